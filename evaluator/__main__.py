@@ -1,0 +1,5 @@
+"""`python -m evaluator` is the `evaluator` command."""
+
+from evaluator.cli import main
+
+main()

@@ -1,0 +1,82 @@
+"""The command line. Commands are imported only when they run, so that `--help` answers at once."""
+
+import importlib
+import sys
+
+import click
+
+from evaluator import __version__
+from evaluator_serving.errors import EngineError, InputError
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "run": ("evaluator.cli.run", "Score models on tasks and print the table."),
+    "report": ("evaluator.cli.report", "Turn a run's scores into rates with confidence intervals."),
+    "scores": ("evaluator.cli.scores", "Print a run's per-sample scores."),
+    "status": ("evaluator.cli.status", "Say how far a run has come."),
+    "probe": ("evaluator.cli.probe", "Ask one model for the probabilities of some words."),
+    "data": ("evaluator.cli.data", "List, fetch and check data sets."),
+    "import": ("evaluator.cli.import_", "Make a run out of published score files."),
+    "gender": ("evaluator.cli.gender", "Tell the first person's grammatical gender, a sentence a line."),
+    "export": ("evaluator.cli.export", "Export a masked model as an ONNX graph for fast scoring."),
+}
+"""Command name to (module with a click.Command called `command`, one-line help)."""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are modules imported on demand; only their one-line helps are known beforehand."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order of COMMANDS."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module of `cmd_name`; None for an unknown name (Click then says so)."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="evaluator")
+@click.option("--debug", is_flag=True, help="Show tracebacks instead of one-line errors.")
+def cli(debug: bool) -> None:
+    """Measure stereotypes in language models at scale.
+
+    \b
+    Example:
+      evaluator run gest-demo --model HuggingFaceTB/SmolLM2-135M-Instruct --out runs/demo
+    """
+
+
+def main() -> None:
+    """Entry point: errors become one line on stderr and an exit code (1 engine, 2 input, 130 interrupted)."""
+    debug = "--debug" in sys.argv
+    if debug:  # allowed anywhere on the line, not only before the command
+        sys.argv = [sys.argv[0], "--debug", *(a for a in sys.argv[1:] if a != "--debug")]
+    try:
+        code = cli(standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        code = stop.exit_code
+    except click.ClickException as error:
+        error.show()
+        code = 2
+    except (KeyboardInterrupt, click.exceptions.Abort):
+        click.echo("interrupted: all finished work is kept; run the same command again to go on", err=True)
+        code = 130
+    except (InputError, EngineError) as error:
+        if debug:
+            raise
+        click.echo(f"evaluator: {error}", err=True)
+        code = 2 if isinstance(error, InputError) else 1
+    except OSError as error:
+        if debug:
+            raise
+        click.echo(f"evaluator: {error}", err=True)
+        code = 2
+    sys.exit(code if isinstance(code, int) else 0)

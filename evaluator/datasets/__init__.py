@@ -1,0 +1,1 @@
+"""Data sets: readers, the table of public sources, the shipped demo set."""

@@ -1,0 +1,1 @@
+"""Published score files as normal runs."""

@@ -1,0 +1,1 @@
+"""Measures: pure functions from per-sample scores to rates and intervals."""

@@ -1,0 +1,1 @@
+"""Reports: tidy rows to tables, files and plots."""

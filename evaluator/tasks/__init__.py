@@ -1,0 +1,26 @@
+"""Tasks: from a data set's samples to requests, and from a model's answers to scores and measures.
+
+A new task is one module with a class that follows `base.Task` and a line in `TASKS`.
+"""
+
+import importlib
+from collections.abc import Callable
+
+from evaluator.tasks.base import Task
+from evaluator_serving.errors import InputError
+
+TASKS: dict[str, str] = {
+    "gest": "evaluator.tasks.gest:gest",
+    "gest-1.1": "evaluator.tasks.gest:gest_1_1",
+    "gest-demo": "evaluator.tasks.gest:gest_demo",
+}
+"""Task name to the function that makes it (imported only when asked for)."""
+
+
+def task(name: str) -> Task:
+    """The task called `name`. Raises InputError, naming the known ones, for an unknown name."""
+    if name not in TASKS:
+        raise InputError(f"unknown task {name!r}: choose from {', '.join(TASKS)}")
+    module, attribute = TASKS[name].split(":")
+    make: Callable[[], Task] = getattr(importlib.import_module(module), attribute)
+    return make()

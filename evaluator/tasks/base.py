@@ -1,0 +1,129 @@
+"""What a task is: pure functions between frames. I/O, engines and models are elsewhere.
+
+The data's way: `load` (data set → samples) → `render` (samples → requests) → [engines] → `score` (answers → per-sample
+scores of one model) → `measure` (scores of all models → tidy rows).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+import polars as pl
+
+from evaluator_serving.requests import Request
+
+Protocol_ = Literal["default", "published"]
+Scale = Literal["ratio", "published", "log10"]
+Interval = Literal["percentile", "bca", "published"]
+
+TIDY: dict[str, pl.DataType] = {
+    "model": pl.String(),
+    "task": pl.String(),
+    "language": pl.String(),
+    "template": pl.String(),
+    "measure": pl.String(),
+    "group": pl.String(),
+    "value": pl.Float64(),
+    "low": pl.Float64(),
+    "high": pl.Float64(),
+    "n": pl.Int64(),
+    "scale": pl.String(),
+}
+"""Columns and types of every report row; null where a column does not apply."""
+
+SCORES: dict[str, pl.DataType] = {
+    "model": pl.String(),
+    "task": pl.String(),
+    "language": pl.String(),
+    "template": pl.String(),
+    "sample": pl.Int64(),
+    "group": pl.String(),
+    "score": pl.Float64(),
+}
+"""Columns and types of per-sample scores (natural log). A task may carry further columns behind these."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataSource:
+    """Where data sets are read from: `folder` (--data or EVALUATOR_DATA, in the layout of the public files) or the cache."""
+
+    folder: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """A loaded data set.
+
+    Attributes:
+        frame: one row a sample, with a column `sample` (row of the data set from 0) and the task's own columns.
+        sha256: file name → sha256 of each file it was read from (written into run.json).
+        dropped: reason → count of rows left out on purpose, with nothing hidden.
+        failures: (sample or example id, reason) of rows that are wrong and were skipped; they are listed in the report.
+    """
+
+    frame: pl.DataFrame
+    sha256: Mapping[str, str]
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    failures: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """Requests for the samples of one task.
+
+    Attributes:
+        table: a row for each sample × template × request with columns `sample, language, template, group, request` and
+            whatever the task's `score` needs; stored as RUN/samples/TASK.parquet.
+        requests: id → request, every id in `table` present.
+    """
+
+    table: pl.DataFrame
+    requests: Mapping[str, Request]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureOptions:
+    """Choices made when a report is written, never when a model is asked.
+
+    Attributes:
+        scale: units of the values (method.md §0); a task without a scale ignores it and leaves the column null.
+        interval: how intervals are made; `percentile` bootstrap is the default.
+        resamples: bootstrap resamples.
+        seed: seed of the resampling; same seed, same numbers.
+        protocol: the protocol that the run was scored with (some published shares differ in what is printed).
+        extra: task-specific settings (e.g. path of a word-count file).
+    """
+
+    scale: Scale = "ratio"
+    interval: Interval = "percentile"
+    resamples: int = 1000
+    seed: int = 0
+    protocol: Protocol_ = "default"
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+
+class Task(Protocol):
+    """A measure of a model: which data, which requests, which numbers. Instances are immutable."""
+
+    name: str
+    heads: frozenset[str]
+    """Request heads the task can use: `masked`, `causal`, `seq2seq`, `pair`; a model needs at least one of them."""
+
+    def load(self, data: DataSource) -> Samples:
+        """Read and validate the data set. Raises InputError naming file, line and remedy."""
+
+    def render(self, samples: Samples, heads: frozenset[str], protocol: Protocol_) -> Rendered:
+        """Requests for a model that has these heads, pure and tokenizer-free."""
+
+    def score(self, table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
+        """Per-sample scores of one model.
+
+        `table` is Rendered.table; `answers` has a row a request × candidate with columns `request, candidate` (index from
+        0), `tokens` (list of int) and `logprobs` (list of float, natural log, one a token). Samples whose request has no
+        answer are left out. Returns the columns `language, template, sample, group, score` and any further ones that
+        `measure` needs; model and task are added by the caller.
+        """
+
+    def measure(self, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
+        """Tidy rows (columns TIDY) from the scores (columns SCORES and `score`'s further ones) of all models of a run."""

@@ -1,0 +1,1 @@
+"""Engines that turn scoring requests into log-probabilities. Knows nothing of stereotypes."""

@@ -1,0 +1,111 @@
+"""The engine protocol and the table of engines.
+
+An engine owes the program three verbs: describe, score, close. A new engine is one module with a class that has them and a
+line in `ENGINES`.
+"""
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evaluator_serving.errors import InputError
+from evaluator_serving.rows import Row
+
+if TYPE_CHECKING:
+    from evaluator_serving.models import ModelSource
+
+Architecture = Literal["mlm", "glm", "seq2seq", "nsp"]
+"""mlm: masked LM; glm: generative (causal) LM; seq2seq: encoder-decoder; nsp: next-sentence or pair classifier."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """How an engine is asked to run; a field that an engine has no use for is refused by it, not ignored.
+
+    Attributes:
+        dtype: `float32`, `float64`, `float16`, `bfloat16` or `int8` (ONNX only).
+        device: `auto`, `cpu`, `cuda`, `cuda:1`, …
+        batch_tokens: most padded tokens in one forward batch; None lets the engine choose.
+        tensor_parallel, pipeline_parallel, quantization: passed through to vLLM.
+        extra: engine-specific options by their own names (from SWEEP.toml).
+    """
+
+    dtype: str = "float32"
+    device: str = "auto"
+    batch_tokens: int | None = None
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    quantization: str | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """What makes an engine's numbers what they are; stored with the run and hashed into the answers' folder name.
+
+    Attributes:
+        engine: name in `ENGINES`.
+        model: the model spec as the user gave it.
+        revision: hub revision or content hash of the weights.
+        dtype: what the weights were computed in.
+        versions: library versions that matter to the numbers.
+        details: anything else worth keeping (device name, graph variant, chat template).
+    """
+
+    engine: str
+    model: str
+    revision: str
+    dtype: str
+    versions: dict[str, str]
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+class Engine(Protocol):
+    """A loaded model. Constructed as `Engine(source, options, rows)` where rows are the run's own (for sizing).
+
+    `share_prefixes` says whether a causal row may be read from a longer row with the same beginning.
+    """
+
+    share_prefixes: bool
+
+    def describe(self) -> EngineInfo:
+        """What is loaded, with which library versions."""
+
+    def score(self, rows: Sequence[Row]) -> list[NDArray[np.floating]]:
+        """Log-probabilities of every row's lookups, float32 or float64 arrays in the rows' order.
+
+        Batches by itself (token budget; on out-of-memory it splits and tries again). Raises EngineError, with the row's
+        index, where a logit is NaN or log P is not finite for a finite vocabulary entry.
+        """
+
+    def close(self) -> None:
+        """Free the device's memory; the engine isn't used again."""
+
+
+ENGINES: dict[str, str] = {
+    "transformers": "evaluator_serving.transformers_engine:TransformersEngine",
+    "onnx": "evaluator_serving.onnx.engine:OnnxEngine",
+    "vllm": "evaluator_serving.vllm_engine:VllmEngine",
+    "openai": "evaluator_serving.openai_engine:OpenAIEngine",
+}
+
+
+def engine_class(name: str) -> Any:
+    """The class of the engine called `name`, imported only now. Raises InputError for an unknown or uninstalled one."""
+    if name not in ENGINES:
+        raise InputError(f"unknown engine {name!r}: choose one of {', '.join(ENGINES)}")
+    module, attribute = ENGINES[name].split(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except ImportError as error:
+        raise InputError(f"engine {name!r} can't be used here ({error}): install stereotype-evaluator[{name}]") from error
+
+
+def open_engine(name: str, source: "ModelSource", options: EngineOptions, rows: Sequence[Row]) -> Engine:
+    """Load `source` into the engine called `name`, sized for `rows`."""
+    engine: Engine = engine_class(name)(source, options, rows)
+    return engine

@@ -1,0 +1,94 @@
+"""Scoring requests: the vocabulary between the science (evaluator) and the engines (serving).
+
+A request is text, never token ids, so one request serves every model. Its id is a hash of its content: equal requests
+from different templates, tasks or repeated sentences are the same request and are scored once.
+
+Every request's answer (see `answers.Answer`) gives, for each candidate in order, its token ids and one natural-log
+probability per token.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+MaskedMethod = Literal["sequential", "joint", "single", "positional"]
+ContinuationMethod = Literal["conditional", "last_token", "unconditional_first"]
+
+
+@dataclass(frozen=True, slots=True)
+class Masked:
+    """A text with n slots, filled by each candidate in turn; for masked language models.
+
+    `parts` are the n + 1 stretches of text around the slots. A candidate is a tuple of n fillers, one a slot. The text
+    is tokenized with the fillers in it; the fillers' tokens are found from character offsets. `method` says what is asked:
+
+    - `sequential`: for a candidate of k tokens (over all slots) k inputs; in the j-th the first j - 1 tokens stand, the
+      others are masks; token j is read. Their sum is a proper log-probability of the candidate.
+    - `joint`: one input in which all k tokens are masks; all are read from it.
+    - `single`: k inputs; in the j-th the first j - 1 tokens stand and one mask stands for the rest of the word; token j
+      is read (StereoSet). Where there are several slots all are filled alike and the first slot is read.
+    - `positional`: exactly two candidates, whose token sequences are compared position by position; every position that
+      differs is masked at once and read (GEST's released code; with unequal token counts this masks the shifted tail).
+    """
+
+    parts: tuple[str, ...]
+    candidates: tuple[tuple[str, ...], ...]
+    method: MaskedMethod = "sequential"
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """A context and candidates that follow it verbatim (leading spaces included); for generative models.
+
+    The answer gives each candidate's tokens with log P(token | BOS, context, earlier tokens). An empty context scores a
+    whole text. `encoder` is the encoder's text of an encoder-decoder model (its span sentinel included); the decoder then
+    starts with its start token, `context` and the candidate. `method`:
+
+    - `conditional`: every token of the candidate; a token that straddles the boundary belongs to the candidate.
+    - `last_token`: only the last token id of the candidate tokenized alone, read after the context (GEST's released code).
+    - `unconditional_first`: the first token of the text is read after BOS, the others without BOS in front (StereoSet's
+      released code; empty context only).
+    """
+
+    context: str
+    candidates: tuple[str, ...]
+    method: ContinuationMethod = "conditional"
+    encoder: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two texts; the answer is one candidate with one number: log P(`second` is what follows `first`)."""
+
+    first: str
+    second: str
+
+
+@dataclass(frozen=True, slots=True)
+class SharedTokens:
+    """Two texts that share most of their tokens, each shared token masked one at a time (word filling's cs, CrowS-Pairs).
+
+    Shared tokens are the longest matching blocks over the two token id sequences, special tokens left out. The answer has
+    two candidates, one a text, with the shared tokens' ids and log-probabilities in the order of each text's blocks (the
+    i-th of one corresponds to the i-th of the other).
+    """
+
+    first: str
+    second: str
+
+
+Request = Masked | Continuation | Pair | SharedTokens
+
+KINDS: dict[type, str] = {Masked: "masked", Continuation: "continuation", Pair: "pair", SharedTokens: "shared"}
+
+
+def kind(request: Request) -> str:
+    """The request's kind: `masked`, `continuation`, `pair` or `shared` (a folder name in the store)."""
+    return KINDS[type(request)]
+
+
+def request_id(request: Request) -> str:
+    """The request's identity: 32 hexadecimal digits, a BLAKE2b hash of its kind and content."""
+    content = json.dumps([kind(request), asdict(request)], ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()

@@ -1,0 +1,178 @@
+"""Rows: what an engine computes. Encoders turn requests into rows; engines never see text.
+
+A row is one forward pass over one token sequence and the log-probabilities to read from it. Everything here is pure.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Head = Literal["masked", "causal", "seq2seq", "pair"]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One input sequence and what to read from it.
+
+    Attributes:
+        head: which output the lookups refer to. `masked`: logits at the position itself. `causal`, `seq2seq`: logits at
+            the position, which predict the *next* token. `pair`: the classifier's labels (position is 0).
+        ids: token ids with the special tokens, unpadded (the decoder's ids for `seq2seq`).
+        lookups: (position in ids, token id or label) pairs; an engine answers each with log P, natural log.
+        type_ids: token type ids where the model has them, else None.
+        encoder_ids: the encoder's token ids, `seq2seq` only.
+    """
+
+    head: Head
+    ids: tuple[int, ...]
+    lookups: tuple[tuple[int, int], ...]
+    type_ids: tuple[int, ...] | None = None
+    encoder_ids: tuple[int, ...] | None = None
+
+    @property
+    def length(self) -> int:
+        """Tokens computed for this row, encoder included."""
+        return len(self.ids) + len(self.encoder_ids or ())
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Where one token's log-probability is found: lookup `lookup` of row `row`."""
+
+    row: int
+    lookup: int
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedCandidate:
+    """A candidate's token ids and, for each, where its log-probability is read."""
+
+    tokens: tuple[int, ...]
+    reads: tuple[Read, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A request turned into rows for one model. `reads` refer to `rows` by index."""
+
+    request: str
+    rows: tuple[Row, ...]
+    candidates: tuple[EncodedCandidate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """The distinct forward passes behind many requests.
+
+    `rows` are distinct inputs with the union of their lookups; `places[i][j]` lists, for row j of request i, which merged
+    row it became and, per lookup, which lookup of that row answers it.
+    """
+
+    rows: tuple[Row, ...]
+    places: tuple[tuple[tuple[int, tuple[int, ...]], ...], ...]
+
+
+def _causal_hosts(keys: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], tuple[int, ...]]:
+    """For each sequence, a longest given sequence that it is a prefix of (itself if none)."""
+    hosts: dict[tuple[int, ...], tuple[int, ...]] = {}
+    host: tuple[int, ...] | None = None
+    # In descending order every extension of a prefix stands before the prefix, with no stranger between them.
+    for key in sorted(set(keys), reverse=True):
+        if host is None or host[: len(key)] != key:
+            host = key
+        hosts[key] = host
+    return hosts
+
+
+def merge(encoded: Sequence[Encoded], *, share_prefixes: bool = True) -> Merged:
+    """Reduce many requests' rows to distinct forward passes.
+
+    Rows with the same input become one with the union of their lookups. With `share_prefixes`, a causal row whose ids
+    begin another row's ids is read from that longer row (a causal model's outputs don't depend on what follows).
+    """
+    all_rows = [row for item in encoded for row in item.rows]
+    hosts = _causal_hosts([r.ids for r in all_rows if r.head == "causal"]) if share_prefixes else {}
+    order: dict[Row, int] = {}
+    lookups: list[dict[tuple[int, int], int]] = []
+    places = []
+    for item in encoded:
+        spots = []
+        for row in item.rows:
+            ids = hosts.get(row.ids, row.ids) if row.head == "causal" else row.ids
+            key = replace(row, ids=ids, lookups=())
+            index = order.setdefault(key, len(order))
+            if index == len(lookups):
+                lookups.append({})
+            spots.append((index, tuple(lookups[index].setdefault(pair, len(lookups[index])) for pair in row.lookups)))
+        places.append(tuple(spots))
+    rows = tuple(replace(key, lookups=tuple(lookups[index])) for key, index in order.items())
+    return Merged(rows, tuple(places))
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A unit of work that is scored and stored whole: some requests and exactly the rows that they need.
+
+    Rows come longest first, so that a batch that doesn't fit shows itself at the start and time left is overestimated
+    rather than underestimated.
+    """
+
+    encoded: tuple[Encoded, ...]
+    merged: Merged
+
+    @property
+    def tokens(self) -> int:
+        """Forward tokens of the chunk."""
+        return sum(row.length for row in self.merged.rows)
+
+
+def chunks(encoded: Sequence[Encoded], *, tokens: int, share_prefixes: bool = True) -> list[Chunk]:
+    """Cut requests into chunks of about `tokens` forward tokens, longest rows first.
+
+    Requests that share a forward pass always fall into one chunk, so that no row is computed twice in a run.
+    """
+    merged = merge(encoded, share_prefixes=share_prefixes)
+    parent = list(range(len(encoded)))
+
+    def find(i: int) -> int:
+        while parent[i] != i:
+            parent[i] = parent[parent[i]]
+            i = parent[i]
+        return i
+
+    owner: dict[int, int] = {}
+    for i, spots in enumerate(merged.places):
+        for index, _ in spots:
+            parent[find(i)] = find(owner.setdefault(index, i))
+    groups: dict[int, list[int]] = defaultdict(list)
+    for i in range(len(encoded)):
+        groups[find(i)].append(i)
+
+    def rows_of(members: Sequence[int]) -> set[int]:
+        return {index for i in members for index, _ in merged.places[i]}
+
+    def longest(members: Sequence[int]) -> tuple[int, str]:
+        return -max((merged.rows[r].length for r in rows_of(members)), default=0), encoded[members[0]].request
+
+    cut: list[Chunk] = []
+    members: list[int] = []
+    size = 0
+    for group in sorted(groups.values(), key=longest):
+        members += group
+        size += sum(merged.rows[r].length for r in rows_of(group))
+        if size >= tokens:
+            cut.append(make_chunk([encoded[i] for i in members], share_prefixes=share_prefixes))
+            members, size = [], 0
+    if members:
+        cut.append(make_chunk([encoded[i] for i in members], share_prefixes=share_prefixes))
+    return cut
+
+
+def make_chunk(encoded: Sequence[Encoded], *, share_prefixes: bool = True) -> Chunk:
+    """One chunk of exactly these requests, its rows merged and ordered longest first."""
+    merged = merge(encoded, share_prefixes=share_prefixes)
+    order = sorted(range(len(merged.rows)), key=lambda r: (-merged.rows[r].length, merged.rows[r].ids))
+    new = {old: i for i, old in enumerate(order)}
+    places = tuple(tuple((new[index], lookups) for index, lookups in spots) for spots in merged.places)
+    return Chunk(tuple(encoded), Merged(tuple(merged.rows[r] for r in order), places))
