@@ -4,9 +4,9 @@ import importlib
 import sys
 
 import click
+from evaluator_serving.errors import EngineError, InputError
 
 from evaluator import __version__
-from evaluator_serving.errors import EngineError, InputError
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("evaluator.cli.run", "Score models on tasks and print the table."),

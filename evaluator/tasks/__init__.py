@@ -6,8 +6,9 @@ A new task is one module with a class that follows `base.Task` and a line in `TA
 import importlib
 from collections.abc import Callable
 
-from evaluator.tasks.base import Task
 from evaluator_serving.errors import InputError
+
+from evaluator.tasks.base import Task
 
 TASKS: dict[str, str] = {
     "gest": "evaluator.tasks.gest:gest",
@@ -15,6 +16,15 @@ TASKS: dict[str, str] = {
     "gest-demo": "evaluator.tasks.gest:gest_demo",
 }
 """Task name to the function that makes it (imported only when asked for)."""
+
+
+def restore(name: str, definition: str | None) -> Task:
+    """The task that a run recorded: by name, or from the definition (TOML text) that the user's own task was made of."""
+    if definition is None:
+        return task(name)
+    from evaluator.tasks.definition import from_text
+
+    return from_text(definition)
 
 
 def task(name: str) -> Task:

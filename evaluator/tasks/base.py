@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 import polars as pl
-
 from evaluator_serving.requests import Request
 
 Protocol_ = Literal["default", "published"]

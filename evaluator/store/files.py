@@ -1,0 +1,73 @@
+"""Files that appear whole or not at all: write to a temporary name, fsync, rename, fsync the folder.
+
+A reader therefore sees either nothing or everything; what a crash leaves behind has a name that readers don't match.
+"""
+
+import contextlib
+import io
+import json
+import os
+import secrets
+import time
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+SCRATCH = ".tmp-"
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Put `content` at `path` atomically and durably. Raises OSError (disk full, no permission), leaving no debris."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f"{SCRATCH}{secrets.token_hex(8)}-{path.name}")
+    try:
+        with scratch.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            scratch.unlink()
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write readable JSON atomically."""
+    write_bytes(path, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def write_parquet(path: Path, frame: pl.DataFrame) -> None:
+    """Write a frame as Parquet atomically (encoded in memory first: a part is a few megabytes)."""
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer, compression="zstd", statistics=False)
+    write_bytes(path, buffer.getvalue())
+
+
+def write_part(folder: Path, frame: pl.DataFrame) -> Path:
+    """Add one part to a folder of parts under a name that no other writer uses; names sort by time."""
+    path = folder / f"part-{time.time_ns():020d}-{secrets.token_hex(4)}.parquet"
+    write_parquet(path, frame)
+    return path
+
+
+def read_parts(folder: Path, schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
+    """All readable parts of a folder as one frame with exactly `schema`'s columns (empty if there are none).
+
+    A part that can't be read (cut short by a failing disk) counts as absent: its requests are then scored again.
+    """
+    frames = [pl.DataFrame(schema=schema)]
+    for path in sorted(folder.glob("part-*.parquet")):
+        try:
+            frames.append(pl.read_parquet(path).select(pl.col(c).cast(t) for c, t in schema.items()))
+        except (pl.exceptions.PolarsError, OSError) as error:
+            warnings.warn(f"{path} can't be read and is ignored: {error}", stacklevel=2)
+    return pl.concat(frames)

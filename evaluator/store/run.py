@@ -1,0 +1,354 @@
+"""A run on disk: what was asked, every answer, and how to get scores back out of them.
+
+    RUN/run.json                                   what was asked, written first
+    RUN/logprobs/MODEL-FINGERPRINT/KIND/part-*     answers keyed by request id
+    RUN/samples/TASK.parquet                       sample × template → request id
+    RUN/imported/TASK/part-*                       scores that were imported rather than computed
+    RUN/failures/part-*, RUN/timings/part-*        one chunk, one part
+    RUN/tables/*                                   derived, can be deleted
+
+Done means: the request's id is among the answers. Nothing else is remembered, so batch size, `--limit` and the number of
+workers may differ between attempts.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import polars as pl
+from evaluator_serving.answers import Answer
+from evaluator_serving.errors import InputError
+
+from evaluator.store.files import read_parts, write_json, write_parquet, write_part
+from evaluator.tasks import restore
+from evaluator.tasks.base import SCORES, Protocol_, Samples, Task
+
+FORMAT = 1
+
+ANSWERS: dict[str, pl.DataType] = {
+    "request": pl.String(),
+    "candidate": pl.Int32(),
+    "tokens": pl.List(pl.Int32()),
+    "logprobs": pl.List(pl.Float64()),
+}
+FAILURES: dict[str, pl.DataType] = {"model": pl.String(), "request": pl.String(), "reason": pl.String()}
+TIMINGS: dict[str, pl.DataType] = {
+    "model": pl.String(),
+    "worker": pl.String(),
+    "finished": pl.Float64(),
+    "requests": pl.Int64(),
+    "rows": pl.Int64(),
+    "tokens": pl.Int64(),
+    "seconds": pl.Float64(),
+    "host_memory": pl.Int64(),
+    "device_memory": pl.Int64(),
+}
+"""Finished is a Unix time in seconds, memory the peak so far in bytes (0 where there is no such device)."""
+
+
+def answers_frame(answers: Iterable[Answer]) -> pl.DataFrame:
+    """Answers as a frame with a row per candidate (columns ANSWERS)."""
+    rows = [
+        (a.request, i, list(tokens), list(logprobs))
+        for a in answers
+        for i, (tokens, logprobs) in enumerate(zip(a.tokens, a.logprobs, strict=True))
+    ]
+    return pl.DataFrame(rows, schema=ANSWERS, orient="row")
+
+
+def heads_key(heads: Iterable[str]) -> str:
+    """The heads a table was rendered for, as one word."""
+    return "+".join(sorted(heads))
+
+
+def _safe(name: str) -> str:
+    return re.sub(r"[^\w.@=-]+", "--", name).strip("-") or "model"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run folder. Every method reads what is there now; nothing is cached."""
+
+    path: Path
+
+    # --- opening -------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """An existing run. Raises InputError where there is none or it was written by a newer format."""
+        run = cls(path)
+        if not (path / "run.json").is_file():
+            raise InputError(
+                f"{path} is not a run (no run.json in it): give the folder that `evaluator run --out` wrote"
+            )
+        found = run.record.get("format")
+        if found != FORMAT:
+            raise InputError(
+                f"{path}/run.json has format {found}, this program reads {FORMAT}: use the version that wrote it"
+            )
+        return run
+
+    @classmethod
+    def create_or_open(cls, path: Path, *, protocol: Protocol_, provenance: Mapping[str, Any]) -> Self:
+        """The run at `path`, made if there is none.
+
+        Raises InputError if the folder holds something else, or a run with another protocol.
+        """
+        if (path / "run.json").exists():
+            run = cls.open(path)
+            if run.protocol != protocol:
+                raise InputError(
+                    f"{path} was made with --protocol {run.protocol}, now asked {protocol}: use another --out folder"
+                )
+            return run
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise InputError(f"{path} exists and is not a run: use another --out folder")
+        write_json(
+            path / "run.json",
+            {"format": FORMAT, "protocol": protocol, "provenance": provenance, "tasks": {}, "models": {}},
+        )
+        return cls(path)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the run for writing. Raises InputError while another process on this machine writes to it."""
+        handle = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise InputError(
+                    f"{self.path} is being written by another process: wait for it or use another --out"
+                ) from None
+            yield
+        finally:
+            os.close(handle)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a process on this machine holds the run for writing."""
+        with contextlib.suppress(InputError), self.locked():
+            return False
+        return True
+
+    # --- what was asked ------------------------------------------------------------------------------------------
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """run.json as it stands."""
+        try:
+            record: dict[str, Any] = json.loads((self.path / "run.json").read_text(encoding="utf8"))
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"{self.path}/run.json can't be read ({error}): restore it or use another folder"
+            ) from error
+        return record
+
+    @property
+    def protocol(self) -> Protocol_:
+        """The scoring protocol of the whole run."""
+        protocol: Protocol_ = self.record["protocol"]
+        return protocol
+
+    @property
+    def tasks(self) -> list[str]:
+        """Names of the tasks in the order they were added."""
+        return list(self.record["tasks"])
+
+    @property
+    def models(self) -> list[str]:
+        """Names of the models in the order they were added."""
+        return list(self.record["models"])
+
+    def task(self, name: str) -> Task:
+        """The task as this run defined it."""
+        entry = self.record["tasks"].get(name)
+        if entry is None:
+            raise InputError(f"{self.path} has no task {name!r}: it has {', '.join(self.tasks) or 'none'}")
+        return restore(name, entry.get("definition"))
+
+    def add_task(self, task: Task, samples: Samples) -> None:
+        """Record a task and its data; refuse one whose data or definition differ from what the run has."""
+        entry = {
+            "samples": samples.frame.height,
+            "sha256": dict(samples.sha256),
+            "dropped": dict(samples.dropped),
+            "failures": [list(pair) for pair in samples.failures],
+            "definition": getattr(task, "definition", None),
+        }
+        self._add("tasks", task.name, entry, compared=("sha256", "definition"))
+
+    def add_model(self, name: str, entry: Mapping[str, Any]) -> None:
+        """Record a model; refuse one whose weights, dtype, engine or versions differ from what the run has."""
+        self._add("models", name, entry, compared=("spec", "revision", "engine", "dtype", "versions", "details"))
+
+    def update_model(self, name: str, **fields: Any) -> None:
+        """Add facts about a model that are known only later (how it was verified)."""
+        record = self.record
+        record["models"][name].update(fields)
+        write_json(self.path / "run.json", record)
+
+    def _add(self, section: str, name: str, entry: Mapping[str, Any], compared: Sequence[str]) -> None:
+        record = self.record
+        known = record[section].get(name)
+        if known is not None:
+            for field in compared:
+                if known.get(field) != json.loads(json.dumps(entry.get(field))):
+                    raise InputError(
+                        f"{self.path} was made with another {field} for {section[:-1]} {name}: it has "
+                        f"{json.dumps(known.get(field))[:200]}, now {json.dumps(entry.get(field))[:200]}; "
+                        "use another --out folder"
+                    )
+            return
+        record[section][name] = dict(entry)
+        write_json(self.path / "run.json", record)
+
+    # --- samples and answers -------------------------------------------------------------------------------------
+
+    def add_table(self, task: str, heads: Iterable[str], table: pl.DataFrame) -> None:
+        """Store which requests the samples of a task became for models with these heads."""
+        path = self.path / "samples" / f"{_safe(task)}.parquet"
+        key = heads_key(heads)
+        table = table.with_columns(pl.lit(key).alias("heads"))
+        if path.exists():
+            known = pl.read_parquet(path)
+            if key in known["heads"]:
+                return
+            table = pl.concat([known, table], how="diagonal_relaxed")
+        write_parquet(path, table)
+
+    def table(self, task: str, heads: Iterable[str]) -> pl.DataFrame:
+        """The requests of a task for models with these heads."""
+        path = self.path / "samples" / f"{_safe(task)}.parquet"
+        return pl.read_parquet(path).filter(pl.col("heads") == heads_key(heads)).drop("heads")
+
+    def answers_folder(self, model: str) -> Path:
+        """Where a model's answers are."""
+        return self.path / "logprobs" / f"{_safe(model)}-{self.record['models'][model]['fingerprint']}"
+
+    def add_answers(self, folder: Path, kinds: Mapping[str, str], answers: Sequence[Answer]) -> None:
+        """Store answers, one part a request kind; `kinds` says the kind of each request id."""
+        by_kind: dict[str, list[Answer]] = {}
+        for answer in answers:
+            by_kind.setdefault(kinds[answer.request], []).append(answer)
+        for kind, group in by_kind.items():
+            write_part(folder / kind, answers_frame(group))
+
+    def answers(self, model: str) -> pl.DataFrame:
+        """All answers of a model (columns ANSWERS), each request once whoever scored it."""
+        folder = self.answers_folder(model)
+        parts = [read_parts(kind, ANSWERS) for kind in sorted(folder.glob("*")) if kind.is_dir()]
+        frame = pl.concat([pl.DataFrame(schema=ANSWERS), *parts])
+        return frame.unique(["request", "candidate"], keep="first", maintain_order=True)
+
+    def done(self, model: str) -> set[str]:
+        """Ids of the requests that this model has answered."""
+        return set(self.answers(model)["request"].unique())
+
+    # --- failures and timings ------------------------------------------------------------------------------------
+
+    def add_failures(self, rows: Sequence[tuple[str, str, str]]) -> None:
+        """Record (model, request id or empty, reason)."""
+        write_part(self.path / "failures", pl.DataFrame(rows, schema=FAILURES, orient="row"))
+
+    def failures(self) -> pl.DataFrame:
+        """Every failure that still stands: one whose request was answered later no longer does."""
+        frame = read_parts(self.path / "failures", FAILURES).unique(maintain_order=True)
+        if frame.is_empty():
+            return frame
+        models = self.record["models"]
+        answered = [
+            self.answers(m).select(pl.lit(m).alias("model"), "request").unique()
+            for m in frame["model"].unique(maintain_order=True)
+            if m in models
+        ]
+        return frame.join(pl.concat(answered), on=["model", "request"], how="anti") if answered else frame
+
+    def add_timing(self, row: Mapping[str, Any]) -> None:
+        """Record what one chunk took."""
+        write_part(self.path / "timings", pl.DataFrame([row], schema=TIMINGS))
+
+    def timings(self) -> pl.DataFrame:
+        """What every chunk took, over all attempts."""
+        return read_parts(self.path / "timings", TIMINGS)
+
+    # --- scores --------------------------------------------------------------------------------------------------
+
+    def add_imported(
+        self, task: Task, samples: Samples, model: str, scores: pl.DataFrame, source: Mapping[str, Any]
+    ) -> None:
+        """Add scores that were computed elsewhere: `scores` has Task.score's columns, `source` says where from."""
+        self.add_task(task, samples)
+        entry = {"spec": model, "imported": True, "revision": dict(source), "tasks": []}
+        record = self.record
+        known = record["models"].get(model)
+        if known is not None and not known.get("imported"):
+            raise InputError(
+                f"{self.path} already has a scored model called {model!r}: import into another --out folder"
+            )
+        path = self.path / "imported" / _safe(task.name) / f"part-{_safe(model)}.parquet"
+        write_parquet(path, scores.with_columns(pl.lit(model).alias("model")))
+        if known is None:
+            self.add_model(model, entry)
+
+    def scores(self, task_name: str) -> pl.DataFrame:
+        """Per-sample scores of every model of the run (columns SCORES and the task's own)."""
+        task = self.task(task_name)
+        frames = [
+            pl.read_parquet(path).with_columns(pl.lit(task_name).alias("task"))
+            for path in sorted((self.path / "imported" / _safe(task_name)).glob("part-*.parquet"))
+        ]
+        for model, entry in self.record["models"].items():
+            heads = entry.get("heads_used", {}).get(task_name)
+            if heads is None:
+                continue
+            scored = task.score(self.table(task_name, heads), self.answers(model), self.protocol)
+            frames.append(scored.with_columns(pl.lit(model).alias("model"), pl.lit(task_name).alias("task")))
+        if not frames:
+            return pl.DataFrame(schema=SCORES)
+        frame = pl.concat(frames, how="diagonal_relaxed")
+        order = {name: i for i, name in enumerate(self.models)}
+        return (
+            frame.select(*(pl.col(c).cast(t) for c, t in SCORES.items()), pl.exclude(*SCORES))
+            .with_columns(pl.col("model").replace_strict(order, default=len(order)).alias("_order"))
+            .sort("_order", "language", "template", "sample", maintain_order=True)
+            .drop("_order")
+        )
+
+    def candidates(self, task_name: str) -> pl.DataFrame:
+        """A row a model × sample × template × candidate: columns of SCORES less `score`, `candidate, tokens, logprob`.
+
+        `candidate` is the index of the candidate in its request, `logprob` the sum over its tokens (natural log).
+        """
+        frames = []
+        for model, entry in self.record["models"].items():
+            heads = entry.get("heads_used", {}).get(task_name)
+            if heads is None:
+                continue
+            table = self.table(task_name, heads).select("language", "template", "sample", "group", "request")
+            frames.append(
+                table.join(self.answers(model), on="request", how="inner", maintain_order="left").select(
+                    pl.lit(model).alias("model"),
+                    pl.lit(task_name).alias("task"),
+                    "language",
+                    "template",
+                    "sample",
+                    "group",
+                    "candidate",
+                    "tokens",
+                    pl.col("logprobs").list.sum().alias("logprob"),
+                )
+            )
+        return pl.concat(frames) if frames else pl.DataFrame()
+
+    def write_table(self, name: str, frame: pl.DataFrame) -> Path:
+        """Keep a derived table under RUN/tables."""
+        path = self.path / "tables" / f"{_safe(name)}.parquet"
+        write_parquet(path, frame)
+        return path
