@@ -84,14 +84,10 @@ class Run:
         """An existing run. Raises InputError where there is none or it was written by a newer format."""
         run = cls(path)
         if not (path / "run.json").is_file():
-            raise InputError(
-                f"{path} is not a run (no run.json in it): give the folder that `evaluator run --out` wrote"
-            )
+            raise InputError(f"{path} is not a run (no run.json in it): give the folder that `evaluator run --out` wrote")
         found = run.record.get("format")
         if found != FORMAT:
-            raise InputError(
-                f"{path}/run.json has format {found}, this program reads {FORMAT}: use the version that wrote it"
-            )
+            raise InputError(f"{path}/run.json has format {found}, this program reads {FORMAT}: use the version that wrote it")
         return run
 
     @classmethod
@@ -123,9 +119,7 @@ class Run:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise InputError(
-                    f"{self.path} is being written by another process: wait for it or use another --out"
-                ) from None
+                raise InputError(f"{self.path} is being written by another process: wait for it or use another --out") from None
             yield
         finally:
             os.close(handle)
@@ -145,9 +139,7 @@ class Run:
         try:
             record: dict[str, Any] = json.loads((self.path / "run.json").read_text(encoding="utf8"))
         except (OSError, ValueError) as error:
-            raise InputError(
-                f"{self.path}/run.json can't be read ({error}): restore it or use another folder"
-            ) from error
+            raise InputError(f"{self.path}/run.json can't be read ({error}): restore it or use another folder") from error
         return record
 
     @property
@@ -280,18 +272,14 @@ class Run:
 
     # --- scores --------------------------------------------------------------------------------------------------
 
-    def add_imported(
-        self, task: Task, samples: Samples, model: str, scores: pl.DataFrame, source: Mapping[str, Any]
-    ) -> None:
+    def add_imported(self, task: Task, samples: Samples, model: str, scores: pl.DataFrame, source: Mapping[str, Any]) -> None:
         """Add scores that were computed elsewhere: `scores` has Task.score's columns, `source` says where from."""
         self.add_task(task, samples)
         entry = {"spec": model, "imported": True, "revision": dict(source), "tasks": []}
         record = self.record
         known = record["models"].get(model)
         if known is not None and not known.get("imported"):
-            raise InputError(
-                f"{self.path} already has a scored model called {model!r}: import into another --out folder"
-            )
+            raise InputError(f"{self.path} already has a scored model called {model!r}: import into another --out folder")
         path = self.path / "imported" / _safe(task.name) / f"part-{_safe(model)}.parquet"
         write_parquet(path, scores.with_columns(pl.lit(model).alias("model")))
         if known is None:

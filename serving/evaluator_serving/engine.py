@@ -102,9 +102,7 @@ def engine_class(name: str) -> Any:
     try:
         return getattr(importlib.import_module(module), attribute)
     except ImportError as error:
-        raise InputError(
-            f"engine {name!r} can't be used here ({error}): install stereotype-evaluator[{name}]"
-        ) from error
+        raise InputError(f"engine {name!r} can't be used here ({error}): install stereotype-evaluator[{name}]") from error
 
 
 def open_engine(name: str, source: "ModelSource", options: EngineOptions, rows: Sequence[Row]) -> Engine:

@@ -1,0 +1,58 @@
+"""Options that several commands share."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from evaluator_serving.engine import ENGINES, EngineOptions
+from evaluator_serving.errors import InputError
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+data_option: Decorator = click.option(
+    "--data",
+    "data",
+    type=click.Path(path_type=Path, file_okay=False),
+    envvar="EVALUATOR_DATA",
+    help="Folder that holds the public data sets (default: EVALUATOR_DATA, else the cache of `evaluator data fetch`).",
+)
+
+
+def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--engine, --dtype, --device, --chat-template, --batch-tokens and --extra, for commands that load a model."""
+    for option in (
+        click.option("--extra", multiple=True, metavar="KEY=VALUE", help="Engine-specific option; may be repeated."),
+        click.option("--batch-tokens", type=click.IntRange(min=1), help="Most padded tokens in one forward batch."),
+        click.option(
+            "--chat-template",
+            type=click.Choice(["none", "user"]),
+            default="none",
+            show_default=True,
+            help="`user`: the prompt becomes the beginning of the assistant's turn.",
+        ),
+        click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1, …"),
+        click.option(
+            "--dtype",
+            type=click.Choice(["float32", "float64", "float16", "bfloat16", "int8"]),
+            default="float32",
+            show_default=True,
+            help="Precision of the weights and the arithmetic.",
+        ),
+        click.option(
+            "--engine", type=click.Choice(["auto", *ENGINES]), default="auto", show_default=True, help="What runs the model."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def make_engine_options(dtype: str, device: str, batch_tokens: int | None, extra: tuple[str, ...]) -> EngineOptions:
+    """EngineOptions from the command line's words. Raises InputError for an `--extra` without `=`."""
+    pairs = {}
+    for item in extra:
+        key, equals, value = item.partition("=")
+        if not (key and equals):
+            raise InputError(f"--extra {item!r} is not KEY=VALUE: write for example --extra url=http://127.0.0.1:8000/v1")
+        pairs[key] = value
+    return EngineOptions(dtype=dtype, device=device, batch_tokens=batch_tokens, extra=pairs)

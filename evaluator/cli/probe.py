@@ -1,0 +1,96 @@
+"""`evaluator probe`: ask one model about some words."""
+
+import json
+import math
+from typing import Any
+
+import click
+from evaluator_serving.errors import InputError
+from evaluator_serving.requests import Continuation, Masked, Request
+from rich.console import Console
+from rich.table import Table
+
+from evaluator.cli.options import engine_options, make_engine_options
+
+SLOT = "[]"
+
+
+def probe_request(text: str, words: tuple[str, ...], heads: frozenset[str]) -> Request:
+    """The request behind `probe`: masked where the model has a masked head, else the continuation of a text ending in [].
+
+    A word that continues a text keeps the space before the slot: `He is a []` asks for ` doctor` after `He is a`.
+    """
+    if text.count(SLOT) == 0:
+        raise InputError(f"the text {text!r} has no {SLOT}: mark where the words go, e.g. 'The doctor said that [] is late.'")
+    parts = tuple(text.split(SLOT))
+    if "masked" in heads:
+        return Masked(parts, tuple((word,) * (len(parts) - 1) for word in words))
+    if len(parts) != 2 or parts[1]:
+        raise InputError(f"this is a generative model: the text must end in {SLOT}, as in 'The doctor said that []'")
+    context = parts[0]
+    bare = context.rstrip(" ")
+    return Continuation(bare, tuple(context[len(bare) :] + word for word in words))
+
+
+@click.command(name="probe")
+@click.argument("model")
+@click.argument("text")
+@click.argument("words", nargs=-1, required=True, metavar="WORD…")
+@engine_options
+@click.option("--format", "format_", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def command(model: str, text: str, words: tuple[str, ...], format_: str, **engine: Any) -> None:
+    """Print each word's tokens, ids, log-probability (natural log) and probability in TEXT's slot [].
+
+    \b
+    Examples:
+      evaluator probe bert-base-uncased '[] said: "I love cooking."' He She
+      evaluator probe gpt2 '"I love cooking.", []' he she
+    """
+    from evaluator_serving.answers import assemble
+    from evaluator_serving.encoding import encoder_for
+    from evaluator_serving.engine import open_engine
+    from evaluator_serving.models import load_tokenizer, resolve
+    from evaluator_serving.rows import make_chunk
+
+    source = resolve(model, chat_template=engine["chat_template"])
+    if not source.heads & {"masked", "causal"}:
+        raise InputError(f"{model} is neither a masked nor a generative model: probe needs one of the two")
+    request = probe_request(text, words, source.heads)
+    encoded = encoder_for(source).encode(request)
+    # A single question isn't worth exporting a graph for: `auto` is the transformers engine here.
+    name = "transformers" if engine["engine"] == "auto" else engine["engine"]
+    options = make_engine_options(engine["dtype"], engine["device"], engine["batch_tokens"], engine["extra"])
+    loaded = open_engine(name, source, options, encoded.rows)
+    try:
+        chunk = make_chunk([encoded], share_prefixes=loaded.share_prefixes)
+        (answer,) = assemble(chunk, loaded.score(chunk.merged.rows))
+    finally:
+        loaded.close()
+    tokenizer = load_tokenizer(source)
+    rows = [
+        {
+            "word": word,
+            "tokens": tokenizer.convert_ids_to_tokens(list(ids)),
+            "ids": list(ids),
+            "logprob": math.fsum(logprobs),
+            "probability": math.exp(math.fsum(logprobs)),
+        }
+        for word, ids, logprobs in zip(words, answer.tokens, answer.logprobs, strict=True)
+    ]
+    if format_ == "json":
+        click.echo(json.dumps(rows, ensure_ascii=False))
+        return
+    table = Table()
+    for column in ("word", "tokens", "ids"):
+        table.add_column(column)
+    table.add_column("log P", justify="right")
+    table.add_column("P", justify="right")
+    for row in rows:
+        table.add_row(
+            row["word"],
+            " ".join(row["tokens"]),
+            " ".join(map(str, row["ids"])),
+            f"{row['logprob']:.4f}",
+            f"{row['probability']:.3g}",
+        )
+    Console().print(table)

@@ -1,0 +1,106 @@
+"""`evaluator run`: score models on tasks."""
+
+import shlex
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+from evaluator_serving.errors import InputError
+
+from evaluator.cli.options import data_option, engine_options, make_engine_options
+from evaluator.tasks.base import DataSource, Protocol_, Task
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def chosen_tasks(names: tuple[str, ...], samples: Path | None, templates: Path | None) -> tuple[Task, ...]:
+    """The tasks named on the command line; `gest` with --samples or --templates is the user's own definition."""
+    from evaluator.tasks import task
+
+    if samples is None and templates is None:
+        return tuple(task(name) for name in names)
+    if names != ("gest",):
+        raise InputError("--samples and --templates go with the task gest alone: evaluator run gest --samples my.csv …")
+    from evaluator.tasks.gest import custom
+
+    return (custom(samples, templates),)
+
+
+@click.command(name="run")
+@click.argument("tasks", nargs=-1, required=True, metavar="TASK…")
+@click.option("--model", "models", multiple=True, required=True, metavar="MODEL", help="Hub id, id@revision, folder or GGUF.")
+@engine_options
+@click.option(
+    "--protocol",
+    type=click.Choice(["default", "published"]),
+    default="default",
+    show_default=True,
+    help="What is asked of the model: the right way, or exactly as the papers' released code does.",
+)
+@click.option("--limit", type=click.IntRange(min=1), help="Score only the first N samples of each task.")
+@data_option
+@click.option("--samples", type=click.Path(path_type=Path), help="Your own sentences (CSV), with the task gest.")
+@click.option("--templates", type=click.Path(path_type=Path), help="Your own templates and groups (TOML), with the task gest.")
+@click.option("--out", type=click.Path(path_type=Path), help="The run's folder (default: runs/TASK…-MODEL).")
+@click.option("--no-verify", is_flag=True, help="Don't compare the engine with the transformers oracle at load.")
+def command(
+    tasks: tuple[str, ...],
+    models: tuple[str, ...],
+    protocol: Protocol_,
+    limit: int | None,
+    data: Path | None,
+    samples: Path | None,
+    templates: Path | None,
+    out: Path | None,
+    no_verify: bool,
+    **engine: Any,
+) -> None:
+    """Score models on tasks, then print the table.
+
+    Running the same command again finishes an interrupted run; adding models or tasks extends it.
+
+    \b
+    Examples:
+      evaluator run gest-demo --model HuggingFaceTB/SmolLM2-135M-Instruct
+      evaluator run gest --model bert-base-uncased --model gpt2 --data DATA --out runs/gest
+      evaluator run gest --samples my.csv --templates my.toml --model ./my-model
+    """
+    from evaluator.run.driver import execute
+    from evaluator.run.spec import ModelSpec, RunSpec
+
+    signal.signal(signal.SIGTERM, _interrupt)
+    options = make_engine_options(engine["dtype"], engine["device"], engine["batch_tokens"], engine["extra"])
+    specs = tuple(ModelSpec(m, engine["engine"], engine["chat_template"], options) for m in models)
+    chosen = chosen_tasks(tasks, samples, templates)
+    names = "-".join(task.name for task in chosen)
+    outcome = execute(
+        RunSpec(
+            models=specs,
+            tasks=chosen,
+            out=out or Path("runs") / f"{names}-{specs[0].name.replace('/', '--')}",
+            protocol=protocol,
+            data=DataSource(data),
+            limit=limit,
+            verify=not no_verify,
+            command=("evaluator", *sys.argv[1:]),
+        )
+    )
+    finish(outcome.run.path, outcome.errors)
+
+
+def finish(path: Path, errors: dict[str, Exception]) -> None:
+    """Print the run's tables and where its report is; exit 2 or 1 if a model failed."""
+    from evaluator.cli.report import show
+
+    show(path)
+    if errors:
+        for name, error in errors.items():
+            click.echo(f"evaluator: {name} failed: {error}", err=True)
+        command_line = shlex.join(["evaluator", *sys.argv[1:]])
+        click.echo(f"evaluator: everything else is kept; to try again: {command_line}", err=True)
+        raise click.exceptions.Exit(2 if any(isinstance(e, InputError) for e in errors.values()) else 1)

@@ -1,0 +1,78 @@
+"""`evaluator status`: how far a run has come, from any shell."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from evaluator.store.run import Run
+
+
+def model_rows(run: Run) -> list[dict[str, Any]]:
+    """One record a model: name, state, done, total, failed, rate (requests a second), left (seconds or None).
+
+    A state of `running` or `loading` is only believed while a process holds the run.
+    """
+    path = run.path / "progress.json"
+    shown = {m["name"]: m for m in json.loads(path.read_text())["models"]} if path.exists() else {}
+    alive = run.busy
+    failures = run.failures()
+    rows = []
+    for name, entry in run.record["models"].items():
+        if entry.get("imported"):
+            rows.append({"name": name, "state": "imported", "done": 0, "total": 0, "failed": 0, "rate": 0.0, "left": None})
+            continue
+        known = shown.get(name, {"state": "waiting", "total": 0, "rate": 0.0})
+        done = len(run.done(name))
+        state = known["state"]
+        if state in ("running", "loading", "waiting") and not alive:
+            state = "done" if known["total"] and done >= known["total"] else "interrupted"
+        left = (known["total"] - done) / known["rate"] if state == "running" and known["rate"] else None
+        failed = sum(1 for m in failures["model"] if m == name)
+        rows.append(
+            {
+                "name": name,
+                "state": state,
+                "done": done,
+                "total": max(known["total"], done),
+                "failed": failed,
+                "rate": known["rate"],
+                "left": left,
+            }
+        )
+    return rows
+
+
+@click.command(name="status")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--format", "format_", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def command(run: Path, format_: str) -> None:
+    """Say how far a run has come: per model what is done, its rate and the time left.
+
+    \b
+    Example:
+      evaluator status runs/gest
+    """
+    opened = Run.open(run)
+    rows = model_rows(opened)
+    failures = opened.failures()
+    if format_ == "json":
+        click.echo(json.dumps({"models": rows, "failures": failures.to_dicts()}, ensure_ascii=False))
+        return
+    console = Console()
+    table = Table(title=f"{run}: {', '.join(opened.tasks)} ({opened.protocol} protocol)", title_justify="left")
+    for column in ("model", "state"):
+        table.add_column(column)
+    for column in ("done", "of", "failed", "per s", "left"):
+        table.add_column(column, justify="right")
+    for r in rows:
+        left = time.strftime("%H:%M:%S", time.gmtime(r["left"])) if r["left"] is not None else ""
+        rate = f"{r['rate']:.1f}" if r["rate"] else ""
+        table.add_row(r["name"], r["state"], str(r["done"]), str(r["total"]), str(r["failed"] or ""), rate, left)
+    console.print(table)
+    for row in failures.head(20).iter_rows(named=True):
+        console.print(f"failed: {row['model']} {row['request']}: {row['reason']}", markup=False, highlight=False)

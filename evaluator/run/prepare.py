@@ -1,0 +1,201 @@
+"""Everything that can go wrong before weights are loaded goes wrong here: data, models, encodings, the run folder."""
+
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from evaluator_serving.engine import EngineInfo
+from evaluator_serving.errors import InputError
+from evaluator_serving.identity import fingerprint, identity
+from evaluator_serving.models import ModelSource
+from evaluator_serving.requests import Request, kind
+from evaluator_serving.rows import Encoded
+
+from evaluator import __version__
+from evaluator.run.spec import ModelSpec, RunSpec
+from evaluator.store.run import Run
+from evaluator.tasks.base import Protocol_, Rendered, Samples, Task
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedTask:
+    """A task with its samples."""
+
+    task: Task
+    samples: Samples
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedModel:
+    """A model that is known to be able to do its work, and the work.
+
+    Attributes:
+        name: its name in the results.
+        spec, source, info: what was asked, where it is, what its numbers depend on.
+        heads: task name → heads used for it.
+        tables: task name → Rendered.table.
+        encoded: the requests that are to be scored now (not yet answered, within the limit).
+        kinds: request id → kind, for all of `encoded`.
+        total: distinct requests asked of the model now; `done` of them had been answered before.
+    """
+
+    name: str
+    spec: ModelSpec
+    source: ModelSource
+    info: EngineInfo
+    heads: Mapping[str, frozenset[str]]
+    tables: Mapping[str, pl.DataFrame]
+    encoded: tuple[Encoded, ...]
+    kinds: Mapping[str, str]
+    total: int
+    done: int
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """The model's entry in run.json."""
+        return {
+            "spec": self.spec.spec,
+            "revision": self.info.revision,
+            "engine": self.info.engine,
+            "dtype": self.info.dtype,
+            "versions": self.info.versions,
+            "details": self.info.details,
+            "fingerprint": fingerprint(self.info),
+            "heads_used": {task: sorted(heads) for task, heads in self.heads.items()},
+        }
+
+
+def load_tasks(spec: RunSpec) -> list[LoadedTask]:
+    """Read and validate every data set of the run."""
+    names = [task.name for task in spec.tasks]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"task {name} is given twice: give each task once")
+    return [LoadedTask(task, task.load(spec.data)) for task in spec.tasks]
+
+
+class Renderer:
+    """Renders each task once for each set of heads."""
+
+    def __init__(self, protocol: Protocol_) -> None:
+        self._protocol = protocol
+        self._rendered: dict[tuple[str, frozenset[str]], Rendered] = {}
+
+    def render(self, loaded: LoadedTask, heads: frozenset[str]) -> Rendered:
+        """The task's requests for models with these heads."""
+        key = (loaded.task.name, heads)
+        if key not in self._rendered:
+            self._rendered[key] = loaded.task.render(loaded.samples, heads, self._protocol)
+        return self._rendered[key]
+
+
+def _wanted(rendered: Rendered, samples: Samples, limit: int | None) -> dict[str, Request]:
+    if limit is None:
+        return dict(rendered.requests)
+    first = samples.frame["sample"].head(limit).implode()
+    ids = rendered.table.filter(pl.col("sample").is_in(first))["request"].unique(maintain_order=True)
+    return {i: rendered.requests[i] for i in ids}
+
+
+def _known_answers(out: Path, name: str, print_: str) -> set[str]:
+    if not (out / "run.json").is_file():
+        return set()
+    run = Run.open(out)
+    entry = run.record["models"].get(name)
+    return run.done(name) if entry and entry.get("fingerprint") == print_ else set()
+
+
+def name_sample(tables: Mapping[str, pl.DataFrame], request: str) -> str:
+    """Where a request comes from, in words: the first task, sample and template that asks for it."""
+    for task, table in tables.items():
+        hit = table.filter(pl.col("request") == request).head(1)
+        if hit.height:
+            return f"{task}, sample {hit['sample'][0]}, template {hit['template'][0]}"
+    return f"request {request}"
+
+
+def prepare_model(spec: ModelSpec, run: RunSpec, tasks: Sequence[LoadedTask], renderer: Renderer) -> PreparedModel:
+    """Resolve a model, render the tasks for it and encode every request that has no answer yet.
+
+    Raises InputError naming the model, task and sample at fault.
+    """
+    from evaluator_serving.choose import choose_engine
+    from evaluator_serving.encoding import encoder_for
+    from evaluator_serving.models import resolve
+
+    source = resolve(spec.spec, chat_template=spec.chat_template)
+    heads: dict[str, frozenset[str]] = {}
+    tables: dict[str, pl.DataFrame] = {}
+    requests: dict[str, Request] = {}
+    for loaded in tasks:
+        usable = loaded.task.heads & source.heads
+        if not usable:
+            raise InputError(
+                f"task {loaded.task.name} needs a model with a {' or '.join(sorted(loaded.task.heads))} head, {spec.spec} has "
+                f"{', '.join(sorted(source.heads)) or 'none'}: choose another model or task"
+            )
+        rendered = renderer.render(loaded, usable)
+        heads[loaded.task.name], tables[loaded.task.name] = usable, rendered.table
+        requests |= _wanted(rendered, loaded.samples, run.limit)
+    used = frozenset().union(*heads.values())
+    engine = choose_engine(source, used, spec.options.device) if spec.engine == "auto" else spec.engine
+    info = identity(engine, source, spec.options)
+    done = _known_answers(run.out, spec.name, fingerprint(info)) & requests.keys()
+    encoder = encoder_for(source)
+    encoded = []
+    for request_id, request in requests.items():
+        if request_id in done:
+            continue
+        try:
+            encoded.append(encoder.encode(request))
+        except InputError as error:
+            raise InputError(f"{spec.name}: {name_sample(tables, request_id)}: {error}") from error
+    kinds = {item.request: kind(requests[item.request]) for item in encoded}
+    return PreparedModel(spec.name, spec, source, info, heads, tables, tuple(encoded), kinds, len(requests), len(done))
+
+
+def check_names(models: Sequence[ModelSpec]) -> None:
+    """Refuse two models with one name: their results could not be told apart."""
+    seen: dict[str, str] = {}
+    for model in models:
+        other = seen.setdefault(model.name.lower(), model.spec)
+        if sum(m.name.lower() == model.name.lower() for m in models) > 1:
+            raise InputError(f"models {other} and {model.spec} would both be called {model.name!r}: give one of them a name")
+
+
+def provenance(command: Sequence[str]) -> dict[str, Any]:
+    """Who made these numbers: command, time, program version and commit, Python, platform, main libraries."""
+    here = Path(__file__).resolve().parents[2]
+    commit = None
+    if (here / ".git").exists():
+        git = subprocess.run(["git", "-C", str(here), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+        commit = git.stdout.strip() or None
+    return {
+        "command": list(command),
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "evaluator": __version__,
+        "commit": commit,
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "versions": {name: version(name) for name in ("polars", "numpy")},
+    }
+
+
+def record(spec: RunSpec, tasks: Sequence[LoadedTask], models: Sequence[PreparedModel]) -> Run:
+    """Open the run folder and write down what is asked, refusing what contradicts what it holds."""
+    run = Run.create_or_open(spec.out, protocol=spec.protocol, provenance=provenance(spec.command))
+    with run.locked():
+        for loaded in tasks:
+            run.add_task(loaded.task, loaded.samples)
+        for model in models:
+            run.add_model(model.name, model.entry)
+            for task, heads in model.heads.items():
+                run.add_table(task, heads, model.tables[task])
+    return run

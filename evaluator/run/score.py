@@ -1,0 +1,92 @@
+"""Score chunks with one engine and store what comes out. The same steps run in this process and in a Ray actor."""
+
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from evaluator_serving.answers import Answer, assemble
+from evaluator_serving.engine import Engine
+from evaluator_serving.errors import EngineError
+from evaluator_serving.rows import Chunk
+
+CHUNK_TOKENS = {"cpu": 4096, "cuda": 131072}
+"""Forward tokens a chunk: a few seconds of work, which is what a crash can lose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A chunk's answers and what they took (seconds, peak bytes of host and device memory so far)."""
+
+    answers: tuple[Answer, ...]
+    seconds: float
+    rows: int
+    tokens: int
+    host_memory: int
+    device_memory: int
+
+    def timing(self, model: str, worker: str) -> dict[str, Any]:
+        """The row for RUN/timings."""
+        return {
+            "model": model,
+            "worker": worker,
+            "finished": time.time(),
+            "requests": len(self.answers),
+            "rows": self.rows,
+            "tokens": self.tokens,
+            "seconds": self.seconds,
+            "host_memory": self.host_memory,
+            "device_memory": self.device_memory,
+        }
+
+
+def _device_memory() -> int:
+    torch = sys.modules.get("torch")
+    return int(torch.cuda.max_memory_allocated()) if torch is not None and torch.cuda.is_available() else 0
+
+
+def score_chunk(engine: Engine, chunk: Chunk) -> Scored:
+    """Score one chunk. EngineError carries the index of the merged row at fault, if known."""
+    begun = time.perf_counter()
+    values = engine.score(chunk.merged.rows)
+    seconds = time.perf_counter() - begun
+    return Scored(
+        answers=tuple(assemble(chunk, values)),
+        seconds=seconds,
+        rows=len(chunk.merged.rows),
+        tokens=chunk.tokens,
+        host_memory=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        device_memory=_device_memory(),
+    )
+
+
+def requests_of_row(chunk: Chunk, row: int) -> list[str]:
+    """Ids of the chunk's requests that read from merged row `row`."""
+    return [
+        item.request
+        for item, spots in zip(chunk.encoded, chunk.merged.places, strict=True)
+        if any(index == row for index, _ in spots)
+    ]
+
+
+def score_chunks(engine: Engine, chunks: list[Chunk], store: Callable[[Scored], None]) -> Iterator[Scored]:
+    """Score chunks one after the other, storing each before the next begins. Names the requests of a row at fault."""
+    for chunk in chunks:
+        try:
+            scored = score_chunk(engine, chunk)
+        except EngineError as error:
+            if error.row is None:
+                raise
+            raise RowError(str(error), requests_of_row(chunk, error.row)) from error
+        store(scored)
+        yield scored
+
+
+class RowError(EngineError):
+    """An engine could not score one row; `requests` are the ids of the requests that read from it."""
+
+    def __init__(self, message: str, requests: list[str]) -> None:
+        super().__init__(message)
+        self.requests = requests
