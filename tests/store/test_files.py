@@ -1,0 +1,62 @@
+"""Parts appear whole or not at all."""
+
+import errno
+import os
+from pathlib import Path
+
+import polars as pl
+import pytest
+from evaluator_serving.answers import Answer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evaluator.store.files import read_parts, write_bytes, write_part
+from evaluator.store.run import ANSWERS, answers_frame
+
+finite = st.floats(allow_nan=False, allow_infinity=False, width=64)
+token_lists = st.lists(st.lists(st.tuples(st.integers(0, 2**31 - 1), finite), max_size=4), min_size=1, max_size=3)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.dictionaries(st.text(min_size=1, max_size=8), token_lists, max_size=6))
+def test_answers_come_back_as_written(tmp_path_factory: pytest.TempPathFactory, content: dict) -> None:
+    answers = [
+        Answer(
+            request,
+            tuple(tuple(t for t, _ in candidate) for candidate in candidates),
+            tuple(tuple(v for _, v in candidate) for candidate in candidates),
+        )
+        for request, candidates in content.items()
+    ]
+    folder = tmp_path_factory.mktemp("parts")
+    for answer in answers:
+        write_part(folder, answers_frame([answer]))
+    frame = read_parts(folder, ANSWERS)
+    back = [
+        Answer(request, tuple(map(tuple, group["tokens"].to_list())), tuple(map(tuple, group["logprobs"].to_list())))
+        for (request,), group in frame.group_by("request", maintain_order=True)
+    ]
+    assert back == answers
+
+
+def test_cut_part_and_debris_are_ignored(tmp_path: Path) -> None:
+    good = write_part(tmp_path, pl.DataFrame({"a": [1, 2]}))
+    (tmp_path / "part-99.parquet").write_bytes(good.read_bytes()[:-7])
+    (tmp_path / ".tmp-0-part-98.parquet").write_bytes(b"half")
+    with pytest.warns(UserWarning, match="part-99"):
+        frame = read_parts(tmp_path, {"a": pl.Int64()})
+    assert frame["a"].to_list() == [1, 2]
+
+
+def test_full_disk_leaves_the_old_file_and_no_debris(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "run.json"
+    write_bytes(target, b"old")
+
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_bytes(target, b"new")
+    assert target.read_bytes() == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["run.json"]
