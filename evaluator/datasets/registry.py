@@ -1,0 +1,150 @@
+"""The named data sets: where they come from, what their files are called here, and how to know that they are right.
+
+`sources.tsv` has a line for each public file. Its digests are those of the files at their public sources, taken in
+2026-11, with two exceptions: StereoSet's dev.json, whose digest is the one that the Hugging Face `datasets` library recorded for
+it, and StereoSet's test_terms.txt, whose digest is that of a copy found equal to the public text.
+"""
+
+import csv
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from evaluator.tasks.base import DataSource
+from evaluator_serving.errors import InputError
+
+Unit = Literal["table", "records", "lines", "examples"]
+"""What is counted in a file: rows below a CSV's header, a CSV's records, lines not blank, StereoSet examples."""
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file at its public source: repository `owner/name` on GitHub, path in it, sha256 in hexadecimal digits."""
+
+    repository: str
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file as the readers want it.
+
+    Attributes:
+        local: its path in a data folder, and in the cache.
+        unit: what `rows` counts.
+        rows: how many of them a whole file has.
+        sources: the public files behind it: none for a shipped file, two for one that is converted from pickled frames.
+    """
+
+    local: str
+    unit: Unit
+    rows: int
+    sources: tuple[SourceFile, ...]
+
+    @property
+    def converted(self) -> bool:
+        """Whether the file is made from the public ones, so that its digest can't be compared with theirs."""
+        return any(source.path.endswith(".pkl") for source in self.sources)
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A named data set; `licence` is an SPDX identifier."""
+
+    name: str
+    about: str
+    licence: str
+    files: tuple[DataFile, ...]
+
+    @property
+    def shipped(self) -> bool:
+        """Whether the package contains the data set, so that there is nothing to fetch."""
+        return not any(file.sources for file in self.files)
+
+
+_SA, _APACHE = "CC-BY-SA-4.0", "Apache-2.0"
+
+_ABOUT: dict[str, tuple[str, str]] = {
+    "gest-demo": ("160 sentences in GEST's format, written for demonstrations, not validated", _APACHE),
+    "gest": ("GEST 1.0: 3,565 sentences about 16 gender stereotypes, the papers' version", _APACHE),
+    "gest-1.1": ("GEST 1.1: 244 sentences corrected", _APACHE),
+    "stereoset-en": ("StereoSet development set, English", _SA),
+    "stereoset-de": ("StereoSet translated to German", _SA),
+    "stereoset-fr": ("StereoSet translated to French", _SA),
+    "stereoset-es": ("StereoSet translated to Spanish", _SA),
+    "stereoset-tr": ("StereoSet translated to Turkish", _SA),
+    "crows-pairs": ("CrowS-Pairs as published", _SA),
+    "crows-revised": ("CrowS-Pairs, revised", _SA),
+    "crows-negation": ("CrowS-Pairs gender sentences with negated control pairs", _SA),
+    "crows-antistereotype": ("CrowS-Pairs gender sentences with anti-stereotype control pairs", _SA),
+    "stereoset-genderswap": ("StereoSet gender sentences with swapped groups", _SA),
+    "stereoset-genderswap-filtered": ("the same, doubtful ones left out", _SA),
+    "slovak-gender": ("Slovak gender stereotypes with control pairs", _SA),
+    "winobias": ("WinoBias types 1 and 2, dev and test, with the occupation lists", "MIT"),
+}
+
+_DEMO = DataFile("gest_demo.csv", "table", 160, ())
+
+
+@cache
+def datasets() -> Mapping[str, Dataset]:
+    """All data sets by name."""
+    sources: dict[tuple[str, str], list[SourceFile]] = {}
+    files: dict[tuple[str, str], tuple[Unit, int]] = {}
+    with (HERE / "sources.tsv").open(encoding="utf-8", newline="") as lines:
+        for row in csv.DictReader(lines, delimiter="\t"):
+            key = row["dataset"], row["local"]
+            sources.setdefault(key, []).append(SourceFile(row["repository"], row["path"], row["sha256"]))
+            files[key] = row["unit"], int(row["rows"])  # type: ignore[assignment]
+    by_name: dict[str, list[DataFile]] = {"gest-demo": [_DEMO]}
+    for (name, local), (unit, rows) in files.items():
+        by_name.setdefault(name, []).append(DataFile(local, unit, rows, tuple(sources[name, local])))
+    return {name: Dataset(name, *_ABOUT[name], tuple(by_name[name])) for name in _ABOUT}
+
+
+def dataset(name: str) -> Dataset:
+    """The data set called `name`. Raises InputError, naming the known ones, for an unknown name."""
+    if name not in datasets():
+        raise InputError(f"unknown data set {name!r}: choose from {', '.join(datasets())}")
+    return datasets()[name]
+
+
+def cache_folder() -> Path:
+    """Where fetched data sets lie, in the layout of a data folder: EVALUATOR_CACHE or the platform's cache, `/data`."""
+    if own := os.environ.get("EVALUATOR_CACHE"):
+        return Path(own) / "data"
+    import pooch
+
+    return Path(pooch.os_cache("stereotype-evaluator")) / "data"
+
+
+def folder(data: DataSource) -> Path:
+    """The folder that data sets are read from: --data, else EVALUATOR_DATA, else the cache."""
+    if data.folder is not None:
+        return data.folder
+    if environment := os.environ.get("EVALUATOR_DATA"):
+        return Path(environment)
+    return cache_folder()
+
+
+def locate(name: str, data: DataSource) -> dict[str, Path]:
+    """The files of the data set called `name`: local path → path on disk, in the registry's order.
+
+    Raises InputError with the remedy if one of them is absent.
+    """
+    found = dataset(name)
+    if found.shipped:
+        return {file.local: HERE / "demo" / file.local for file in found.files}
+    root = folder(data)
+    paths = {file.local: root / file.local for file in found.files}
+    for path in paths.values():
+        if not path.is_file():
+            remedy = f"run `evaluator data fetch {name}` or give --data DIR with a folder that holds it"
+            raise InputError(f"data set {name}: no such file: {path}: {remedy}")
+    return paths

@@ -1,0 +1,163 @@
+"""GEST (Pikuliak et al., 2023; method.md section 1) and measures built like it from a user's own definition.
+
+Score of a sample under a template = log P(first word) - log P(second word), natural logarithms; for GEST's definition
+the first word is the male one. Where the released code differs, `--protocol published` follows it:
+
+- masked models: it masks, in one input for each word, every position at which the two tokenized texts differ (compared
+  position by position, so a difference in token count masks the shifted tail as well) and takes the *mean* over them.
+  The default fills in a word's earlier tokens one after the other and takes the sum, a proper log-probability.
+- generative models: it reads the last token id of the word tokenized alone with a space in front; the default
+  scores all the word's tokens as they stand in the text.
+- It takes log10; scores here are always natural logarithms, and the scale is chosen when a report is written.
+- It ran some generative models in float16 or int8: that is the dtype of a run, not a protocol.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from evaluator.datasets.gest import read_sentences
+from evaluator.datasets.registry import locate
+from evaluator.tasks import TASKS
+from evaluator.tasks.base import DataSource, MeasureOptions, Protocol_, Rendered, Samples
+from evaluator.tasks.definition import GEST_TOML, HEADS, Definition, read_definition
+from evaluator_serving.errors import InputError
+from evaluator_serving.requests import Request, request_id
+
+TABLE: dict[str, type[pl.DataType]] = {
+    "sample": pl.Int64,
+    "language": pl.String,
+    "template": pl.String,
+    "group": pl.String,
+    "request": pl.String,
+    "polarity": pl.String,
+    "family": pl.Boolean,
+}
+"""Columns of `Rendered.table`: a row a sample × template."""
+
+
+@dataclass(frozen=True, slots=True)
+class GestTask:
+    """A definition with its sentences; follows `evaluator.tasks.base.Task`.
+
+    Attributes:
+        name: the task's name.
+        definition: templates, words, groups.
+        dataset: name of a data set in the registry, or None if `samples` is given.
+        samples: the user's CSV file.
+        templates: the user's definition file, whose sha256 is recorded with the data.
+    """
+
+    name: str
+    definition: Definition
+    dataset: str | None = None
+    samples: Path | None = None
+    templates: Path | None = None
+
+    @property
+    def heads(self) -> frozenset[str]:
+        """`masked`, `causal` or both, as the definition has templates for."""
+        return self.definition.heads
+
+    def load(self, data: DataSource) -> Samples:
+        """The sentences: columns `sample, sentence, group, polarity, family` (`family`: the sample is topical)."""
+        if self.samples is not None:
+            path = self.samples
+        else:
+            assert self.dataset is not None
+            (path,) = locate(self.dataset, data).values()
+        it = self.definition
+        frame = read_sentences(path, it.sentence_column, it.group_column, it.groups)
+        polarity = {group.id: group.polarity for group in it.groups.values()}
+        family = [it.topical(sentence, group) for sentence, group in frame.select("sentence", "group").iter_rows()]
+        frame = frame.with_columns(
+            pl.col("group").replace_strict(polarity, return_dtype=pl.String).alias("polarity"),
+            pl.Series("family", family, dtype=pl.Boolean),
+        )
+        files = [path] if self.templates is None else [path, self.templates]
+        return Samples(frame, {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files})
+
+    def render(self, samples: Samples, heads: frozenset[str], protocol: Protocol_) -> Rendered:
+        """A request a sample × template of the first kind that the model can answer (masked before continuation)."""
+        usable = [head for head in HEADS if head in heads & self.heads]
+        if not usable:
+            wanted, given = ", ".join(sorted(self.heads)), ", ".join(sorted(heads)) or "none"
+            raise InputError(f"task {self.name} needs a model with one of the heads {wanted}, this one has {given}")
+        templates = [t for t in self.definition.templates if t.kind == HEADS[usable[0]]]
+        requests: dict[str, Request] = {}
+        rows = []
+        frame = samples.frame.select("sample", "sentence", "group", "polarity", "family")
+        for sample, sentence, group, polarity, family in frame.iter_rows():
+            for template in templates:
+                request = template.request(sentence, protocol)
+                key = request_id(request)
+                requests[key] = request
+                rows.append((sample, self.definition.language, template.id, group, key, polarity, family))
+        return Rendered(pl.DataFrame(rows, schema=TABLE, orient="row"), requests)
+
+    def score(self, table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
+        """Scores with `polarity`, `family`, and the two words' log-probabilities.
+
+        `logprob_male` and `logprob_female` are sums over the first and the second word's tokens, in both protocols;
+        only the default protocol's are log-probabilities of the words wherever a word has several tokens.
+        """
+        tokens = pl.col("logprobs").cast(pl.List(pl.Float64)).list
+        value = tokens.sum() if protocol == "default" else tokens.mean()
+        words = answers.select("request", "candidate", value=value, logprob=tokens.sum())
+        first, second = (
+            words.filter(candidate=i).select("request", pl.col("value", "logprob").name.suffix(f"_{i}")) for i in (0, 1)
+        )
+        scored = table.join(first, on="request", maintain_order="left").join(
+            second, on="request", maintain_order="left"
+        )
+        return scored.select(
+            "language",
+            "template",
+            "sample",
+            "group",
+            score=pl.col("value_0") - pl.col("value_1"),
+            logprob_male="logprob_0",
+            logprob_female="logprob_1",
+            polarity="polarity",
+            family="family",
+        )
+
+    def measure(self, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
+        """Rates of every model and template: see `evaluator.measures.gest`."""
+        from evaluator.measures.gest import gest_measures
+
+        return gest_measures(scores, options)
+
+
+def gest() -> GestTask:
+    """GEST 1.0, the papers' version."""
+    return GestTask("gest", read_definition(GEST_TOML), dataset="gest")
+
+
+def gest_1_1() -> GestTask:
+    """GEST 1.1: 244 sentences corrected."""
+    return GestTask("gest-1.1", read_definition(GEST_TOML), dataset="gest-1.1")
+
+
+def gest_demo() -> GestTask:
+    """The shipped demonstration set: 160 sentences, not validated."""
+    return GestTask("gest-demo", read_definition(GEST_TOML), dataset="gest-demo")
+
+
+def custom(samples: Path | None = None, templates: Path | None = None) -> GestTask:
+    """A user's task; whichever of the two files is not given is GEST's.
+
+    The task is called as the definition says, or `gest-` and eight digits of the samples' sha256 if only samples are
+    given, so that it can't be taken for a registered task in a run folder.
+    """
+    definition = read_definition(templates or GEST_TOML)
+    name = definition.name
+    if templates is not None and name in TASKS:
+        raise InputError(f"{templates}: name: {name!r} is a task of this program: choose another name")
+    if samples is not None and not samples.is_file():
+        raise InputError(f"no such file: {samples} (--samples wants a CSV file)")
+    if templates is None and samples is not None:
+        name = f"gest-{hashlib.sha256(samples.read_bytes()).hexdigest()[:8]}"
+    return GestTask(name, definition, dataset="gest" if samples is None else None, samples=samples, templates=templates)
