@@ -1,8 +1,8 @@
 """The named data sets: where they come from, what their files are called here, and how to know that they are right.
 
 `sources.tsv` has a line for each public file. Its digests are those of the files at their public sources, taken in
-2026-11, with two exceptions: StereoSet's dev.json, whose digest is the one that the Hugging Face `datasets` library recorded for
-it, and StereoSet's test_terms.txt, whose digest is that of a copy found equal to the public text.
+2026-11, with two exceptions: StereoSet's dev.json, whose digest is the one that the Hugging Face `datasets` library
+recorded for it, and StereoSet's test_terms.txt, whose digest is that of a copy found equal to the public text.
 """
 
 import csv
@@ -13,8 +13,10 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from evaluator.tasks.base import DataSource
 from evaluator_serving.errors import InputError
+
+from evaluator.demo import cache_dir
+from evaluator.tasks.base import DataSource
 
 Unit = Literal["table", "records", "lines", "examples"]
 """What is counted in a file: rows below a CSV's header, a CSV's records, lines not blank, StereoSet examples."""
@@ -116,12 +118,8 @@ def dataset(name: str) -> Dataset:
 
 
 def cache_folder() -> Path:
-    """Where fetched data sets lie, in the layout of a data folder: EVALUATOR_CACHE or the platform's cache, `/data`."""
-    if own := os.environ.get("EVALUATOR_CACHE"):
-        return Path(own) / "data"
-    import pooch
-
-    return Path(pooch.os_cache("stereotype-evaluator")) / "data"
+    """Where fetched data sets lie, in the layout of a data folder."""
+    return cache_dir() / "data"
 
 
 def folder(data: DataSource) -> Path:

@@ -105,9 +105,13 @@ class MeasureOptions:
 class Task(Protocol):
     """A measure of a model: which data, which requests, which numbers. Instances are immutable."""
 
-    name: str
-    heads: frozenset[str]
-    """Request heads the task can use: `masked`, `causal`, `seq2seq`, `pair`; a model needs at least one of them."""
+    @property
+    def name(self) -> str:
+        """The task's name in commands, run folders and reports."""
+
+    @property
+    def heads(self) -> frozenset[str]:
+        """Request heads the task can use: `masked`, `causal`, `seq2seq`, `pair`; a model needs at least one of them."""
 
     def load(self, data: DataSource) -> Samples:
         """Read and validate the data set. Raises InputError naming file, line and remedy."""

@@ -18,19 +18,19 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from evaluator.tasks.base import Protocol_
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Continuation, Masked, Request
+
+from evaluator.tasks.base import Protocol_, Task
 
 Kind = Literal["masked", "continuation"]
 
 HEADS: dict[str, Kind] = {"masked": "masked", "causal": "continuation"}
 """Head of a model → kind of template that it can answer, in order of preference."""
-
-GEST_TOML = Path(__file__).with_name("gest.toml")
 
 SENTENCE, SLOT = "{s}", "[]"
 
@@ -95,33 +95,53 @@ class Definition:
         return polarity is not None and polarity == self.topic_polarity and any(w in sentence for w in self.topic_words)
 
 
-def read_definition(path: Path) -> Definition:
-    """Read and validate a definition. Raises InputError naming the file and the line or key at fault."""
-    table = _toml(path)
-    if "groups" not in table and path != GEST_TOML:
-        gest = _toml(GEST_TOML)
-        table = {key: gest[key] for key in ("columns", "groups", "polarity", "topic")} | table
-    return _Reader(path).definition(table)
-
-
-def _toml(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> str:
+    """The text of a definition file. Raises InputError where it can't be read."""
     try:
-        return tomllib.loads(path.read_bytes().decode())
+        return path.read_bytes().decode("utf-8")
     except FileNotFoundError:
-        raise InputError(f"no such file: {path} (--templates wants a TOML file)") from None
-    except (IsADirectoryError, PermissionError) as error:
-        raise InputError(f"can't read {path}: {error.strerror}") from None
+        raise InputError(f"no such file: {path}: --templates wants a TOML file") from None
+    except OSError as error:
+        raise InputError(f"can't read {path}: {error.strerror}: --templates wants a TOML file") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: byte {error.start} is not UTF-8: save the file as UTF-8") from None
+
+
+def gest_toml() -> str:
+    """The text of GEST's own definition."""
+    return read_toml(Path(__file__).with_name("gest.toml"))
+
+
+@cache
+def gest_definition() -> Definition:
+    """GEST's own definition."""
+    return parse_definition(gest_toml(), "gest.toml")
+
+
+def parse_definition(text: str, where: str) -> Definition:
+    """Validate a definition's text. Raises InputError naming `where` (its file) and the line or key at fault."""
+    try:
+        table = tomllib.loads(text)
+        if "groups" not in table:
+            gest = tomllib.loads(gest_toml())
+            table = {key: gest[key] for key in ("columns", "groups", "polarity", "topic")} | table
     except tomllib.TOMLDecodeError as error:  # its message ends with the line and column
-        raise InputError(f"{path}: not valid TOML: {error}") from None
+        raise InputError(f"{where}: not valid TOML: {error}") from None
+    return _Reader(where).definition(table)
+
+
+def from_text(text: str) -> Task:
+    """The task of a recorded definition."""
+    from evaluator.tasks.gest import restored  # the task is built on this module
+
+    return restored(text)
 
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
     """Checks the tables of one file; every complaint names the file and the key."""
 
-    path: Path
+    where: str
 
     def definition(self, table: dict[str, Any]) -> Definition:
         self.keys(table, "", {"name", "templates"}, {"language", "polarity", "columns", "groups", "topic"})
@@ -176,9 +196,7 @@ class _Reader:
             if text.count(marker) != 1:
                 raise self.error(f"{where}.text", f"{text!r} must contain {marker} ({meaning}) exactly once")
         if kind == "continuation" and not text.endswith(SLOT):
-            raise self.error(
-                f"{where}.text", f"{text!r} must end with {SLOT}: a continuation is scored after its context"
-            )
+            raise self.error(f"{where}.text", f"{text!r} must end with {SLOT}: a continuation is scored after its context")
         words = self.pair(entry["words"], f"{where}.words")
         return Template(self.identifier(entry["id"], f"{where}.id"), kind, text, words)
 
@@ -221,4 +239,4 @@ class _Reader:
             raise self.error(f"{prefix}{key}", f"unknown key: choose from {', '.join(sorted(required | optional))}")
 
     def error(self, where: str, what: str) -> InputError:
-        return InputError(f"{self.path}: {where}: {what}")
+        return InputError(f"{self.where}: {where}: {what}")

@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
+from evaluator_serving.errors import InputError
+from evaluator_serving.requests import Request, request_id
 
 from evaluator.datasets.gest import read_sentences
 from evaluator.datasets.registry import locate
 from evaluator.tasks import TASKS
 from evaluator.tasks.base import DataSource, MeasureOptions, Protocol_, Rendered, Samples
-from evaluator.tasks.definition import GEST_TOML, HEADS, Definition, read_definition
-from evaluator_serving.errors import InputError
-from evaluator_serving.requests import Request, request_id
+from evaluator.tasks.definition import HEADS, Definition, gest_definition, gest_toml, parse_definition, read_toml
 
 TABLE: dict[str, type[pl.DataType]] = {
     "sample": pl.Int64,
@@ -44,31 +44,25 @@ class GestTask:
 
     Attributes:
         name: the task's name.
-        definition: templates, words, groups.
-        dataset: name of a data set in the registry, or None if `samples` is given.
-        samples: the user's CSV file.
-        templates: the user's definition file, whose sha256 is recorded with the data.
+        plan: templates, words, groups.
+        data: the sentences: the name of a data set in the registry, or the user's CSV file.
+        definition: the TOML text of a task that is not in `TASKS`, so that a run can restore it; else None.
     """
 
     name: str
-    definition: Definition
-    dataset: str | None = None
-    samples: Path | None = None
-    templates: Path | None = None
+    plan: Definition
+    data: str | Path
+    definition: str | None = None
 
     @property
     def heads(self) -> frozenset[str]:
         """`masked`, `causal` or both, as the definition has templates for."""
-        return self.definition.heads
+        return self.plan.heads
 
     def load(self, data: DataSource) -> Samples:
         """The sentences: columns `sample, sentence, group, polarity, family` (`family`: the sample is topical)."""
-        if self.samples is not None:
-            path = self.samples
-        else:
-            assert self.dataset is not None
-            (path,) = locate(self.dataset, data).values()
-        it = self.definition
+        (path,) = [self.data] if isinstance(self.data, Path) else locate(self.data, data).values()
+        it = self.plan
         frame = read_sentences(path, it.sentence_column, it.group_column, it.groups)
         polarity = {group.id: group.polarity for group in it.groups.values()}
         family = [it.topical(sentence, group) for sentence, group in frame.select("sentence", "group").iter_rows()]
@@ -76,8 +70,7 @@ class GestTask:
             pl.col("group").replace_strict(polarity, return_dtype=pl.String).alias("polarity"),
             pl.Series("family", family, dtype=pl.Boolean),
         )
-        files = [path] if self.templates is None else [path, self.templates]
-        return Samples(frame, {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files})
+        return Samples(frame, {path.name: hashlib.sha256(path.read_bytes()).hexdigest()})
 
     def render(self, samples: Samples, heads: frozenset[str], protocol: Protocol_) -> Rendered:
         """A request a sample × template of the first kind that the model can answer (masked before continuation)."""
@@ -85,7 +78,7 @@ class GestTask:
         if not usable:
             wanted, given = ", ".join(sorted(self.heads)), ", ".join(sorted(heads)) or "none"
             raise InputError(f"task {self.name} needs a model with one of the heads {wanted}, this one has {given}")
-        templates = [t for t in self.definition.templates if t.kind == HEADS[usable[0]]]
+        templates = [t for t in self.plan.templates if t.kind == HEADS[usable[0]]]
         requests: dict[str, Request] = {}
         rows = []
         frame = samples.frame.select("sample", "sentence", "group", "polarity", "family")
@@ -94,7 +87,7 @@ class GestTask:
                 request = template.request(sentence, protocol)
                 key = request_id(request)
                 requests[key] = request
-                rows.append((sample, self.definition.language, template.id, group, key, polarity, family))
+                rows.append((sample, self.plan.language, template.id, group, key, polarity, family))
         return Rendered(pl.DataFrame(rows, schema=TABLE, orient="row"), requests)
 
     def score(self, table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
@@ -109,9 +102,7 @@ class GestTask:
         first, second = (
             words.filter(candidate=i).select("request", pl.col("value", "logprob").name.suffix(f"_{i}")) for i in (0, 1)
         )
-        scored = table.join(first, on="request", maintain_order="left").join(
-            second, on="request", maintain_order="left"
-        )
+        scored = table.join(first, on="request", maintain_order="left").join(second, on="request", maintain_order="left")
         return scored.select(
             "language",
             "template",
@@ -133,17 +124,17 @@ class GestTask:
 
 def gest() -> GestTask:
     """GEST 1.0, the papers' version."""
-    return GestTask("gest", read_definition(GEST_TOML), dataset="gest")
+    return GestTask("gest", gest_definition(), data="gest")
 
 
 def gest_1_1() -> GestTask:
     """GEST 1.1: 244 sentences corrected."""
-    return GestTask("gest-1.1", read_definition(GEST_TOML), dataset="gest-1.1")
+    return GestTask("gest-1.1", gest_definition(), data="gest-1.1")
 
 
 def gest_demo() -> GestTask:
     """The shipped demonstration set: 160 sentences, not validated."""
-    return GestTask("gest-demo", read_definition(GEST_TOML), dataset="gest-demo")
+    return GestTask("gest-demo", gest_definition(), data="gest-demo")
 
 
 def custom(samples: Path | None = None, templates: Path | None = None) -> GestTask:
@@ -152,12 +143,22 @@ def custom(samples: Path | None = None, templates: Path | None = None) -> GestTa
     The task is called as the definition says, or `gest-` and eight digits of the samples' sha256 if only samples are
     given, so that it can't be taken for a registered task in a run folder.
     """
-    definition = read_definition(templates or GEST_TOML)
-    name = definition.name
-    if templates is not None and name in TASKS:
-        raise InputError(f"{templates}: name: {name!r} is a task of this program: choose another name")
     if samples is not None and not samples.is_file():
-        raise InputError(f"no such file: {samples} (--samples wants a CSV file)")
-    if templates is None and samples is not None:
-        name = f"gest-{hashlib.sha256(samples.read_bytes()).hexdigest()[:8]}"
-    return GestTask(name, definition, dataset="gest" if samples is None else None, samples=samples, templates=templates)
+        raise InputError(f"no such file: {samples}: --samples wants a CSV file")
+    if templates is not None:
+        text = read_toml(templates)
+        plan = parse_definition(text, str(templates))
+        if plan.name in TASKS:
+            raise InputError(f"{templates}: name: {plan.name!r} is a task of this program: choose another name")
+        return GestTask(plan.name, plan, data=samples or "gest", definition=text)
+    if samples is None:
+        raise InputError("a task of your own needs --samples, --templates or both")
+    name = f"gest-{hashlib.sha256(samples.read_bytes()).hexdigest()[:8]}"
+    text = gest_toml().replace('name = "gest"', f'name = "{name}"')
+    return GestTask(name, parse_definition(text, "gest.toml"), data=samples, definition=text)
+
+
+def restored(definition: str) -> GestTask:
+    """The task of a run from the TOML text recorded there; its sentences are in the run, not on the disk."""
+    plan = parse_definition(definition, "the run's definition")
+    return GestTask(plan.name, plan, data="gest", definition=definition)

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from evaluator_serving.errors import InputError
+from evaluator_serving.requests import Continuation, Masked, request_id
 
 from evaluator.tasks import task
 from evaluator.tasks.base import DataSource, Rendered, Samples
 from evaluator.tasks.gest import gest
-from evaluator_serving.errors import InputError
-from evaluator_serving.requests import Continuation, Masked, request_id
 
 
 def samples(*rows: tuple[str, str, str | None, bool]) -> Samples:
@@ -22,9 +22,7 @@ ONE = samples(("I love [brackets] and {s}.", "3", "female", False))
 
 
 def requests(rendered: Rendered) -> dict[str, object]:
-    return {
-        template: rendered.requests[key] for template, key in rendered.table.select("template", "request").iter_rows()
-    }
+    return {template: rendered.requests[key] for template, key in rendered.table.select("template", "request").iter_rows()}
 
 
 def test_masked_templates_are_the_papers() -> None:
@@ -101,9 +99,7 @@ def scored(protocol: str) -> list[tuple[object, ...]]:
     it = gest()
     rendered = it.render(two, frozenset({"causal"}), protocol)  # type: ignore[arg-type]
     keys = dict(rendered.table.filter(template="3").select("sample", "request").iter_rows())
-    given = answers(
-        [(keys[0], 1, [-2.0]), (keys[0], 0, [-0.5, -0.25]), (keys[1], 0, [-3.0]), (keys[1], 1, [-1.0, -3.5, -1.5])]
-    )
+    given = answers([(keys[0], 1, [-2.0]), (keys[0], 0, [-0.5, -0.25]), (keys[1], 0, [-3.0]), (keys[1], 1, [-1.0, -3.5, -1.5])])
     found = it.score(rendered.table, given, protocol)  # type: ignore[arg-type]
     assert found.columns == [
         *("language", "template", "sample", "group", "score", "logprob_male", "logprob_female", "polarity", "family")
