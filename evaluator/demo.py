@@ -43,7 +43,7 @@ def demo_model() -> Path:
     print(f"converting {source.name} into {folder} (once)", file=sys.stderr)
     model = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype="float32")
     # Without these two lines transformers tries to save the weights in GGUF's quantization and fails.
-    model.hf_quantizer = None
+    model.hf_quantizer = None  # type: ignore[assignment]
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
     model.save_pretrained(scratch)

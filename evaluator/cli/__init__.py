@@ -4,12 +4,14 @@ import importlib
 import sys
 
 import click
-from evaluator_serving.errors import EngineError, InputError
 
 from evaluator import __version__
+from evaluator_serving.errors import EngineError, InputError
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("evaluator.cli.run", "Score models on tasks and print the table."),
+    "sweep": ("evaluator.cli.sweep", "Score dozens of models, on one machine or a Ray cluster."),
+    "plan": ("evaluator.cli.plan", "Say what a sweep needs, how it is placed and how long it takes."),
     "report": ("evaluator.cli.report", "Turn a run's scores into rates with confidence intervals."),
     "scores": ("evaluator.cli.scores", "Print a run's per-sample scores."),
     "status": ("evaluator.cli.status", "Say how far a run has come."),

@@ -5,12 +5,12 @@ import math
 from typing import Any
 
 import click
-from evaluator_serving.errors import InputError
-from evaluator_serving.requests import Continuation, Masked, Request
 from rich.console import Console
 from rich.table import Table
 
 from evaluator.cli.options import engine_options, make_engine_options
+from evaluator_serving.errors import InputError
+from evaluator_serving.requests import Continuation, Masked, Request
 
 SLOT = "[]"
 

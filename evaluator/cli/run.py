@@ -8,13 +8,15 @@ from types import FrameType
 from typing import Any
 
 import click
-from evaluator_serving.errors import InputError
 
 from evaluator.cli.options import data_option, engine_options, make_engine_options
+from evaluator.store.run import Run
 from evaluator.tasks.base import DataSource, Protocol_, Task
+from evaluator_serving.errors import InputError
 
 
-def _interrupt(signum: int, frame: FrameType | None) -> None:
+def interrupt(signum: int, frame: FrameType | None) -> None:
+    """Handle SIGTERM like Ctrl-C: all finished work is stored, the exit is clean."""
     raise KeyboardInterrupt
 
 
@@ -73,7 +75,7 @@ def command(
     from evaluator.run.driver import execute
     from evaluator.run.spec import ModelSpec, RunSpec
 
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, interrupt)
     options = make_engine_options(engine["dtype"], engine["device"], engine["batch_tokens"], engine["extra"])
     specs = tuple(ModelSpec(m, engine["engine"], engine["chat_template"], options) for m in models)
     chosen = chosen_tasks(tasks, samples, templates)
@@ -90,17 +92,22 @@ def command(
             command=("evaluator", *sys.argv[1:]),
         )
     )
-    finish(outcome.run.path, outcome.errors)
+    finish(outcome.run, outcome.errors)
 
 
-def finish(path: Path, errors: dict[str, Exception]) -> None:
-    """Print the run's tables and where its report is; exit 2 or 1 if a model failed."""
+def finish(run: Run, errors: dict[str, Exception]) -> None:
+    """Print the run's tables; exit 1 if a model or a request failed (2 if all failures are wrong input)."""
     from evaluator.cli.report import show
 
-    show(path)
-    if errors:
-        for name, error in errors.items():
-            click.echo(f"evaluator: {name} failed: {error}", err=True)
-        command_line = shlex.join(["evaluator", *sys.argv[1:]])
-        click.echo(f"evaluator: everything else is kept; to try again: {command_line}", err=True)
-        raise click.exceptions.Exit(2 if any(isinstance(e, InputError) for e in errors.values()) else 1)
+    show(run.path)
+    failures = run.failures()
+    if not errors and failures.is_empty():
+        return
+    for name, error in errors.items():
+        click.echo(f"evaluator: {name} failed: {error}", err=True)
+    if failures.height:
+        click.echo(f"evaluator: {failures.height} failures are recorded: evaluator status {run.path}", err=True)
+    command_line = shlex.join(["evaluator", *sys.argv[1:]])
+    click.echo(f"evaluator: everything else is kept; to try again: {command_line}", err=True)
+    only_input = errors and all(isinstance(e, InputError) for e in errors.values())
+    raise click.exceptions.Exit(2 if only_input else 1)

@@ -1,16 +1,26 @@
 """Run a RunSpec in this process, one model after the other."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from evaluator_serving.engine import open_engine
+from evaluator.run.prepare import (
+    LoadedTask,
+    PreparedModel,
+    Renderer,
+    check_names,
+    load_tasks,
+    name_sample,
+    prepare_model,
+    record,
+)
+from evaluator.run.progress import ModelProgress, ProgressView
+from evaluator.run.score import CHUNK_TOKENS, requests_of_row, score_chunk
+from evaluator.run.spec import RunSpec
+from evaluator.run.work import Work
+from evaluator.store.run import Run
+from evaluator_serving.engine import Engine, open_engine
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.rows import chunks, merge
-
-from evaluator.run.prepare import PreparedModel, Renderer, check_names, load_tasks, name_sample, prepare_model, record
-from evaluator.run.progress import ModelProgress, ProgressView
-from evaluator.run.score import CHUNK_TOKENS, RowError, Scored, score_chunks
-from evaluator.run.spec import RunSpec
-from evaluator.store.run import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,33 +31,44 @@ class Outcome:
     errors: dict[str, Exception]
 
 
+def prepare(spec: RunSpec) -> tuple[list[LoadedTask], list[PreparedModel]]:
+    """Validate everything that can be validated before weights are loaded. Raises InputError."""
+    check_names(spec.models)
+    tasks = load_tasks(spec)
+    renderer = Renderer(spec.protocol)
+    return tasks, [prepare_model(model, spec, tasks, renderer) for model in spec.models]
+
+
 def execute(spec: RunSpec) -> Outcome:
     """Validate everything, then score what has no answer yet, model by model.
 
     Raises InputError before anything is loaded if any part of the request is wrong. A model that fails afterwards is
     recorded and the others go on; with one model its error is raised as it is.
     """
-    check_names(spec.models)
-    tasks = load_tasks(spec)
-    renderer = Renderer(spec.protocol)
-    models = [prepare_model(model, spec, tasks, renderer) for model in spec.models]
+    tasks, models = prepare(spec)
     run = record(spec, tasks, models)
+    with run.locked():
+        errors = score_models(run, models, spec)
+    return Outcome(run, errors)
+
+
+def score_models(run: Run, models: Sequence[PreparedModel], spec: RunSpec) -> dict[str, Exception]:
+    """Score the models one after the other in this process. Returns the errors of those that could not be finished."""
     errors: dict[str, Exception] = {}
-    view = ProgressView(run.path, [ModelProgress(m.name, m.total, m.done) for m in models])
-    with run.locked(), view:
+    with ProgressView(run.path, [ModelProgress(m.name, m.total, m.done) for m in models]) as view:
         for model in models:
             try:
-                score_model(run, model, view, verify=spec.verify)
+                _score_model(run, model, view, spec)
             except (InputError, EngineError) as error:
                 view.state(model.name, "failed", str(error))
                 if len(models) == 1:
                     raise
                 run.add_failures([(model.name, "", str(error))])
                 errors[model.name] = error
-    return Outcome(run, errors)
+    return errors
 
 
-def score_model(run: Run, model: PreparedModel, view: ProgressView, *, verify: bool) -> None:
+def _score_model(run: Run, model: PreparedModel, view: ProgressView, spec: RunSpec) -> None:
     """Load one model, verify its engine, score and store its pending requests."""
     if not model.encoded:
         view.state(model.name, "done", "all answers are there already")
@@ -57,7 +78,7 @@ def score_model(run: Run, model: PreparedModel, view: ProgressView, *, verify: b
     rows = merge(model.encoded).rows
     engine = open_engine(model.info.engine, model.source, model.spec.options, rows)
     try:
-        if verify and model.info.engine != "transformers":
+        if spec.verify and model.info.engine != "transformers":
             from evaluator_serving.verify import verify_engine
 
             result = verify_engine(engine, model.source, model.spec.options, rows)
@@ -65,20 +86,35 @@ def score_model(run: Run, model: PreparedModel, view: ProgressView, *, verify: b
             view.state(model.name, "loading", str(result))
         details = engine.describe().details
         run.update_model(model.name, engine_details=details)
-        device = "cuda" if str(details.get("device", "cpu")).startswith("cuda") else "cpu"
-        folder = run.answers_folder(model.name)
-
-        def store(scored: Scored) -> None:
-            run.add_answers(folder, model.kinds, scored.answers)
-            run.add_timing(scored.timing(model.name, "0"))
-
         view.state(model.name, "running")
-        work = chunks(model.encoded, tokens=CHUNK_TOKENS[device], share_prefixes=engine.share_prefixes)
-        try:
-            for scored in score_chunks(engine, work, store):
-                view.advance(model.name, len(scored.answers))
-        except RowError as error:
-            raise InputError(f"{model.name}: {name_sample(model.tables, error.requests[0])}: {error}") from error
+        device = "cuda" if str(details.get("device", "cpu")).startswith("cuda") else "cpu"
+        share = engine.share_prefixes
+        work = Work.of(chunks(model.encoded, tokens=CHUNK_TOKENS[device], share_prefixes=share), share_prefixes=share)
+        _drain(work, engine, run, model, view, skip_rows=spec.skip_rows)
         view.state(model.name, "done")
     finally:
         engine.close()
+
+
+def _drain(work: Work, engine: Engine, run: Run, model: PreparedModel, view: ProgressView, *, skip_rows: bool) -> None:
+    """Score and store chunk after chunk. A row that can't be scored ends the model or, with `skip_rows`, is recorded."""
+    folder = run.answers_folder(model.name)
+    failed = 0
+    while chunk := work.take():
+        try:
+            scored = score_chunk(engine, chunk)
+        except EngineError as error:
+            if error.row is None:
+                raise
+            bad = requests_of_row(chunk, error.row)
+            where = f"{model.name}: {name_sample(model.tables, bad[0])}: {error}"
+            failed += len(bad)
+            if not skip_rows or work.hopeless(failed, len(model.encoded)):
+                raise InputError(where) from error
+            run.add_failures([(model.name, request, str(error)) for request in bad])
+            view.advance(model.name, 0, len(bad))
+            work.without(chunk, bad)
+            continue
+        run.add_answers(folder, model.kinds, scored.answers)
+        run.add_timing(scored.timing(model.name, "0"))
+        view.advance(model.name, len(scored.answers))

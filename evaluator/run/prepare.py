@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+
+from evaluator import __version__
+from evaluator.run.spec import ModelSpec, RunSpec
+from evaluator.store.run import Run
+from evaluator.tasks.base import Protocol_, Rendered, Samples, Task
 from evaluator_serving.engine import EngineInfo
 from evaluator_serving.errors import InputError
 from evaluator_serving.identity import fingerprint, identity
 from evaluator_serving.models import ModelSource
 from evaluator_serving.requests import Request, kind
 from evaluator_serving.rows import Encoded
-
-from evaluator import __version__
-from evaluator.run.spec import ModelSpec, RunSpec
-from evaluator.store.run import Run
-from evaluator.tasks.base import Protocol_, Rendered, Samples, Task
 
 
 @dataclass(frozen=True, slots=True)

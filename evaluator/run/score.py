@@ -3,13 +3,11 @@
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from evaluator_serving.answers import Answer, assemble
 from evaluator_serving.engine import Engine
-from evaluator_serving.errors import EngineError
 from evaluator_serving.rows import Chunk
 
 CHUNK_TOKENS = {"cpu": 4096, "cuda": 131072}
@@ -69,24 +67,3 @@ def requests_of_row(chunk: Chunk, row: int) -> list[str]:
         for item, spots in zip(chunk.encoded, chunk.merged.places, strict=True)
         if any(index == row for index, _ in spots)
     ]
-
-
-def score_chunks(engine: Engine, chunks: list[Chunk], store: Callable[[Scored], None]) -> Iterator[Scored]:
-    """Score chunks one after the other, storing each before the next begins. Names the requests of a row at fault."""
-    for chunk in chunks:
-        try:
-            scored = score_chunk(engine, chunk)
-        except EngineError as error:
-            if error.row is None:
-                raise
-            raise RowError(str(error), requests_of_row(chunk, error.row)) from error
-        store(scored)
-        yield scored
-
-
-class RowError(EngineError):
-    """An engine could not score one row; `requests` are the ids of the requests that read from it."""
-
-    def __init__(self, message: str, requests: list[str]) -> None:
-        super().__init__(message)
-        self.requests = requests

@@ -3,9 +3,8 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from evaluator_serving.engine import EngineOptions
-
 from evaluator.tasks.base import DataSource, Protocol_, Task
+from evaluator_serving.engine import EngineOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +47,7 @@ class RunSpec:
         data: where the data sets are.
         limit: score only the first `limit` samples of every task (None: all).
         verify: check every engine against the transformers oracle on some of the run's own rows when it is loaded.
+        skip_rows: record a request that can't be scored and go on (sweeps) instead of ending the model.
         command: the command line, for the record.
     """
 
@@ -58,4 +58,5 @@ class RunSpec:
     data: DataSource = field(default_factory=DataSource)
     limit: int | None = None
     verify: bool = True
+    skip_rows: bool = False
     command: tuple[str, ...] = ()

@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any, Self
 
 import polars as pl
-from evaluator_serving.answers import Answer
-from evaluator_serving.errors import InputError
 
 from evaluator.store.files import read_parts, write_json, write_parquet, write_part
 from evaluator.tasks import restore
 from evaluator.tasks.base import SCORES, Protocol_, Samples, Task
+from evaluator_serving.answers import Answer
+from evaluator_serving.errors import InputError
 
 FORMAT = 1
 

@@ -1,10 +1,11 @@
 """Merging and chunking: every lookup keeps its meaning, nothing is computed twice."""
 
 import numpy as np
-from evaluator_serving.answers import assemble
-from evaluator_serving.rows import Encoded, EncodedCandidate, Read, Row, chunks, merge
 from hypothesis import given
 from hypothesis import strategies as st
+
+from evaluator_serving.answers import assemble
+from evaluator_serving.rows import Encoded, EncodedCandidate, Read, Row, chunks, merge
 
 
 def value_of(row: Row, position: int, target: int) -> float:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from evaluator_serving.answers import Answer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluator.store.files import read_parts, write_bytes, write_part
 from evaluator.store.run import ANSWERS, answers_frame
+from evaluator_serving.answers import Answer
 
 finite = st.floats(allow_nan=False, allow_infinity=False, width=64)
 token_lists = st.lists(st.lists(st.tuples(st.integers(0, 2**31 - 1), finite), max_size=4), min_size=1, max_size=3)

@@ -1,0 +1,58 @@
+"""`evaluator sweep`: dozens of models in one command."""
+
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from evaluator.cli.options import data_option
+from evaluator.cli.run import finish, interrupt
+
+
+@click.command(name="sweep")
+@click.argument("file", type=click.Path(path_type=Path), metavar="SWEEP.toml")
+@click.option("--out", type=click.Path(path_type=Path), help="The run's folder (default: what the file says).")
+@data_option
+@click.option(
+    "--ray",
+    default="auto",
+    show_default=True,
+    metavar="auto|none|local|ADDRESS",
+    help="auto: Ray where there are several GPUs or RAY_ADDRESS is set, else this process.",
+)
+@click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="CPU workers where there is no GPU.")
+@click.option("--start-deadline", type=click.FloatRange(min=1), default=1800.0, show_default=True, help="Seconds to load.")
+@click.option("--no-verify", is_flag=True, help="Don't compare engines with the transformers oracle at load.")
+def command(
+    file: Path, out: Path | None, data: Path | None, ray: str, workers: int, start_deadline: float, no_verify: bool
+) -> None:
+    """Score every model of SWEEP.toml on its tasks and print the tables.
+
+    Running the same command again finishes an interrupted sweep. `evaluator status RUN` shows how far it is.
+
+    \b
+    Example SWEEP.toml:
+      tasks = ["gest"]
+      out = "runs/night"
+      [[models]]
+      model = "gpt2"
+      [[models]]
+      model = "EleutherAI/pythia-1b@[step1000,main]"
+      dtype = "bfloat16"
+
+    \b
+    Examples:
+      evaluator plan SWEEP.toml
+      evaluator sweep SWEEP.toml --data DATA
+    """
+    from evaluator.sweep.config import read_sweep
+    from evaluator.sweep.driver import sweep
+
+    signal.signal(signal.SIGTERM, interrupt)
+    spec = replace(
+        read_sweep(file, out=out, data=data), verify=not no_verify, skip_rows=True, command=("evaluator", *sys.argv[1:])
+    )
+    outcome = sweep(spec, ray, workers, start_deadline)
+    finish(outcome.run, outcome.errors)

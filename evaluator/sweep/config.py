@@ -1,0 +1,179 @@
+"""SWEEP.toml: what it may say, with the line named where it says something wrong.
+
+tasks = ["gest"]                   # required
+out = "runs/night"                 # may also be given as --out
+protocol = "default"               # or "published"
+data = "DATA"                      # folder of public data sets
+limit = 100                        # first samples only
+
+[defaults]                         # for every model; any key of [[models]] but model, name, revisions
+dtype = "bfloat16"
+
+[[models]]
+model = "EleutherAI/pythia-1b"     # hub id, id@revision, folder or GGUF file; required
+revisions = ["step1000", "main"]   # one entry each, for curves over training checkpoints
+name = "pythia"                    # in the results; default: the hub id or the folder's name
+engine = "vllm"                    # auto, transformers, onnx, vllm, openai
+dtype = "bfloat16"
+device = "auto"
+tensor_parallel = 2
+pipeline_parallel = 1
+quantization = "fp8"
+chat_template = "user"             # default "none", as published
+batch_tokens = 8192
+extra = { max_num_seqs = 64 }      # engine-specific
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evaluator.run.prepare import check_names
+from evaluator.run.spec import ModelSpec, RunSpec
+from evaluator.tasks import task
+from evaluator.tasks.base import DataSource
+from evaluator_serving.engine import ENGINES, EngineOptions
+from evaluator_serving.errors import InputError
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "protocol": ("default", "published"),
+    "engine": ("auto", *ENGINES),
+    "dtype": ("float32", "float64", "float16", "bfloat16", "int8"),
+    "chat_template": ("none", "user"),
+}
+TOP: dict[str, type] = {
+    "tasks": list,
+    "out": str,
+    "protocol": str,
+    "data": str,
+    "limit": int,
+    "defaults": dict,
+    "models": list,
+}
+MODEL: dict[str, type] = {
+    "model": str,
+    "name": str,
+    "revisions": list,
+    "engine": str,
+    "dtype": str,
+    "device": str,
+    "tensor_parallel": int,
+    "pipeline_parallel": int,
+    "quantization": str,
+    "chat_template": str,
+    "batch_tokens": int,
+    "extra": dict,
+}
+DEFAULTS = {key: kind for key, kind in MODEL.items() if key not in ("model", "name", "revisions")}
+OPTIONS = ("dtype", "device", "tensor_parallel", "pipeline_parallel", "quantization", "batch_tokens", "extra")
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """The file's text, to find a line number for a message."""
+
+    path: Path
+    lines: tuple[str, ...]
+
+    def line(self, section: str, index: int, key: str) -> int:
+        """Line (from 1) of `key` in the `index`-th `section` (`''`: top level); the section's own line if it isn't found."""
+        begin, seen = 0, -1
+        if section:
+            for number, text in enumerate(self.lines):
+                if re.match(rf"\s*\[{{1,2}}\s*{re.escape(section)}\s*\]{{1,2}}", text):
+                    seen += 1
+                    if seen == index:
+                        begin = number
+                        break
+        for number in range(begin + bool(section), len(self.lines)):
+            if re.match(r"\s*\[", self.lines[number]):
+                break
+            if re.match(rf"\s*\"?{re.escape(key)}\"?\s*=", self.lines[number]):
+                return number + 1
+        return begin + 1
+
+    def error(self, message: str, section: str = "", index: int = 0, key: str = "") -> InputError:
+        """The InputError for a wrong value, with file and line."""
+        return InputError(f"{self.path}, line {self.line(section, index, key)}: {message}")
+
+
+def _check(document: Document, table: Mapping[str, Any], allowed: Mapping[str, type], section: str, index: int) -> None:
+    for key, value in table.items():
+        if key not in allowed:
+            raise document.error(f"unknown key {key!r}: known ones are {', '.join(allowed)}", section, index, key)
+        kind = allowed[key]
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise document.error(f"{key} must be a {kind.__name__}, not {value!r}", section, index, key)
+        if isinstance(value, int) and value < 1:
+            raise document.error(f"{key} must be at least 1, not {value}", section, index, key)
+        if key in CHOICES and value not in CHOICES[key]:
+            raise document.error(f"{key} {value!r}: choose one of {', '.join(CHOICES[key])}", section, index, key)
+
+
+def _models(document: Document, table: Mapping[str, Any], index: int) -> list[ModelSpec]:
+    if "model" not in table:
+        raise document.error('a [[models]] entry needs model = "…"', "models", index)
+    spec: str = table["model"]
+    revisions = [str(r) for r in table.get("revisions", [])]
+    if listed := re.fullmatch(r"(.+)@\[(.+)\]", spec):
+        spec, revisions = listed[1], revisions + [r.strip() for r in listed[2].split(",")]
+    if revisions and "@" in spec:
+        raise document.error("revisions are given twice: in model and in revisions", "models", index, "revisions")
+    options = EngineOptions(**{key: table[key] for key in OPTIONS if key in table})
+    made = []
+    for revision in revisions or [""]:
+        full = f"{spec}@{revision}" if revision else spec
+        label = table.get("name", "")
+        if label and revision:
+            label = f"{label}@{revision}"
+        made.append(ModelSpec(full, table.get("engine", "auto"), table.get("chat_template", "none"), options, label))
+    return made
+
+
+def read_sweep(path: Path, *, out: Path | None = None, data: Path | None = None) -> RunSpec:
+    """Read and validate a sweep file; `out` and `data` given on the command line win over the file's.
+
+    Relative paths of the file (out, data, local models) are relative to the current folder, as on the command line.
+    Raises InputError with file and line.
+    """
+    try:
+        text = path.read_text(encoding="utf8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} can't be read ({error}): give a SWEEP.toml file") from error
+    document = Document(path, tuple(text.splitlines()))
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path}: not valid TOML: {error}") from error
+    _check(document, content, TOP, "", 0)
+    for key in ("tasks", "models"):
+        if not content.get(key):
+            raise document.error(f'{key} is missing: a sweep needs tasks = ["gest", …] and one or more [[models]]')
+    defaults = content.get("defaults", {})
+    _check(document, defaults, DEFAULTS, "defaults", 0)
+    models: list[ModelSpec] = []
+    for index, table in enumerate(content["models"]):
+        if not isinstance(table, dict):
+            raise document.error("models must be written as [[models]] tables", key="models")
+        _check(document, table, MODEL, "models", index)
+        models += _models(document, {**defaults, **table}, index)
+    try:
+        tasks = tuple(task(name) for name in content["tasks"])
+        check_names(models)
+    except InputError as error:
+        raise document.error(str(error), key="tasks") from error
+    where = out or (Path(content["out"]) if "out" in content else None)
+    if where is None:
+        raise InputError(f'{path} names no output: add out = "runs/NAME" or give --out RUN')
+    folder = data or (Path(content["data"]) if "data" in content else None)
+    return RunSpec(
+        models=tuple(models),
+        tasks=tasks,
+        out=where,
+        protocol=content.get("protocol", "default"),
+        data=DataSource(folder),
+        limit=content.get("limit"),
+    )

@@ -1,0 +1,67 @@
+"""From a sweep's specification to a finished run: prepare, plan, then score in this process or on Ray."""
+
+import os
+from collections.abc import Sequence
+
+from evaluator.run.driver import Outcome, prepare, score_models
+from evaluator.run.prepare import PreparedModel, record
+from evaluator.run.progress import ModelProgress, ProgressView
+from evaluator.run.spec import RunSpec
+from evaluator.store.run import Run
+from evaluator.sweep.hardware import Hardware, local_hardware
+from evaluator.sweep.plan import Plan, make_plan
+
+
+def uses_ray(ray: str, hardware: Hardware) -> bool:
+    """Whether `--ray auto|none|local|ADDRESS` means Ray: not for one device on this machine without a cluster."""
+    if ray == "auto":
+        return hardware.devices > 1 or "RAY_ADDRESS" in os.environ
+    return ray != "none"
+
+
+def sweep(spec: RunSpec, ray: str = "auto", workers: int = 1, start_deadline: float = 1800.0) -> Outcome:
+    """Run a sweep to its end. The same call finishes one that was interrupted.
+
+    `ray` is `auto`, `none` (this process), `local` (a Ray started here) or a cluster's address; `workers` is the number of
+    CPU workers where there are no GPUs. Raises InputError before anything is loaded.
+    """
+    tasks, models = prepare(spec)
+    if ray not in ("auto", "none", "local") or (ray == "auto" and "RAY_ADDRESS" in os.environ):
+        from evaluator.sweep.pool import cluster_hardware, connect
+
+        connect(ray if ray != "auto" else os.environ["RAY_ADDRESS"], None)
+        hardware, joined = cluster_hardware(), True
+    else:
+        hardware, joined = local_hardware(workers), False
+    plan = make_plan(models, hardware)
+    run = record(spec, tasks, models)
+    with run.locked():
+        if not uses_ray(ray, hardware):
+            return Outcome(run, score_models(run, models, spec))
+        from evaluator.sweep import pool
+
+        if not joined:
+            pool.connect("local", workers if hardware.kind == "cpu" else None)
+        try:
+            return Outcome(run, _on_ray(run, models, plan, spec, start_deadline))
+        finally:
+            pool.disconnect()
+
+
+def _on_ray(
+    run: Run, models: Sequence[PreparedModel], plan: Plan, spec: RunSpec, start_deadline: float
+) -> dict[str, Exception]:
+    from evaluator.sweep.pool import Pool, PoolOptions
+
+    needs = {need.name: need for need in plan.needs}
+    begins = {slot.job: slot.start for slot in reversed(plan.schedule.slots)}
+    order = sorted(models, key=lambda m: (begins.get(m.name, 0.0), -needs[m.name].devices))
+    options = PoolOptions(
+        devices={name: need.devices for name, need in needs.items()},
+        replicas={name: plan.schedule.replicas.get(name, 1) for name in needs},
+        cuda=plan.hardware.kind == "cuda",
+        start_deadline=start_deadline,
+        verify=spec.verify,
+    )
+    with ProgressView(run.path, [ModelProgress(m.name, m.total, m.done) for m in models]) as view:
+        return Pool(run, view, options).execute(order)

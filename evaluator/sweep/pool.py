@@ -1,0 +1,362 @@
+"""Run a planned sweep on Ray: long-lived replicas in placement groups, fed from each model's queue of chunks.
+
+Ray places, starts and restarts; this module only decides what is asked of it, in one loop over Ray's events: a placement
+group is ready, a replica has loaded, a chunk is scored, something died. Answers are stored by this process alone.
+"""
+
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayTaskError
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
+
+from evaluator.run.prepare import PreparedModel
+from evaluator.run.progress import ProgressView
+from evaluator.run.score import CHUNK_TOKENS, Scored, requests_of_row
+from evaluator.run.work import Work
+from evaluator.store.run import Run
+from evaluator.sweep.hardware import Hardware, gpus
+from evaluator.sweep.replica import Replica, read_ahead
+from evaluator_serving.engine import engine_class
+from evaluator_serving.errors import EngineError, InputError
+from evaluator_serving.rows import Chunk, Row, chunks, merge
+
+IN_FLIGHT = 2
+"""Chunks a replica holds: one being scored, one waiting so that it never idles."""
+START_ATTEMPTS = 3
+"""Times a replica may die or hang while it loads before its model is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolOptions:
+    """How replicas are placed.
+
+    Attributes:
+        devices, replicas: model name → devices a replica, number of replicas.
+        cuda: whether a device is a GPU (else a CPU core).
+        start_deadline: seconds a replica may take to load.
+        verify: verify engines at load.
+        sample_rows: rows of the run that are given to a replica for sizing and verification.
+    """
+
+    devices: Mapping[str, int]
+    replicas: Mapping[str, int]
+    cuda: bool
+    start_deadline: float = 1800.0
+    verify: bool = True
+    sample_rows: int = 64
+
+
+@dataclass(slots=True)
+class _Model:
+    prepared: PreparedModel
+    work: Work | None = None
+    rows: tuple[Row, ...] = ()
+    to_start: int = 0
+    members: int = 0
+    start_failures: int = 0
+    error: Exception | None = None
+    failed: int = 0
+
+    @property
+    def finished(self) -> bool:
+        return self.error is not None or (self.work is not None and not self.work.waiting and self.members == 0)
+
+
+@dataclass(slots=True)
+class _Member:
+    """One replica from its placement group on; `wait` is the one Ray reference whose result comes next."""
+
+    model: _Model
+    number: int
+    group: PlacementGroup
+    wait: Any
+    actor: Any = None
+    deadline: float = float("inf")
+    flight: deque[tuple[Any, Chunk]] = field(default_factory=deque)
+
+
+class Pool:
+    """The loop. One instance runs one sweep."""
+
+    def __init__(self, run: Run, view: ProgressView, options: PoolOptions) -> None:
+        self._run = run
+        self._view = view
+        self._options = options
+        self._members: list[_Member] = []
+        self._starts: deque[_Model] = deque()
+        self._ahead: list[Any] = []
+
+    def execute(self, models: Sequence[PreparedModel]) -> dict[str, Exception]:
+        """Score all models, the first ones first. Returns the errors of the models that could not be finished."""
+        states = [_Model(model) for model in models]
+        for state in states:
+            if not state.prepared.encoded:
+                self._view.state(state.prepared.name, "done", "all answers are there already")
+                continue
+            rows = merge(state.prepared.encoded).rows
+            longest = sorted(range(len(rows)), key=lambda i: -rows[i].length)
+            step = max(1, len(longest) // self._options.sample_rows)
+            state.rows = tuple(rows[i] for i in longest[::step][: self._options.sample_rows])
+            device = "cuda" if self._options.cuda else "cpu"
+            share = engine_class(state.prepared.info.engine).share_prefixes
+            work = chunks(state.prepared.encoded, tokens=CHUNK_TOKENS[device], share_prefixes=share)
+            state.work = Work.of(work, share_prefixes=share)
+            state.to_start = min(self._options.replicas[state.prepared.name], len(state.work.waiting))
+            self._starts.append(state)
+        try:
+            while self._starts or self._members:
+                self._ask_for_groups()
+                self._step()
+        finally:
+            for member in list(self._members):
+                self._drop(member)
+        return {s.prepared.name: s.error for s in states if s.error is not None}
+
+    # --- starting ------------------------------------------------------------------------------------------------
+
+    def _ask_for_groups(self) -> None:
+        """Keep exactly one placement group pending, in the planned order, so that wide groups aren't starved."""
+        if any(member.actor is None for member in self._members):
+            return
+        while self._starts:
+            model = self._starts[0]
+            if model.error is not None or model.to_start == 0 or (model.members and not self._has_work(model)):
+                self._starts.popleft()
+                continue
+            model.to_start -= 1
+            number = self._options.replicas[model.prepared.name] - model.to_start - 1
+            self._members.append(_Member(model, number, *self._group(model)))
+            model.members += 1
+            self._read_ahead()
+            return
+
+    @staticmethod
+    def _has_work(model: _Model) -> bool:
+        return model.work is not None and bool(model.work.waiting)
+
+    def _group(self, model: _Model) -> tuple[PlacementGroup, Any]:
+        devices = self._options.devices[model.prepared.name]
+        # vLLM starts its own workers inside the group of a tensor-parallel replica; STRICT_PACK keeps it on one node.
+        bundle = {"GPU": float(devices), "CPU": 1.0} if self._options.cuda else {"CPU": float(devices)}
+        group = placement_group([bundle], strategy="STRICT_PACK")
+        return group, group.ready()
+
+    def _start(self, member: _Member) -> None:
+        name = member.model.prepared.name
+        devices = self._options.devices[name]
+        threads = str(max(1, devices))
+        environment = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+        if not self._options.cuda:
+            environment["OMP_NUM_THREADS"] = threads
+        actor = ray.remote(Replica).options(
+            num_cpus=1 if self._options.cuda else devices,
+            num_gpus=devices if self._options.cuda else 0,
+            scheduling_strategy=PlacementGroupSchedulingStrategy(member.group, placement_group_capture_child_tasks=True),
+            runtime_env={"env_vars": environment},
+            max_restarts=0,
+        )
+        prepared = member.model.prepared
+        member.actor = actor.remote()
+        member.wait = member.actor.load.remote(
+            prepared.info.engine, prepared.source, prepared.spec.options, member.model.rows, self._options.verify
+        )
+        member.deadline = time.monotonic() + self._options.start_deadline
+        self._view.state(name, "loading", f"loading replica {member.number} into {prepared.info.engine}")
+
+    def _read_ahead(self) -> None:
+        """Have every node read the files of the model that starts next while the present ones load and score."""
+        following = next((m for m in self._starts if m.members == 0), None)
+        if following is None:
+            return
+        task = ray.remote(read_ahead)
+        path = str(following.prepared.source.path)
+        self._ahead = [
+            task.options(
+                num_cpus=0, max_retries=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=True)
+            ).remote(path)
+            for node in ray.nodes()
+            if node["Alive"]
+        ]
+
+    # --- the loop ------------------------------------------------------------------------------------------------
+
+    def _step(self) -> None:
+        """Wait for the next event and handle it."""
+        waits = {m.flight[0][0] if m.flight else m.wait: m for m in self._members}
+        if not waits:
+            return
+        ready, _ = ray.wait(list(waits), num_returns=1, timeout=1.0)
+        for ref in ready:
+            self._handle(waits[ref], ref)
+        now = time.monotonic()
+        for member in list(self._members):
+            if now > member.deadline:
+                self._start_failed(member, f"did not load within {self._options.start_deadline:.0f} s")
+
+    def _handle(self, member: _Member, ref: Any) -> None:
+        try:
+            value = ray.get(ref)
+        except RayTaskError as error:
+            cause = error.cause if isinstance(error.cause, Exception) else error
+            if member.flight and isinstance(cause, EngineError) and cause.row is not None:
+                self._row_failed(member, cause)
+            else:
+                self._give_up(member.model, cause)
+            return
+        except RayActorError as error:
+            if member.flight:
+                self._died(member)
+            else:
+                self._start_failed(member, f"died while it loaded ({type(error).__name__})")
+            return
+        if member.actor is None and not self._has_work(member.model):
+            self._drop(member)
+            self._finish(member.model)
+        elif member.actor is None:
+            self._start(member)
+        elif member.flight:
+            _, chunk = member.flight.popleft()
+            self._store(member, chunk, value)
+            self._feed(member)
+        else:
+            self._loaded(member, value)
+
+    def _loaded(self, member: _Member, facts: dict[str, Any]) -> None:
+        member.deadline = float("inf")
+        name = member.model.prepared.name
+        known = {key: facts[key] for key in ("engine_details", "verified") if key in facts}
+        self._run.update_model(name, **known)
+        self._view.state(name, "running", facts.get("verified", ""))
+        self._feed(member)
+
+    def _feed(self, member: _Member) -> None:
+        work = member.model.work
+        assert work is not None
+        while member.model.error is None and len(member.flight) < IN_FLIGHT:
+            chunk = work.take()
+            if chunk is None:
+                break
+            member.flight.append((member.actor.score.remote(chunk), chunk))
+        if not member.flight:
+            self._drop(member)
+            self._finish(member.model)
+
+    def _store(self, member: _Member, chunk: Chunk, scored: Scored) -> None:
+        name = member.model.prepared.name
+        self._run.add_answers(self._run.answers_folder(name), member.model.prepared.kinds, scored.answers)
+        self._run.add_timing(scored.timing(name, str(member.number)))
+        self._view.advance(name, len(scored.answers))
+
+    # --- what goes wrong -----------------------------------------------------------------------------------------
+
+    def _died(self, member: _Member) -> None:
+        """A replica died while scoring: its first chunk is suspect, the others only wait again."""
+        work = member.model.work
+        assert work is not None
+        (_, suspect), *others = member.flight
+        member.flight.clear()
+        for _, chunk in reversed(others):
+            work.give_back(chunk)
+        lost = work.killed(suspect)
+        self._record_failures(member.model, lost, "the worker died every time it scored this request")
+        self._drop(member)
+        self._restart(member.model)
+
+    def _row_failed(self, member: _Member, error: EngineError) -> None:
+        work = member.model.work
+        assert work is not None
+        assert error.row is not None
+        _, chunk = member.flight.popleft()
+        bad = requests_of_row(chunk, error.row)
+        self._record_failures(member.model, bad, str(error))
+        work.without(chunk, bad)
+        if work.hopeless(member.model.failed, len(member.model.prepared.encoded)):
+            self._give_up(member.model, EngineError(f"more than a tenth of its requests failed, the last one: {error}"))
+        else:
+            self._feed(member)
+
+    def _record_failures(self, model: _Model, requests: Sequence[str], reason: str) -> None:
+        if requests:
+            name = model.prepared.name
+            model.failed += len(requests)
+            self._run.add_failures([(name, request, reason) for request in requests])
+            self._view.advance(name, 0, len(requests))
+
+    def _start_failed(self, member: _Member, reason: str) -> None:
+        model = member.model
+        model.start_failures += 1
+        self._drop(member)
+        if model.start_failures >= START_ATTEMPTS:
+            self._give_up(model, EngineError(f"{model.prepared.name}: a replica {reason}, {START_ATTEMPTS} times"))
+        else:
+            self._restart(model)
+
+    def _restart(self, model: _Model) -> None:
+        """Ask for one more replica of a model, first in line, if there is still something for it to do."""
+        if model.error is None and self._has_work(model):
+            model.to_start += 1
+            if model in self._starts:
+                self._starts.remove(model)
+            self._starts.appendleft(model)
+        else:
+            self._finish(model)
+
+    def _give_up(self, model: _Model, error: Exception) -> None:
+        if model.error is None:
+            model.error = error
+            self._run.add_failures([(model.prepared.name, "", str(error))])
+            self._view.state(model.prepared.name, "failed", str(error))
+        for member in [m for m in self._members if m.model is model]:
+            self._drop(member)
+
+    def _finish(self, model: _Model) -> None:
+        if model.finished and model.error is None:
+            self._view.state(model.prepared.name, "done")
+
+    def _drop(self, member: _Member) -> None:
+        """End a replica and free its devices."""
+        if member in self._members:
+            self._members.remove(member)
+            member.model.members -= 1
+            if member.actor is not None:
+                ray.kill(member.actor)
+            remove_placement_group(member.group)
+
+
+def connect(address: str, workers: int | None) -> None:
+    """Join the Ray cluster at `address`, or start one on this machine for `local`. Raises InputError if none answers."""
+    try:
+        if address == "local":
+            ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, configure_logging=False)
+        else:
+            ray.init(address=address, log_to_driver=False, configure_logging=False)
+    except (ConnectionError, RuntimeError, ValueError, OSError, TimeoutError) as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(f"no Ray cluster answers at {address!r} ({first}): start one or use --ray local") from error
+
+
+def disconnect() -> None:
+    """Leave the cluster (and end it, if it was started here)."""
+    ray.shutdown()
+
+
+def cluster_hardware() -> Hardware:
+    """The devices of the Ray cluster that this process has joined.
+
+    Memory per GPU is asked of the first node with one; a cluster without GPUs counts its CPU cores as devices.
+    """
+    resources = ray.cluster_resources()
+    alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    if resources.get("GPU", 0) >= 1:
+        name, free = ray.get(ray.remote(gpus).options(num_gpus=1, max_retries=0).remote())[0]
+        node = int(max(r.get("GPU", 0) for r in alive))
+        return Hardware("cuda", int(resources["GPU"]), free, node, name)
+    cores = int(resources.get("CPU", 1))
+    memory = int(min(r.get("memory", 0) / max(1, r.get("CPU", 1)) for r in alive if r.get("CPU")))
+    return Hardware("cpu", cores, memory, int(max(r.get("CPU", 0) for r in alive)), f"Ray cluster, {cores} CPU workers")

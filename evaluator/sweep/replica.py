@@ -1,0 +1,50 @@
+"""A model replica: the Ray actor that holds one loaded engine."""
+
+import os
+from typing import Any
+
+from evaluator.run.score import Scored, score_chunk
+from evaluator_serving.engine import Engine, EngineOptions, open_engine
+from evaluator_serving.models import ModelSource
+from evaluator_serving.rows import Chunk, Row
+
+
+class Replica:
+    """One loaded model. Made into a Ray actor by `pool`; its methods run one after the other."""
+
+    def __init__(self) -> None:
+        self._engine: Engine | None = None
+
+    def load(
+        self, engine: str, source: ModelSource, options: EngineOptions, rows: tuple[Row, ...], verify: bool
+    ) -> dict[str, Any]:
+        """Load the engine and verify it on some of the run's rows. Returns facts for the run's record."""
+        self._engine = open_engine(engine, source, options, rows)
+        facts: dict[str, Any] = {
+            "engine_details": self._engine.describe().details,
+            "share_prefixes": self._engine.share_prefixes,
+            "pid": os.getpid(),
+        }
+        if verify and engine != "transformers":
+            from evaluator_serving.verify import verify_engine
+
+            facts["verified"] = str(verify_engine(self._engine, source, options, rows))
+        return facts
+
+    def score(self, chunk: Chunk) -> Scored:
+        """Score one chunk."""
+        assert self._engine is not None, "load comes first"
+        return score_chunk(self._engine, chunk)
+
+
+def read_ahead(path: str) -> int:
+    """Read a model's files so that they are in this node's page cache when they are loaded. Returns bytes read."""
+    total = 0
+    for name in sorted(os.listdir(path)):
+        full = os.path.join(path, name)
+        if name.endswith((".safetensors", ".bin", ".gguf")) and os.path.isfile(full):
+            with open(full, "rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
+                while block := file.read(1 << 24):
+                    total += len(block)
+    return total
