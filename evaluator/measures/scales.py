@@ -1,0 +1,29 @@
+"""Units of a mean log ratio, and the exact conversions between them (method.md §0, the base-10 trap).
+
+The released code of the papers takes log10 of each sample's ratio and then, for GEST, exp of the mean: what it prints
+is ratio^(1/ln 10). Scores in this program are natural logarithms; a scale is chosen when a report is written.
+"""
+
+import math
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from evaluator.tasks.base import Scale
+
+LN10 = math.log(10)
+
+
+def on_scale(log_ratio: pl.Expr, scale: Scale) -> pl.Expr:
+    """A mean natural-log ratio as `ratio` e^x, `published` e^(x/ln 10), or `log10` x/ln 10."""
+    if scale == "ratio":
+        return log_ratio.exp()
+    return (log_ratio / LN10).exp() if scale == "published" else log_ratio / LN10
+
+
+def array_on_scale(log_ratio: NDArray[np.float64], scale: Scale) -> NDArray[np.float64]:
+    """`on_scale` for arrays."""
+    if scale == "ratio":
+        return np.exp(log_ratio)
+    return np.exp(log_ratio / LN10) if scale == "published" else log_ratio / LN10
