@@ -47,11 +47,15 @@ class Stratum:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Values of a statistic's outputs with 95% intervals, each [outputs]; NaN where undefined."""
+    """Values of a statistic's outputs with 95% intervals, each [outputs]; NaN where undefined.
+
+    `mean` is the mean of the resampled values: its distance from `value` estimates the statistic's bias.
+    """
 
     value: Array
     low: Array
     high: Array
+    mean: Array
 
 
 class Bootstrap:
@@ -118,7 +122,9 @@ class Bootstrap:
             else:
                 levels = np.tile(np.array(_LEVELS), (len(value), 1))
                 low, high = _quantiles(resampled, levels)
-        return Estimate(value, low, high)
+            finite = np.where(np.isfinite(resampled), resampled, np.nan)
+            mean = np.nansum(finite, axis=0) / np.isfinite(finite).sum(axis=0)
+        return Estimate(value, low, high, mean)
 
 
 def clustered(values: Array, clusters: Sequence[Hashable]) -> Array:

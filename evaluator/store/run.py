@@ -258,7 +258,7 @@ class Run:
         answered = [
             self.answers(m).select(pl.lit(m).alias("model"), "request").unique()
             for m in frame["model"].unique(maintain_order=True)
-            if m in models
+            if "fingerprint" in models.get(m, {})
         ]
         return frame.join(pl.concat(answered), on=["model", "request"], how="anti") if answered else frame
 

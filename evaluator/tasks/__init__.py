@@ -4,7 +4,9 @@ A new task is one module with a class that follows `base.Task` and a line in `TA
 """
 
 import importlib
+import re
 from collections.abc import Callable
+from typing import Any
 
 from evaluator_serving.errors import InputError
 
@@ -16,6 +18,11 @@ TASKS: dict[str, str] = {
     "gest-demo": "evaluator.tasks.gest:gest_demo",
 }
 """Task name to the function that makes it (imported only when asked for)."""
+
+FAMILIES: dict[str, str] = {
+    "stereoset": "evaluator.tasks.stereoset:stereoset",
+}
+"""Tasks called FAMILY-LANGUAGE, to the function that makes one from the language's code (two or three small letters)."""
 
 
 def restore(name: str, definition: str | None) -> Task:
@@ -29,8 +36,17 @@ def restore(name: str, definition: str | None) -> Task:
 
 def task(name: str) -> Task:
     """The task called `name`. Raises InputError, naming the known ones, for an unknown name."""
-    if name not in TASKS:
-        raise InputError(f"unknown task {name!r}: choose from {', '.join(TASKS)}")
-    module, attribute = TASKS[name].split(":")
-    make: Callable[[], Task] = getattr(importlib.import_module(module), attribute)
-    return make()
+    if name in TASKS:
+        make: Callable[[], Task] = _attribute(TASKS[name])
+        return make()
+    family, _, language = name.partition("-")
+    if family in FAMILIES and re.fullmatch("[a-z]{2,3}", language):
+        make_for: Callable[[str], Task] = _attribute(FAMILIES[family])
+        return make_for(language)
+    families = [f"{family}-LANGUAGE" for family in FAMILIES]
+    raise InputError(f"unknown task {name!r}: choose from {', '.join([*TASKS, *families])}")
+
+
+def _attribute(place: str) -> Any:
+    module, attribute = place.split(":")
+    return getattr(importlib.import_module(module), attribute)

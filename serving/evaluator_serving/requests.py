@@ -12,13 +12,13 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-MaskedMethod = Literal["sequential", "joint", "single", "positional"]
+MaskedMethod = Literal["sequential", "joint", "single", "single_greedy", "positional"]
 ContinuationMethod = Literal["conditional", "last_token", "unconditional_first"]
 
 
 @dataclass(frozen=True, slots=True)
 class Masked:
-    """A text with n slots, filled by each candidate in turn; for masked language models.
+    """A text with n slots, filled by each candidate in turn; for masked language models and for T5's span filling.
 
     `parts` are the n + 1 stretches of text around the slots. A candidate is a tuple of n fillers, one a slot. The text
     is tokenized with the fillers in it; the fillers' tokens are found from character offsets. `method` says what is asked:
@@ -28,6 +28,10 @@ class Masked:
     - `joint`: one input in which all k tokens are masks; all are read from it.
     - `single`: k inputs; in the j-th the first j - 1 tokens stand and one mask stands for the rest of the word; token j
       is read (StereoSet). Where there are several slots all are filled alike and the first slot is read.
+      An encoder-decoder model gets the text with its first sentinel as the mask, and token j is read from the decoder
+      after its start token and that sentinel.
+    - `single_greedy`: `single` for encoder-decoder models only, the decoder's first token being the model's own most
+      probable one instead of the sentinel (StereoSet in five languages, released code).
     - `positional`: exactly two candidates, whose token sequences are compared position by position; every position that
       differs is masked at once and read (GEST's released code; with unequal token counts this masks the shifted tail).
     """

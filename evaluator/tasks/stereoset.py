@@ -1,0 +1,255 @@
+"""StereoSet in any language (Nadeem et al., 2021; Öztürk et al., 2023; method.md section 2).
+
+What is asked of a model depends on its heads. Intrasentence, in this order of preference: `masked`, `causal`, `seq2seq`;
+intersentence: `pair`, `causal`, `seq2seq`. A model without a head for one of the tests gets the other only.
+
+| test | head | candidate's score x |
+|---|---|---|
+| intrasentence | masked, seq2seq | mean over the word's tokens of P(token | earlier tokens filled in, one mask for the rest) |
+| intrasentence | causal | exp of the mean log P over the sentence's tokens |
+| intersentence | pair | P(candidate is what follows the context) |
+| intersentence | causal | case d: exp of the mean log P over the candidate's tokens given the context |
+| intersentence | seq2seq | as case d, the candidate as the decoder's filling of a sentinel that follows the context |
+
+For causal models the cases c, orig, e, f and b can be had of the same run when its report is written.
+
+Where the released code differs, `--protocol published` follows it:
+
+- masked and seq2seq models: the candidate word is the word at BLANK's index with all punctuation removed (another one in
+  4 English examples); the default takes what stands for BLANK.
+- causal models: the first token's probability is read after the start token, the others without it in front; the default
+  keeps the start token throughout.
+- seq2seq models: intrasentence, the decoder's first token is its own greedy choice instead of the sentinel; intersentence,
+  the end token is part of the mean.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from evaluator_serving.errors import InputError
+from evaluator_serving.requests import Continuation, Masked, Pair, Request, request_id
+
+from evaluator.datasets.registry import datasets, folder
+from evaluator.datasets.stereoset import BLANK, file_name, read
+from evaluator.measures.stereoset import CANDIDATES, COMPONENTS
+from evaluator.tasks.base import DataSource, MeasureOptions, Protocol_, Rendered, Samples
+
+TABLE: dict[str, pl.DataType] = {
+    "sample": pl.Int64(),
+    "language": pl.String(),
+    "template": pl.String(),
+    "group": pl.String(),
+    "request": pl.String(),
+    "part": pl.String(),
+    "offset": pl.Int32(),
+    "example": pl.String(),
+    "target": pl.String(),
+}
+"""Columns of Rendered.table. `group` is the bias type, `part` what of the example the request asks for, `offset` the place
+among the three candidates of the request's first one."""
+
+SCORED: dict[str, pl.DataType] = {
+    "language": pl.String(),
+    "template": pl.String(),
+    "sample": pl.Int64(),
+    "group": pl.String(),
+    "score": pl.Float64(),
+    "example": pl.String(),
+    "target": pl.String(),
+    **dict.fromkeys(CANDIDATES, pl.Float64()),
+    **dict.fromkeys(COMPONENTS[:3], pl.List(pl.Float64())),
+    COMPONENTS[3]: pl.Float64(),
+}
+"""Columns of per-sample scores. `score` = log x_stereotype − log x_anti (natural logarithms; null for imported scores that are
+not positive); `x_…` are the candidates' scores; for `mean_…` see `evaluator.measures.stereoset.COMPONENTS`."""
+
+SENTINEL = "<extra_id_0>"
+"""Marks the span that T5 and mT5 fill in."""
+
+END = "</s>"
+"""T5's and mT5's end token."""
+
+INTRASENTENCE = ("masked", "causal", "seq2seq")
+INTERSENTENCE = ("pair", "causal", "seq2seq")
+
+Parts = Iterator[tuple[str, int, Request]]
+"""(part, offset, request) of one example."""
+
+
+@dataclass(frozen=True, slots=True)
+class StereoSetTask:
+    """StereoSet in one language; follows `evaluator.tasks.base.Task`."""
+
+    language: str
+
+    @property
+    def name(self) -> str:
+        """`stereoset-` and the language."""
+        return f"stereoset-{self.language}"
+
+    @property
+    def heads(self) -> frozenset[str]:
+        """Any of them answers at least one of the tests."""
+        return frozenset(INTRASENTENCE + INTERSENTENCE)
+
+    def load(self, data: DataSource) -> Samples:
+        """The examples of both tests: see `evaluator.datasets.stereoset.read`."""
+        return read(find(self.language, data))
+
+    def render(self, samples: Samples, heads: frozenset[str], protocol: Protocol_) -> Rendered:
+        """Requests of both tests, as far as the model has heads for them."""
+        chosen = {
+            test: next((head for head in order if head in heads), None)
+            for test, order in (("intrasentence", INTRASENTENCE), ("intersentence", INTERSENTENCE))
+        }
+        if not any(chosen.values()):
+            given = ", ".join(sorted(heads)) or "none"
+            raise InputError(f"task {self.name} needs a model with one of the heads {', '.join(self.heads)}: it has {given}")
+        requests: dict[str, Request] = {}
+        rows = []
+        for row in samples.frame.iter_rows(named=True):
+            head = chosen[row["template"]]
+            for part, offset, request in _parts(row, head, protocol) if head else ():
+                key = request_id(request)
+                requests[key] = request
+                place = (row["sample"], self.language, row["template"], row["bias_type"])
+                rows.append((*place, key, part, offset, row["example"], row["target"]))
+        return Rendered(pl.DataFrame(rows, schema=TABLE, orient="row"), requests)
+
+    def score(self, table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
+        """Scores of the examples all of whose candidates are answered (columns SCORED)."""
+        return _scores(table, answers)
+
+    def measure(self, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
+        """LMS, SS and ICAT: see `evaluator.measures.stereoset`."""
+        from evaluator.measures.stereoset import stereoset_measures
+
+        return stereoset_measures(scores, options)
+
+
+def _parts(row: dict[str, Any], head: str, protocol: Protocol_) -> Parts:
+    if row["template"] == "intrasentence":
+        return _causal_sentences(row, protocol) if head == "causal" else _word(row, head, protocol)
+    ask = {"pair": _pairs, "causal": _causal_next, "seq2seq": _seq2seq_next}[head]
+    return ask(row, protocol)
+
+
+def _word(row: dict[str, Any], head: str, protocol: Protocol_) -> Parts:
+    parts = tuple(row["context"].split(BLANK))
+    words = row["words" if protocol == "default" else "words_published"]
+    greedy = head == "seq2seq" and protocol == "published"
+    fillers = tuple((word,) * (len(parts) - 1) for word in words)
+    yield "word", 0, Masked(parts, fillers, "single_greedy" if greedy else "single")
+
+
+def _whole(texts: list[str], protocol: Protocol_) -> Continuation:
+    return Continuation("", tuple(texts), "conditional" if protocol == "default" else "unconditional_first")
+
+
+def _causal_sentences(row: dict[str, Any], protocol: Protocol_) -> Parts:
+    yield "sentence", 0, _whole(row["sentences"], protocol)
+
+
+def _closed(context: str) -> str:
+    """The context with a full stop if it ends without punctuation (generative scoring only)."""
+    return context if context.endswith((".", "!", "?")) else context + "."
+
+
+def _causal_next(row: dict[str, Any], protocol: Protocol_) -> Parts:
+    """What all cases need. `joined` and `context` cost nothing, as their tokens are those of `given`."""
+    context = _closed(row["context"])
+    if protocol == "default":
+        yield "given", 0, Continuation(context, tuple(" " + text for text in row["sentences"]))
+    yield "joined", 0, _whole([f"{context} {text}" for text in row["sentences"]], protocol)
+    yield "alone", 0, _whole(row["sentences"], protocol)
+    yield "context", 0, _whole([context], protocol)
+
+
+def _seq2seq_next(row: dict[str, Any], protocol: Protocol_) -> Parts:
+    end = END if protocol == "published" else ""
+    candidates = tuple(f" {text}{end}" for text in row["sentences"])
+    yield "span", 0, Continuation(SENTINEL, candidates, encoder=f"{_closed(row['context'])} {SENTINEL}")
+
+
+def _pairs(row: dict[str, Any], protocol: Protocol_) -> Parts:
+    for offset, text in enumerate(row["sentences"]):
+        yield "pair", offset, Pair(row["context"], text)
+
+
+PRIMARY = ("word", "sentence", "pair", "given", "span")
+"""Parts whose three numbers are the candidates' scores."""
+
+
+def _scores(table: pl.DataFrame, answers: pl.DataFrame) -> pl.DataFrame:
+    key = ["language", "template", "sample", "group", "example", "target"]
+    mean_probability = pl.col("logprobs").list.eval(pl.element().exp()).list.mean()
+    answered = (
+        table.join(answers, on="request", maintain_order="left")
+        .with_columns(
+            candidate=pl.col("offset") + pl.col("candidate"),
+            log=pl.when(part="word").then(mean_probability.log()).otherwise(pl.col("logprobs").list.mean()),
+        )
+        .select(*key, "part", "candidate", "logprobs", "log")
+    )
+    if "given" not in answered["part"]:
+        answered = pl.concat([answered, _given_from_joined(answered)])
+    log = pl.col("log")
+    part = pl.col("part")
+    examples = (
+        answered.sort("candidate", maintain_order=True)
+        .group_by(key, maintain_order=True)
+        .agg(
+            log.filter(part.is_in(PRIMARY)).alias("x"),
+            *(log.filter(part == name.removeprefix("mean_")).alias(name) for name in COMPONENTS[:3]),
+            log.filter(part == "context").first().alias("mean_context"),
+        )
+        .filter(pl.col("x").list.len() == len(CANDIDATES), pl.col("x").list.eval(pl.element().is_not_null()).list.all())
+        .sort("template", "sample")
+    )
+    generative = pl.col("mean_given").list.len() == len(CANDIDATES)
+    return examples.with_columns(
+        *(pl.col("x").list.get(i).exp().alias(name) for i, name in enumerate(CANDIDATES)),
+        *(_three(name, generative) for name in COMPONENTS[:3]),
+        score=log_ratio(pl.col("x").list.get(0), pl.col("x").list.get(1)),
+    ).select(pl.col(name).cast(kind) for name, kind in SCORED.items())
+
+
+def log_ratio(first: pl.Expr, second: pl.Expr) -> pl.Expr:
+    """Difference of two logarithms; 0 where they are equal, infinite ones included."""
+    return pl.when(first == second).then(0.0).otherwise(first - second)
+
+
+def _three(name: str, generative: pl.Expr) -> pl.Expr:
+    """The component as three numbers, null for all of a model that isn't generative, three nulls where unanswered."""
+    complete = pl.col(name).list.len() == len(CANDIDATES)
+    nothing = pl.lit([None] * len(CANDIDATES), dtype=pl.List(pl.Float64()))
+    return pl.when(generative & complete).then(name).when(generative).then(nothing).alias(name)
+
+
+def _given_from_joined(answered: pl.DataFrame) -> pl.DataFrame:
+    """The published split: the joined text's tokens from the count of the context's own tokens on."""
+    place = ["template", "sample"]
+    start = answered.filter(part="context").select(*place, start=pl.col("logprobs").list.len())
+    given = answered.filter(part="joined").join(start, on=place, maintain_order="left")
+    return given.with_columns(part=pl.lit("given"), log=pl.col("logprobs").list.slice(pl.col("start")).list.mean()).select(
+        answered.columns
+    )
+
+
+def find(language: str, data: DataSource) -> Path:
+    """The file of a language: a registered data set, or one made by `evaluator translate-dataset`."""
+    path = folder(data) / "stereoset" / file_name(language)
+    if not path.is_file():
+        name = f"stereoset-{language}"
+        made = f"make it with `evaluator translate-dataset stereoset --to {language}` and"
+        remedy = f"run `evaluator data fetch {name}` or" if name in datasets() else made
+        raise InputError(f"no StereoSet in {language!r}: no such file: {path}: {remedy} give its folder with --data")
+    return path
+
+
+def stereoset(language: str) -> StereoSetTask:
+    """StereoSet in a language, by its two-letter code."""
+    return StereoSetTask(language)
