@@ -9,6 +9,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+GOOD_ENOUGH = 1.03
+"""Times are estimates: a schedule this close to the bound isn't improved further."""
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -112,6 +115,8 @@ def schedule(jobs: Sequence[Job], devices: int, node: int = 8) -> Schedule:
     bound = lower_bound(jobs, devices)
     best: Schedule | None = None
     for step in range(41):
+        if best is not None and best.makespan <= bound * GOOD_ENOUGH:
+            break
         target = bound * (1 + step / 40)
         counts = {job.name: replicas_within(job, target, devices) or 1 for job in jobs}
         slots = place(jobs, counts, devices, min(node, devices))

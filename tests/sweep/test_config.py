@@ -1,0 +1,99 @@
+"""SWEEP.toml: what is read, and that every mistake is named with its line."""
+
+from pathlib import Path
+
+import pytest
+
+from evaluator.sweep.config import read_sweep
+from evaluator_serving.errors import InputError
+
+GOOD = """\
+tasks = ["gest-demo"]
+out = "runs/night"
+protocol = "published"
+limit = 7
+
+[defaults]
+dtype = "bfloat16"
+
+[[models]]
+model = "org/a@[r1, r2]"
+
+[[models]]
+model = "org/b"
+revisions = ["main"]
+name = "bee"
+engine = "vllm"
+dtype = "float32"
+tensor_parallel = 2
+quantization = "fp8"
+chat_template = "user"
+extra = { max_num_seqs = 4 }
+"""
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "SWEEP.toml"
+    path.write_text(text)
+    return path
+
+
+def test_everything_is_read(tmp_path: Path) -> None:
+    spec = read_sweep(write(tmp_path, GOOD))
+    assert [m.spec for m in spec.models] == ["org/a@r1", "org/a@r2", "org/b@main"]
+    assert [m.name for m in spec.models] == ["org/a@r1", "org/a@r2", "bee@main"]
+    assert [m.options.dtype for m in spec.models] == ["bfloat16", "bfloat16", "float32"]
+    last = spec.models[2]
+    assert (last.engine, last.chat_template, last.options.tensor_parallel) == ("vllm", "user", 2)
+    assert last.options.quantization == "fp8"
+    assert last.options.extra == {"max_num_seqs": 4}
+    assert [t.name for t in spec.tasks] == ["gest-demo"]
+    assert (spec.protocol, spec.limit, spec.out) == ("published", 7, Path("runs/night"))
+
+
+def test_command_line_wins(tmp_path: Path) -> None:
+    spec = read_sweep(write(tmp_path, GOOD), out=Path("x"), data=Path("d"))
+    assert spec.out == Path("x")
+    assert spec.data.folder == Path("d")
+
+
+def test_chat_template_shows_in_the_name(tmp_path: Path) -> None:
+    spec = read_sweep(write(tmp_path, 'tasks=["gest-demo"]\nout="o"\n[[models]]\nmodel="a/b"\nchat_template="user"\n'))
+    assert spec.models[0].name == "a/b+chat-user"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (('dtype = "float32"', 'dtype = "float31"'), r"line 17: dtype 'float31': choose one of float32"),
+        (('engine = "vllm"', 'engin = "vllm"'), r"line 16: unknown key 'engin'"),
+        (("tensor_parallel = 2", 'tensor_parallel = "2"'), r"line 18: tensor_parallel must be a int"),
+        (("tensor_parallel = 2", "tensor_parallel = 0"), r"line 18: tensor_parallel must be at least 1"),
+        (('model = "org/b"\n', ""), r"line 12: a \[\[models\]\] entry needs model"),
+        (('dtype = "bfloat16"', "dtype = 16"), r"line 7: dtype must be a str"),
+        (("limit = 7", "limit = true"), r"line 4: limit must be a int"),
+        (('protocol = "published"', 'protocol = "odd"'), r"line 3: protocol 'odd'"),
+        (('tasks = ["gest-demo"]', 'tasks = ["gets"]'), r"line 1: unknown task 'gets'"),
+        (("limit = 7", "limit = = 7"), r"not valid TOML: .*line 4"),
+        (('name = "bee"', 'name = "org/a"\n'), None),
+        (("[r1, r2]", "[r1, r1]"), r"would both be called 'org/a@r1'"),
+    ],
+)
+def test_mistakes_are_named_with_their_line(tmp_path: Path, change: tuple[str, str], message: str | None) -> None:
+    assert change[0] in GOOD
+    path = write(tmp_path, GOOD.replace(*change))
+    if message is None:
+        assert read_sweep(path).models[2].name == "org/a@main"
+        return
+    with pytest.raises(InputError, match=message) as caught:
+        read_sweep(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_parts(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="can't be read"):
+        read_sweep(tmp_path / "none.toml")
+    with pytest.raises(InputError, match="models is missing"):
+        read_sweep(write(tmp_path, 'tasks = ["gest-demo"]\n'))
+    with pytest.raises(InputError, match="names no output"):
+        read_sweep(write(tmp_path, 'tasks = ["gest-demo"]\n[[models]]\nmodel = "a"\n'))
