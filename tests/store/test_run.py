@@ -1,0 +1,114 @@
+"""A run folder: what it refuses, what it remembers, how scores come out of it."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from evaluator.store.run import Run
+from evaluator.tasks import task
+from evaluator.tasks.base import Samples
+from evaluator_serving.answers import Answer
+from evaluator_serving.errors import InputError
+
+DATA = Samples(pl.DataFrame({"sample": [0, 1]}), {"gest.csv": "aa"})
+ENTRY = {
+    "spec": "m",
+    "revision": "r1",
+    "engine": "transformers",
+    "dtype": "float32",
+    "versions": {"torch": "1"},
+    "details": {},
+    "fingerprint": "ff",
+    "heads_used": {"gest": ["causal"]},
+}
+TABLE = pl.DataFrame(
+    {
+        "sample": [0, 0, 1],
+        "language": ["en"] * 3,
+        "template": ["3", "4", "3"],
+        "group": ["1", "1", "8"],
+        "request": ["a", "b", "c"],
+        "polarity": ["female", "female", "male"],
+        "family": [False, False, True],
+    }
+)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    made = Run.create_or_open(tmp_path / "run", protocol="default", provenance={})
+    made.add_task(task("gest"), DATA)
+    made.add_model("m", ENTRY)
+    made.add_table("gest", ["causal"], TABLE)
+    return made
+
+
+def answer(request: str, male: float, female: float) -> Answer:
+    return Answer(request, ((5,), (6, 7)), ((float(male),), (float(female), 0.5)))
+
+
+def test_scores_come_from_answers(run: Run) -> None:
+    run.add_answers(
+        run.answers_folder("m"), {"a": "continuation", "c": "continuation"}, [answer("a", -1, -2), answer("c", -3, -1)]
+    )
+    scores = run.scores("gest")
+    assert scores.select("model", "task", "template", "sample", "group", "score").rows() == [
+        ("m", "gest", "3", 0, "1", -1 - (-2 + 0.5)),
+        ("m", "gest", "3", 1, "8", -3 - (-1 + 0.5)),
+    ]
+    assert run.done("m") == {"a", "c"}
+    assert run.candidates("gest").filter(sample=1)["logprob"].to_list() == [-3.0, -0.5]
+
+
+def test_answers_written_twice_count_once(run: Run) -> None:
+    for _ in range(2):
+        run.add_answers(run.answers_folder("m"), {"a": "continuation"}, [answer("a", -1, -2)])
+    assert run.scores("gest").height == 1
+
+
+def test_failures_stand_until_answered(run: Run) -> None:
+    run.add_failures([("m", "a", "killed"), ("m", "c", "killed")])
+    assert run.failures()["request"].to_list() == ["a", "c"]
+    run.add_answers(run.answers_folder("m"), {"a": "continuation"}, [answer("a", -1, -2)])
+    assert run.failures()["request"].to_list() == ["c"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("revision", "r2"), ("dtype", "bfloat16"), ("engine", "onnx"), ("versions", {"torch": "2"})]
+)
+def test_another_model_under_the_same_name_is_refused(run: Run, field: str, value: object) -> None:
+    run.add_model("m", ENTRY)
+    with pytest.raises(InputError, match=f"another {field} for model m") as caught:
+        run.add_model("m", ENTRY | {field: value})
+    assert "--out" in str(caught.value)
+
+
+def test_other_data_and_protocol_are_refused(run: Run) -> None:
+    with pytest.raises(InputError, match="another sha256 for task gest"):
+        run.add_task(task("gest"), Samples(DATA.frame, {"gest.csv": "bb"}))
+    with pytest.raises(InputError, match="made with --protocol default, now asked published"):
+        Run.create_or_open(run.path, protocol="published", provenance={})
+
+
+def test_foreign_folders_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("dear")
+    with pytest.raises(InputError, match="is not a run"):
+        Run.create_or_open(tmp_path, protocol="default", provenance={})
+    with pytest.raises(InputError, match="is not a run"):
+        Run.open(tmp_path)
+    (tmp_path / "run.json").write_text("{")
+    with pytest.raises(InputError, match="can't be read"):
+        Run.open(tmp_path)
+    (tmp_path / "run.json").write_text('{"format": 99}')
+    with pytest.raises(InputError, match="format 99"):
+        Run.open(tmp_path)
+
+
+def test_one_writer(run: Run) -> None:
+    assert not run.busy
+    with run.locked():
+        assert run.busy
+        with pytest.raises(InputError, match="another process"), run.locked():
+            pass
+    assert not run.busy
