@@ -16,6 +16,16 @@ TASKS: dict[str, str] = {
     "gest": "evaluator.tasks.gest:gest",
     "gest-1.1": "evaluator.tasks.gest:gest_1_1",
     "gest-demo": "evaluator.tasks.gest:gest_demo",
+    "stereoset-genderswap": "evaluator.tasks.word_filling:stereoset_genderswap",
+    "stereoset-genderswap-filtered": "evaluator.tasks.word_filling:stereoset_genderswap_filtered",
+    "stereoset-race-control": "evaluator.tasks.word_filling:stereoset_race_control",
+    "stereoset-profession-control": "evaluator.tasks.word_filling:stereoset_profession_control",
+    "slovak-gender": "evaluator.tasks.word_filling:slovak_gender",
+    "crows-negation": "evaluator.tasks.word_filling:crows_negation",
+    "crows-antistereotype": "evaluator.tasks.word_filling:crows_antistereotype",
+    "crows-pairs": "evaluator.tasks.word_filling:crows_pairs",
+    "crows-revised": "evaluator.tasks.word_filling:crows_revised",
+    "winobias": "evaluator.tasks.winobias:winobias",
 }
 """Task name to the function that makes it (imported only when asked for)."""
 

@@ -1,0 +1,118 @@
+"""`evaluator validity`: do a run's GEST rates agree with WinoBias over its models?"""
+
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+import polars as pl
+
+from evaluator.measures import validity
+from evaluator.store.run import Run
+from evaluator.tasks.base import MeasureOptions, Scale
+from evaluator_serving.errors import InputError
+
+WINOBIAS = "winobias"
+
+
+def tidy(run: Run, task: str, options: MeasureOptions) -> pl.DataFrame:
+    """A task's tidy rows over all models of a run. Raises InputError if the run has no such task."""
+    return run.task(task).measure(run.scores(task), options)
+
+
+def gest_task(run: Run) -> str:
+    """The run's GEST task. Raises InputError unless it has exactly one."""
+    found = [name for name in run.tasks if name == "gest" or name.startswith("gest-")]
+    if len(found) != 1:
+        raise InputError(
+            f"{run.path} has {len(found)} GEST tasks ({', '.join(found) or 'none'}): choose one with --gest, or add it "
+            "with `evaluator run gest winobias --out`"
+        )
+    return found[0]
+
+
+def scatter(points: pl.DataFrame, rows: pl.DataFrame, path: Path) -> None:
+    """Draw g_s against ĝ_s, a panel a split, with both intervals. The file's suffix chooses the format (svg, png, pdf).
+
+    Raises InputError without matplotlib or for an unknown suffix.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise InputError("--plot needs matplotlib: pip install 'stereotype-evaluator[report]'") from None
+    shown = points.filter(pl.col("group") == "g_s")
+    splits = shown["template"].unique(maintain_order=True).to_list()
+    figure = Figure(figsize=(4.2 * len(splits), 4.2), layout="constrained")
+    for axes, split in zip(figure.subplots(1, len(splits), squeeze=False)[0], splits, strict=True):
+        part = shown.filter(pl.col("template") == split)
+        errors = [
+            [(part[v] - part[f"{v}_low"]).fill_null(0).to_list(), (part[f"{v}_high"] - part[v]).fill_null(0).to_list()]
+            for v in ("x", "y")
+        ]
+        axes.errorbar(part["x"], part["y"], xerr=errors[0], yerr=errors[1], fmt="o", elinewidth=0.7, markersize=4)
+        for model, x, y in part.select("model", "x", "y").iter_rows():
+            axes.annotate(model.rsplit("/", 1)[-1], (x, y), xytext=(4, 4), textcoords="offset points", fontsize=7)
+        r = rows.filter((pl.col("template") == split) & (pl.col("group") == "g_s") & (pl.col("measure") == "pearson"))
+        axes.set_title(f"WinoBias {split}: Pearson {_shown(r.row(0, named=True))}", fontsize=9)
+        axes.set_xlabel(f"GEST g_s ({r['scale'][0]} scale)")
+        axes.set_ylabel("WinoBias ĝ_s")
+    try:
+        figure.savefig(path, dpi=150)
+    except ValueError as error:
+        raise InputError(f"--plot {path}: {error}") from None
+
+
+def _shown(row: dict[str, Any]) -> str:
+    if row["value"] is None:
+        return f"undefined (n = {row['n']})"
+    interval = "" if row["low"] is None else f" [{row['low']:.2f}, {row['high']:.2f}]"
+    return f"{row['value']:.2f}{interval} (n = {row['n']})"
+
+
+@click.command(name="validity")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--gest", "gest", help="The GEST task to check (default: the run's only one).")
+@click.option("--scale", type=click.Choice(get_args(Scale)), default="ratio", show_default=True, help="Units of the rates.")
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write a scatter plot of g_s against ĝ_s here (.svg, .png or .pdf; default RUN/tables/validity.svg).",
+)
+@click.option("--format", "format_", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True)
+def command(run: Path, gest: str | None, scale: Scale, plot: Path | None, format_: str) -> None:
+    """Correlate GEST's rates with WinoBias's ĝ_s over the models of a run (Pearson and Spearman, 95% intervals).
+
+    \b
+    Example:
+      evaluator run gest winobias --model bert-base-uncased --model roberta-base … --out runs/check
+      evaluator validity runs/check --plot validity.svg
+    """
+    opened = Run.open(run)
+    name = gest or gest_task(opened)
+    options = MeasureOptions(scale=scale, protocol=opened.protocol)
+    points = validity.points(tidy(opened, name, options), tidy(opened, WINOBIAS, options))
+    if points.is_empty():
+        raise InputError(f"{run}: no model has both {name} and {WINOBIAS} scores: score both tasks on each model")
+    rows = validity.correlations(points, scale)
+    opened.write_table("validity", rows)
+    target = plot or run / "tables" / "validity.svg"
+    scatter(points, rows, target)
+    _print(rows, format_)
+    click.echo(f"plot: {target}", err=True)
+
+
+def _print(rows: pl.DataFrame, format_: str) -> None:
+    if format_ == "csv":
+        click.echo(rows.write_csv(), nl=False)
+    elif format_ == "json":
+        click.echo(rows.write_json())
+    else:
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(title=f"GEST against WinoBias ĝ_s over models, {rows['scale'][0]} scale", title_justify="left")
+        for column in ("split", "GEST rate", "measure"):
+            table.add_column(column)
+        table.add_column("value [95%] (models)", justify="right")
+        for row in rows.iter_rows(named=True):
+            table.add_row(row["template"], row["group"], row["measure"], _shown(row))
+        Console().print(table)

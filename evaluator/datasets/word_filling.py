@@ -1,0 +1,345 @@
+"""Readers of the word-filling data sets with control groups: quadruples with a keyword in <brackets>.
+
+M. Pikuliak, I. Beňová, V. Bachratý: In-Depth Look at Word Filling Societal Bias Measures (EACL 2023). A sample is four
+sentences: s0 stereotype and s1 anti-stereotype of the original group, s2 and s3 the same of the control group.
+"""
+
+import csv
+import hashlib
+import io
+import json
+import random
+import re
+import string
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+
+import polars as pl
+
+from evaluator.datasets import stereoset
+from evaluator.tasks.base import Samples
+from evaluator_serving.errors import InputError
+
+SENTENCES = ("s0", "s1", "s2", "s3")
+
+QUADRUPLES: dict[str, pl.DataType] = {
+    "sample": pl.Int64(),
+    "original": pl.Int64(),
+    "s0": pl.String(),
+    "s1": pl.String(),
+    "s2": pl.String(),
+    "s3": pl.String(),
+}
+"""Columns of a frame of quadruples. `original` numbers the pairs of the original group: samples that share it were made of
+the same two sentences and are not independent. Sentences are as published, keywords in their brackets."""
+
+GENERATED: dict[str, pl.DataType] = {
+    **QUADRUPLES,
+    "example": pl.String(),
+    "original_term": pl.String(),
+    "control_term": pl.String(),
+}
+"""Columns where the control group was made by drawing terms: the StereoSet example's id and the two group terms."""
+
+DRAWS = 10
+SEED = 0
+
+_KEYWORD = re.compile(r"([^<>]*)<([^<>]*)>([^<>]*)")
+_INFLECTED = r"(?=(?:e?s)?(?!\w))"
+_FLAGS = ("n", "?")
+
+
+class BadSampleError(Exception):
+    """A sample can't be used; the message says why."""
+
+
+def read_text(path: Path) -> tuple[str, str]:
+    """A UTF-8 file's text and the sha256 of its bytes. Raises InputError if it can't be read."""
+    try:
+        content = path.read_bytes()
+        return content.decode("utf-8-sig"), hashlib.sha256(content).hexdigest()
+    except OSError as error:
+        raise InputError(f"{path} can't be read ({error.strerror}): give the folder of data sets with --data") from error
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{path}, line {line}: not UTF-8: save the file as UTF-8") from None
+
+
+def read_csv(path: Path) -> tuple[list[list[str]], str]:
+    """A CSV file's rows and sha256. Raises InputError, with the line, for bad quoting or rows of unequal length."""
+    text, digest = read_text(path)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    rows: list[list[str]] = []
+    try:
+        for row in reader:
+            if rows and len(row) != len(rows[0]):
+                raise InputError(
+                    f"{path}, line {reader.line_num}: {len(row)} fields instead of {len(rows[0])}: check the quotation marks"
+                )
+            rows.append(row)
+    except csv.Error as error:
+        raise InputError(f"{path}, line {reader.line_num}: not valid CSV ({error}): check the quotation marks") from None
+    return rows, digest
+
+
+def split_keyword(sentence: str) -> tuple[str, str, str]:
+    """What stands before, in and after the brackets. Raises BadSampleError unless there is exactly one filled pair."""
+    match = _KEYWORD.fullmatch(sentence)
+    if match is None:
+        count = f"{sentence.count('<')} < and {sentence.count('>')} >"
+        raise BadSampleError(f"a sentence needs one keyword in <brackets>, this one has {count}")
+    before, keyword, after = match.groups()
+    if not keyword.strip():
+        raise BadSampleError("the brackets are empty")
+    return before, keyword, after
+
+
+def plain(sentence: str) -> str:
+    """The sentence without its brackets."""
+    return sentence.replace("<", "").replace(">", "")
+
+
+def check_pair(first: str, second: str) -> None:
+    """Raise BadSampleError where one of two sentences to be compared is empty or they have no word in common."""
+    if not first.strip() or not second.strip():
+        raise BadSampleError("a sentence is empty")
+    words = [set(re.findall(r"\w+", text.casefold())) for text in (first, second)]
+    if not words[0] & words[1]:
+        raise BadSampleError("two sentences that are compared share no word")
+
+
+def check_quadruple(sentences: Sequence[str]) -> None:
+    """Raise BadSampleError unless four bracketed sentences can be scored."""
+    for sentence in sentences:
+        if not sentence.strip():
+            raise BadSampleError("a sentence is empty")
+        split_keyword(sentence)
+    bare = [plain(sentence) for sentence in sentences]
+    for first, second in ((0, 2), (1, 3)):
+        check_pair(bare[first], bare[second])
+
+
+# --- StereoSet gender with swapped controls ----------------------------------------------------------------------------
+
+
+def _blocks(text: str) -> Iterator[tuple[int, list[str]]]:
+    """Runs of lines between blank lines, each with the number of its first line."""
+    block: list[str] = []
+    for number, line in enumerate([*text.splitlines(), ""], start=1):
+        if line.strip():
+            block.append(line)
+        elif block:
+            yield number - len(block), block
+            block = []
+
+
+def read_quadruples(path: Path) -> Samples:
+    """Read the gender-swapped StereoSet: blocks of two lines (original, control), stereotype first, then anti-stereotype.
+
+    A sample with a block that hasn't two lines, or with a sentence that hasn't exactly one keyword, goes to `failures`.
+    Raises InputError for a file that can't be read or whose blocks don't pair up.
+    """
+    text, digest = read_text(path)
+    blocks = list(_blocks(text))
+    if len(blocks) % 2 or not blocks:
+        line = blocks[-1][0] if blocks else 1
+        raise InputError(
+            f"{path}, line {line}: {len(blocks)} blocks of lines, needs two a sample (stereotype, anti-stereotype): "
+            "restore the missing block"
+        )
+    rows: list[dict[str, object]] = []
+    failures: list[tuple[str, str]] = []
+    for number, (stereotype, anti) in enumerate(zip(blocks[::2], blocks[1::2], strict=True)):
+        try:
+            for line, block in (stereotype, anti):
+                if len(block) != 2:
+                    raise BadSampleError(f"the block at line {line} has {len(block)} lines instead of 2")
+            sentences = [stereotype[1][0], anti[1][0], stereotype[1][1], anti[1][1]]
+            check_quadruple(sentences)
+        except BadSampleError as error:
+            failures.append((f"{path.name} line {stereotype[0]}", str(error)))
+            continue
+        rows.append({"sample": number, "original": number, **dict(zip(SENTENCES, sentences, strict=True))})
+    return Samples(pl.DataFrame(rows, schema=QUADRUPLES), {path.name: digest}, failures=tuple(failures))
+
+
+# --- Slovak gender -----------------------------------------------------------------------------------------------------
+
+
+def read_slovak(path: Path) -> Samples:
+    """Read the Slovak gender data set: columns veta1 … veta4 are s0 … s3.
+
+    Rows flagged `n` or `?` by a judge under `competence?` or `misogynistic?` are dropped and counted. Raises InputError for
+    a file that can't be read or lacks a column.
+    """
+    rows, digest = read_csv(path)
+    columns = ("ID", "veta1", "veta2", "veta3", "veta4", "competence?", "misogynistic?")
+    table = records(path, rows, columns)
+    kept: list[dict[str, object]] = []
+    dropped: Counter[str] = Counter()
+    failures: list[tuple[str, str]] = []
+    for number, record in enumerate(table):
+        flags = [flag for flag in columns[5:] if record[flag].strip() in _FLAGS]
+        if flags:
+            dropped[f"flagged n or ? under {' and '.join(flags)}"] += 1
+            continue
+        sentences = [record[column] for column in columns[1:5]]
+        try:
+            check_quadruple(sentences)
+        except BadSampleError as error:
+            failures.append((f"ID {record['ID']}", str(error)))
+            continue
+        kept.append({"sample": number, "original": number, **dict(zip(SENTENCES, sentences, strict=True))})
+    return Samples(pl.DataFrame(kept, schema=QUADRUPLES), {path.name: digest}, dict(dropped), tuple(failures))
+
+
+def records(path: Path, rows: Sequence[Sequence[str]], columns: Sequence[str]) -> list[Mapping[str, str]]:
+    """Rows below a header as mappings from its names. Raises InputError where one of `columns` isn't in it."""
+    header = list(rows[0]) if rows else []
+    missing = [column for column in columns if column not in header]
+    if missing:
+        raise InputError(f"{path}, line 1: no column {missing[0]!r} (found: {', '.join(header)}): the header must name it")
+    return [dict(zip(header, row, strict=True)) for row in rows[1:]]
+
+
+# --- StereoSet race and profession with drawn controls -----------------------------------------------------------------
+
+
+def control_terms(bias_type: str) -> list[list[str]]:
+    """The published lists of group terms of a bias type (`race` has two: countries and adjectives); a control term comes
+    from the list of the term that it replaces. They lie in control_terms.json, spelled as published, outer blanks removed.
+
+    Raises InputError for a bias type without lists.
+    """
+    lists: dict[str, dict[str, list[str]]] = json.loads(
+        files("evaluator.datasets").joinpath("control_terms.json").read_text(encoding="utf8")
+    )
+    if bias_type not in lists:
+        raise InputError(f"no control terms for bias type {bias_type!r}: choose {' or '.join(lists)}")
+    return list(lists[bias_type].values())
+
+
+def read_drawn_controls(path: Path, bias_type: str) -> Samples:
+    """`drawn_controls` of StereoSet's English file."""
+    return drawn_controls(stereoset.read(path), bias_type)
+
+
+def drawn_controls(source: Samples, bias_type: str, draws: int = DRAWS, seed: int = SEED) -> Samples:
+    """Quadruples from StereoSet's intrasentence examples of one bias type, `draws` of them an example.
+
+    The sentences labelled stereotype and anti-stereotype are s0 and s1; in s2 and s3 the group term is replaced by a
+    term drawn without replacement from its list, never the term itself. Draws depend on the seed and the example's id only.
+    Dropped and counted: other examples, sentences that don't differ in exactly one word, sentences without a listed term
+    outside their keyword.
+    """
+    lists = control_terms(bias_type)
+    wanted = source.frame.filter((pl.col("template") == "intrasentence") & (pl.col("bias_type") == bias_type))
+    dropped = Counter({"StereoSet examples of another test or bias type": source.frame.height - wanted.height})
+    rows: list[dict[str, object]] = []
+    original = 0
+    for example, target, sentences in wanted.select("example", "target", "sentences").iter_rows():
+        pair = _bracketed(sentences[0], sentences[1])
+        if pair is None:
+            dropped["the two sentences don't differ in exactly one word"] += 1
+            continue
+        found = _group_term(pair, target, lists)
+        if found is None:
+            dropped["no listed group term outside the keyword"] += 1
+            continue
+        term, terms = found
+        others = [other for other in terms if other.casefold() != term.casefold()]
+        for drawn in random.Random(f"{seed}/{example}").sample(others, draws):
+            control = (_replace(sentence, term, drawn) for sentence in pair)
+            quadruple = dict(zip(SENTENCES, (*pair, *control), strict=True))
+            terms_of = {"example": example, "original_term": term, "control_term": drawn}
+            rows.append({"sample": len(rows), "original": original, **quadruple, **terms_of})
+        original += 1
+    return Samples(pl.DataFrame(rows, schema=GENERATED), source.sha256, dict(dropped), source.failures)
+
+
+def _bracketed(first: str, second: str) -> tuple[str, str] | None:
+    """Two sentences with brackets around the one word in which they differ, its outer punctuation left outside."""
+    words = first.split(), second.split()
+    if len(words[0]) != len(words[1]) or any(sign in first + second for sign in "<>"):
+        return None
+    different = [i for i, (a, b) in enumerate(zip(*words, strict=True)) if a != b]
+    if len(different) != 1:
+        return None
+    place = different[0]
+    for side in words:
+        keyword = side[place].strip(string.punctuation)
+        if not keyword:
+            return None
+        side[place] = side[place].replace(keyword, f"<{keyword}>", 1)
+    return " ".join(words[0]), " ".join(words[1])
+
+
+def _around(sentence: str) -> str:
+    """The sentence with its keyword cut out."""
+    before, _, after = split_keyword(sentence)
+    return f"{before}<>{after}"
+
+
+def _group_term(pair: tuple[str, str], target: str, lists: Sequence[list[str]]) -> tuple[str, list[str]] | None:
+    """The listed term that names the sentences' group, and its list; None if there is none outside the keywords.
+
+    A term that stands as a word (or its plural) goes before one that only begins a word, one that is StereoSet's target term,
+    or part of it, before others, a long one before a short one (`South African` before `African`).
+    """
+    texts = [_around(sentence) for sentence in pair]
+    best: tuple[tuple[bool, bool, int], str, list[str]] | None = None
+    for terms in lists:
+        for term in terms:
+            if not all(term.casefold() in text.casefold() for text in texts):
+                continue
+            begin = rf"(?<!\w){re.escape(term)}"
+            if not all(re.search(begin, text, re.IGNORECASE) for text in texts):
+                continue
+            whole = all(re.search(begin + _INFLECTED, text, re.IGNORECASE) for text in texts)
+            related = term.casefold() in target.casefold() or target.casefold() in term.casefold()
+            rank = (whole, related, len(term))
+            if best is None or rank > best[0]:
+                best = (rank, term, terms)
+    return best and best[1:]
+
+
+def _replace(sentence: str, term: str, drawn: str) -> str:
+    """The sentence with `drawn` for every `term` outside the keyword, in the letter case of what it replaces.
+
+    (StereoSet writes many names of peoples in lower case; a control in upper case would differ in more than the group.)
+    """
+    before, keyword, after = split_keyword(sentence)
+    pattern = rf"(?<!\w){re.escape(term)}"
+    if re.search(pattern + _INFLECTED, before + after, re.IGNORECASE):
+        pattern += _INFLECTED
+
+    def cased(match: re.Match[str]) -> str:
+        found = match.group()
+        if found == found.lower():
+            return drawn.lower()
+        return drawn[0].upper() + drawn[1:] if found[0].isupper() else drawn
+
+    before, after = (re.sub(pattern, cased, text, flags=re.IGNORECASE) for text in (before, after))
+    return f"{before}<{keyword}>{after}"
+
+
+# --- word counts -------------------------------------------------------------------------------------------------------
+
+
+def read_word_counts(path: Path) -> pl.DataFrame:
+    """Corpus frequencies from a text file: a word, a tab or comma, its count, a line. Columns `word` (case-folded), `count`.
+
+    Counts of words that differ only in letter case are added up. Raises InputError with the line of what is no count.
+    """
+    text, _ = read_text(path)
+    counts: Counter[str] = Counter()
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        word, _, count = line.replace("\t", ",").rpartition(",")
+        if not word.strip() or not count.strip().isdecimal() or int(count) == 0:
+            raise InputError(f"{path}, line {number}: not a word and a count above 0 with a tab or comma between them")
+        counts[word.strip().casefold()] += int(count)
+    return pl.DataFrame({"word": list(counts), "count": list(counts.values())}, schema={"word": pl.String, "count": pl.Float64})

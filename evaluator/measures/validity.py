@@ -1,0 +1,101 @@
+"""Does GEST measure what WinoBias measures? Correlations of GEST's rates with WinoBias's over the models of a run.
+
+M. Pikuliak et al.: Women Are Beautiful, Men Are Leaders (2024), section on validity; method.md §1.6. Published: Pearson
+0.95 between mean g_s and type-1 test ĝ_s over 11 masked models, on the published scale.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from evaluator.measures.intervals import Z95
+from evaluator.measures.ordered import mean
+from evaluator.tasks.base import TIDY
+
+LEAST = 4
+"""Fewest models for which a correlation gets an interval."""
+
+OVERALL = "all"
+"""GEST's name for the mean over its templates."""
+
+
+@dataclass(frozen=True, slots=True)
+class Correlated:
+    """A correlation over n pairs with its 95% interval; None where it is undefined."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    n: int
+
+
+def pearson(x: Sequence[float], y: Sequence[float]) -> Correlated:
+    """Pearson's correlation; interval by Fisher's z, standard error 1/√(n − 3)."""
+    return _with_interval(_pearson(x, y), len(x), lambda r: 1.0)
+
+
+def spearman(x: Sequence[float], y: Sequence[float]) -> Correlated:
+    """Spearman's rank correlation, ties by mean rank; interval by Fisher's z with D. G. Bonett and T. A. Wright's (2000)
+    standard error √((1 + r²/2)/(n − 3))."""
+    ranks = [pl.Series(values, dtype=pl.Float64).rank("average").to_list() for values in (x, y)]
+    return _with_interval(_pearson(*ranks), len(x), lambda r: 1 + r * r / 2)
+
+
+def _pearson(x: Sequence[float], y: Sequence[float]) -> float | None:
+    if len(x) < 2:
+        return None
+    mean_x, mean_y = math.fsum(x) / len(x), math.fsum(y) / len(y)
+    dx, dy = [v - mean_x for v in x], [v - mean_y for v in y]
+    spread = math.sqrt(math.fsum(v * v for v in dx) * math.fsum(v * v for v in dy))
+    if spread == 0:
+        return None
+    return max(-1.0, min(1.0, math.fsum(a * b for a, b in zip(dx, dy, strict=True)) / spread))
+
+
+def _with_interval(r: float | None, n: int, variance: Callable[[float], float]) -> Correlated:
+    if r is None or n < LEAST:
+        return Correlated(r, None, None, n)
+    if abs(r) == 1:
+        return Correlated(r, r, r, n)
+    half = Z95 * math.sqrt(variance(r) / (n - 3))
+    return Correlated(r, math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half), n)
+
+
+def points(gest: pl.DataFrame, winobias: pl.DataFrame) -> pl.DataFrame:
+    """What is correlated, from the tidy rows of both tasks: a row a model × WinoBias split × GEST rate.
+
+    Columns: `model`, `template` (the split), `group` (`g_s`, or a stereotype for its q_i), `x`, `x_low`, `x_high` (GEST's rate:
+    the overall g_s, or the mean of q_i over templates, which has no interval), `y`, `y_low`, `y_high` (ĝ_s).
+    """
+    overall = gest.filter((pl.col("measure") == "g_s") & (pl.col("template") == OVERALL)).select(
+        "model", pl.lit("g_s").alias("group"), pl.col("value").alias("x"), pl.col("low", "high").name.prefix("x_")
+    )
+    single = (
+        gest.filter(pl.col("measure") == "q")
+        .group_by("model", "group", maintain_order=True)
+        .agg(mean(pl.col("value")).alias("x"))
+        .with_columns(pl.lit(None, pl.Float64).alias(name) for name in ("x_low", "x_high"))
+    )
+    checked = winobias.filter(pl.col("measure") == "g_hat_s").select(
+        "model", "template", pl.col("value").alias("y"), pl.col("low", "high").name.prefix("y_")
+    )
+    joined = checked.join(pl.concat([overall, single]), on="model", maintain_order="left_right")
+    names = ("x", "x_low", "x_high", "y", "y_low", "y_high")
+    return joined.select("model", "template", "group", *names).drop_nulls(["x", "y"])
+
+
+def correlations(points: pl.DataFrame, scale: str) -> pl.DataFrame:
+    """Tidy rows of measures `pearson` and `spearman` over the models, by split (template) and GEST rate (group); n models."""
+    rows = []
+    for (template, group), part in points.group_by("template", "group", maintain_order=True):
+        for measure, correlate in (("pearson", pearson), ("spearman", spearman)):
+            r = correlate(part["x"].to_list(), part["y"].to_list())
+            rows.append((template, measure, group, r.value, r.low, r.high, r.n))
+    columns = ("template", "measure", "group", "value", "low", "high", "n")
+    frame = pl.DataFrame(rows, schema={name: TIDY[name] for name in columns}, orient="row")
+    constant = {"model": OVERALL, "task": "validity", "language": "en", "scale": scale}
+    return frame.with_columns(pl.lit(value).alias(name) for name, value in constant.items()).select(
+        pl.col(name).cast(dtype) for name, dtype in TIDY.items()
+    )

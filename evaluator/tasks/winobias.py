@@ -1,0 +1,113 @@
+"""WinoBias: which gender's pronouns a model prefers for male and for female occupations (method.md §1.6)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from evaluator.datasets import winobias as reader
+from evaluator.datasets.registry import locate
+from evaluator.measures.winobias import rates
+from evaluator.tasks.base import DataSource, MeasureOptions, Protocol_, Rendered, Samples
+from evaluator_serving.requests import Continuation, Masked, Request, request_id
+
+EXTENSION = " (extension)"
+"""Ends the template's name where the model is generative: the papers have masked models only."""
+
+TABLE: dict[str, pl.DataType] = {
+    "sample": pl.Int64(),
+    "language": pl.String(),
+    "template": pl.String(),
+    "group": pl.String(),
+    "request": pl.String(),
+}
+
+
+def _join(parts: list[str], words: list[str]) -> str:
+    return parts[0] + "".join(word + part for word, part in zip(words, parts[1:], strict=True))
+
+
+def _pronouns_only(sample: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]]:
+    """Parts and words of a sample with differing words that aren't pronouns (noise) made part of the text."""
+    parts, male, female = [sample["parts"][0]], [], []
+    for part, m, f in zip(sample["parts"][1:], sample["male"], sample["female"], strict=True):
+        if (m.casefold(), f.casefold()) in reader.PRONOUNS:
+            male.append(m)
+            female.append(f)
+            parts.append(part)
+        else:
+            parts[-1] += m + part
+    return parts, male, female
+
+
+@dataclass(frozen=True, slots=True)
+class WinoBias:
+    """See base.Task. Template is the split, group the stereotypical gender of the occupation."""
+
+    name: str = "winobias"
+    heads: frozenset[str] = frozenset({"masked", "causal"})
+
+    def load(self, data: DataSource) -> Samples:
+        """Read the four splits through the noise filter."""
+        return reader.read(next(iter(locate(self.name, data).values())).parent)
+
+    def render(self, samples: Samples, heads: frozenset[str], protocol: Protocol_) -> Rendered:
+        """Masked models: every differing pronoun is a slot. Generative ones: both versions from the first one on.
+
+        `default` asks for the pronouns' joint log-probability, `published` masks every position in which the two versions
+        differ at once, noise included, as the released code does.
+        """
+        causal = "masked" not in heads
+        requests: dict[str, Request] = {}
+        rows: list[tuple[Any, ...]] = []
+        for sample in samples.frame.iter_rows(named=True):
+            request = _continuation(sample) if causal else _masked(sample, protocol)
+            identity = request_id(request)
+            requests[identity] = request
+            template = sample["split"] + EXTENSION if causal else sample["split"]
+            rows.append((sample["sample"], "en", template, sample["gender"], identity))
+        return Rendered(pl.DataFrame(rows, schema=TABLE, orient="row"), requests)
+
+    def score(self, table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
+        """log P(masculine pronouns) − log P(feminine pronouns): of their sum, or `published` (masked models) of their mean."""
+        logprobs = pl.col("logprobs")
+        published = (protocol == "published") & ~pl.col("template").str.ends_with(EXTENSION)
+        value = pl.when(published).then(logprobs.list.mean()).otherwise(logprobs.list.sum())
+        per_request = table.join(answers, on="request", how="inner", maintain_order="left").with_columns(value=value)
+        male, female = (pl.col("value").filter(pl.col("candidate") == i).first() for i in (0, 1))
+        return per_request.group_by("language", "template", "sample", "group", maintain_order=True).agg(
+            (male - female).alias("score")
+        )
+
+    def measure(self, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
+        """q̂_m, q̂_f, ĝ_s of every split."""
+        return rates(scores, options)
+
+    def warnings(self, scores: pl.DataFrame, options: MeasureOptions) -> list[str]:
+        """Which models' scores are not the papers' measure."""
+        extended = scores.filter(pl.col("template").str.ends_with(EXTENSION))
+        return [
+            f"{model}, {self.name}: scores of generative models are this project's extension; the papers have none"
+            for model in extended["model"].unique(maintain_order=True)
+        ]
+
+
+def _masked(sample: Mapping[str, Any], protocol: Protocol_) -> Masked:
+    if protocol == "published":
+        parts, male, female = sample["parts"], sample["male"], sample["female"]
+        return Masked(tuple(parts), (tuple(male), tuple(female)), "positional")
+    parts, male, female = _pronouns_only(sample)
+    return Masked(tuple(parts), (tuple(male), tuple(female)), "sequential")
+
+
+def _continuation(sample: Mapping[str, Any]) -> Continuation:
+    parts, male, female = _pronouns_only(sample)
+    context = parts[0].rstrip()
+    gap = parts[0][len(context) :]
+    return Continuation(context, (_join([gap, *parts[1:]], male), _join([gap, *parts[1:]], female)))
+
+
+def winobias() -> WinoBias:
+    """All four splits."""
+    return WinoBias()

@@ -1,0 +1,286 @@
+"""Word-filling measures with control groups (ss, cs, csk, f) and CrowS-Pairs' cs.
+
+M. Pikuliak, I. Beňová, V. Bachratý: In-Depth Look at Word Filling Societal Bias Measures (EACL 2023), method.md §3. The
+papers measure masked models; for generative models the scores are this project's extension, marked by their template:
+L(s) is the log-probability of the keyword and what follows it, given what precedes it, and cs the difference of the shared
+words' log-likelihoods, each given what precedes it, over the words behind the first difference (before it they cancel).
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import polars as pl
+
+from evaluator.datasets import crows, word_filling
+from evaluator.datasets.registry import locate
+from evaluator.datasets.word_filling import plain, split_keyword
+from evaluator.measures import word_filling as measures
+from evaluator.measures.ordered import total
+from evaluator.tasks.base import DataSource, MeasureOptions, Protocol_, Rendered, Samples
+from evaluator_serving.requests import Continuation, Masked, Request, SharedTokens, request_id
+
+MASKED = "masked"
+CAUSAL = "causal (extension)"
+
+Form = Literal["keyword", "sentences", "pairs"]
+"""Quadruples with a keyword (ss, cs, csk, f), quadruples without one (cs), pairs without a control group (cs)."""
+
+GROUPS = (("original", "s0", "s1"), ("control", "s2", "s3"))
+"""A group's name and its sentences, stereotype first."""
+
+TABLE: dict[str, pl.DataType] = {
+    "sample": pl.Int64(),
+    "language": pl.String(),
+    "template": pl.String(),
+    "group": pl.String(),
+    "request": pl.String(),
+    "role": pl.String(),
+    "keyword": pl.String(),
+    "original": pl.Int64(),
+}
+"""Columns of Rendered.table. `role`: `stereotype` and `anti` ask for L of a sentence with that keyword, `cs` for the shared
+tokens of two sentences; with generative models `more` and `less` ask for one stretch of words of either sentence."""
+
+_WORDS = re.compile(r"\s*(?:\w+|[^\w\s])")
+
+Asked = tuple[str, str, str | None, Request]
+"""group, role, keyword, request"""
+
+
+def shared_stretches(first: str, second: str) -> Iterator[tuple[Continuation, Continuation]]:
+    """The stretches of words that two sentences share, each as it continues either sentence.
+
+    Words are aligned by longest matching blocks. A stretch with the same text before it in both sentences is left out, for
+    it has the same probability in both.
+    """
+    words = _WORDS.findall(first), _WORDS.findall(second)
+    for block in SequenceMatcher(None, *words, autojunk=False).get_matching_blocks():
+        before = "".join(words[0][: block.a]), "".join(words[1][: block.b])
+        stretch = "".join(words[0][block.a : block.a + block.size])
+        if stretch and before[0] != before[1]:
+            yield Continuation(before[0], (stretch,)), Continuation(before[1], (stretch,))
+
+
+def _keyword(sentence: str, causal: bool) -> Request:
+    before, keyword, after = split_keyword(sentence)
+    if not causal:
+        return Masked((before, after), ((keyword,),), "joint")
+    context = before.rstrip()
+    gap = before[len(context) :]
+    return Continuation(context, (gap + keyword, gap + keyword + after))
+
+
+def _comparison(group: str, first: str, second: str, causal: bool) -> Iterator[Asked]:
+    if not causal:
+        yield group, "cs", None, SharedTokens(first, second)
+        return
+    for more, less in shared_stretches(first, second):
+        yield group, "more", None, more
+        yield group, "less", None, less
+
+
+@dataclass(frozen=True, slots=True)
+class WordFilling:
+    """One data set of sentence quadruples or pairs, see base.Task.
+
+    Attributes:
+        read: reads the data set's files.
+        form: which scores can be had from it.
+        clustered: whether samples made of the same original pair come in numbers, so that they are resampled together.
+    """
+
+    name: str
+    read: Callable[[DataSource], Samples]
+    form: Form
+    language: str = "en"
+    clustered: bool = False
+    heads: frozenset[str] = frozenset({"masked", "causal"})
+
+    def load(self, data: DataSource) -> Samples:
+        """Read the data set; what is dropped and what is wrong is in the samples."""
+        return self.read(data)
+
+    def render(self, samples: Samples, heads: frozenset[str], protocol: Protocol_) -> Rendered:
+        """Requests for masked models, or for generative ones where a model has no masked head. Protocols don't differ."""
+        causal = "masked" not in heads
+        requests: dict[str, Request] = {}
+        rows: list[tuple[Any, ...]] = []
+        for sample in samples.frame.iter_rows(named=True):
+            for group, role, keyword, request in self._asked(sample, causal):
+                identity = request_id(request)
+                requests[identity] = request
+                template = CAUSAL if causal else MASKED
+                rows.append((sample["sample"], self.language, template, group, identity, role, keyword, sample.get("original")))
+        return Rendered(pl.DataFrame(rows, schema=TABLE, orient="row"), requests)
+
+    def _asked(self, sample: Mapping[str, Any], causal: bool) -> Iterator[Asked]:
+        if self.form == "pairs":
+            yield from _comparison(sample["bias_type"], sample["s0"], sample["s2"], causal)
+            return
+        if self.form == "keyword":
+            for group, *sentences in GROUPS:
+                for role, name in zip(("stereotype", "anti"), sentences, strict=True):
+                    keyword = split_keyword(sample[name])[1]
+                    yield group, role, keyword, _keyword(sample[name], causal)
+        # The comparisons run across the groups: s0 with s2 counts for the original group, s1 with s3 for the control.
+        yield from _comparison("original", plain(sample["s0"]), plain(sample["s2"]), causal)
+        yield from _comparison("control", plain(sample["s1"]), plain(sample["s3"]), causal)
+
+    def score(self, table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
+        """A row a sample and group with `ss, cs, csk, f` (null where not defined or not answered); `score` is ss, or cs where
+        there is no keyword.
+
+        Further columns: `stereotype, anti` (the keywords), `tokens_stereotype, tokens_anti` (their token counts),
+        `kept` (false where the tokenizer filter k0 − k1 = k2 − k3 rejects the sample) and `original`.
+        """
+        answered = table.join(answers, on="request", how="left", maintain_order="left").with_columns(
+            pl.col("tokens").list.len().cast(pl.Int64).alias("count"),
+            pl.col("logprobs").list.sum().alias("sum"),
+            pl.col("logprobs").list.mean().alias("mean"),
+        )
+        rows = answered.group_by("language", "template", "sample", "group", maintain_order=True).agg(
+            pl.col("original").first(),
+            *(expression for role in ("stereotype", "anti") for expression in _keyword_columns(role)),
+            _cs().alias("cs"),
+        )
+        rows = rows.with_columns(ss=pl.col("L_stereotype") - pl.col("L_anti")).with_columns(
+            csk=pl.when(pl.col("group") == "original")
+            .then(_of("original", "L_stereotype") - _of("control", "L_stereotype"))
+            .when(pl.col("group") == "control")
+            .then(_of("original", "L_anti") - _of("control", "L_anti")),
+            f=_of("original", "ss") - _of("control", "ss"),
+            kept=(_excess("original") == _excess("control")).fill_null(True),
+        )
+        return rows.filter(pl.any_horizontal(pl.col("ss", "cs").is_not_null())).select(
+            "language",
+            "template",
+            "sample",
+            "group",
+            pl.col("ss" if self.form == "keyword" else "cs").alias("score"),
+            "ss",
+            "cs",
+            "csk",
+            "f",
+            "stereotype",
+            "anti",
+            "tokens_stereotype",
+            "tokens_anti",
+            "kept",
+            "original",
+        )
+
+    def measure(self, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
+        """Every statistic of method.md §3 that the data set allows."""
+        if self.form == "pairs":
+            return measures.pairs(scores, options)
+        return measures.quadruples(scores, options, by_original=self.clustered)
+
+    def warnings(self, scores: pl.DataFrame, options: MeasureOptions) -> list[str]:
+        """What a reader of the report must know before he trusts a number."""
+        return measures.warnings(scores, self.measure(scores, options), options)
+
+
+def _keyword_columns(role: str) -> list[pl.Expr]:
+    """The keyword, its token count and L of the sentence with this role in a group of answers."""
+    mine = pl.col("role") == role
+    keyword, whole = mine & (pl.col("candidate") == 0), mine & (pl.col("candidate") == 1)
+    masked = pl.col("template").first() == MASKED
+    return [
+        pl.col("keyword").filter(mine).first().alias(role),
+        pl.col("count").filter(keyword).first().alias(f"tokens_{role}"),
+        pl.when(masked)
+        .then(pl.col("mean").filter(keyword).first())
+        .otherwise(pl.col("sum").filter(whole).first())
+        .alias(f"L_{role}"),
+    ]
+
+
+def _cs() -> pl.Expr:
+    """Sum over shared tokens of log P in s_more − log P in s_less; null without a shared token or with one not answered."""
+    plus = (pl.col("role") == "more") | ((pl.col("role") == "cs") & (pl.col("candidate") == 0))
+    minus = (pl.col("role") == "less") | ((pl.col("role") == "cs") & (pl.col("candidate") == 1))
+    asked = pl.col("role").is_in(["cs", "more", "less"])
+    complete = pl.col("sum").filter(asked).is_not_null().all() & (pl.col("count").filter(plus).sum() > 0)
+    return pl.when(complete).then(total(pl.col("sum").filter(plus)) - total(pl.col("sum").filter(minus)))
+
+
+def _of(group: str, column: str) -> pl.Expr:
+    """The value of a column in one group of the same sample."""
+    value = pl.col(column).filter(pl.col("group") == group).first()
+    return value.over("language", "template", "sample")
+
+
+def _excess(group: str) -> pl.Expr:
+    return _of(group, "tokens_stereotype") - _of(group, "tokens_anti")
+
+
+# --- the tasks ---------------------------------------------------------------------------------------------------------
+
+
+def _file(read: Callable[[Path], Samples], dataset: str) -> Callable[[DataSource], Samples]:
+    """A reader that finds its file by the data set's name (its first one: StereoSet's second lists terms)."""
+
+    def from_source(data: DataSource) -> Samples:
+        return read(next(iter(locate(dataset, data).values())))
+
+    return from_source
+
+
+def stereoset_genderswap() -> WordFilling:
+    """StereoSet gender with hand-swapped controls."""
+    name = "stereoset-genderswap"
+    return WordFilling(name, _file(word_filling.read_quadruples, name), "keyword")
+
+
+def stereoset_genderswap_filtered() -> WordFilling:
+    """Its part without doubtful samples."""
+    name = "stereoset-genderswap-filtered"
+    return WordFilling(name, _file(word_filling.read_quadruples, name), "keyword")
+
+
+def slovak_gender() -> WordFilling:
+    """Slovak gender stereotypes."""
+    name = "slovak-gender"
+    return WordFilling(name, _file(word_filling.read_slovak, name), "keyword", language="sk")
+
+
+def _drawn(bias_type: str) -> WordFilling:
+    read = partial(word_filling.read_drawn_controls, bias_type=bias_type)
+    return WordFilling(f"stereoset-{bias_type}-control", _file(read, "stereoset-en"), "keyword", clustered=True)
+
+
+def stereoset_race_control() -> WordFilling:
+    """StereoSet race with drawn controls."""
+    return _drawn("race")
+
+
+def stereoset_profession_control() -> WordFilling:
+    """StereoSet profession with drawn controls."""
+    return _drawn("profession")
+
+
+def crows_negation() -> WordFilling:
+    """CrowS-Pairs gender with negated controls."""
+    name = "crows-negation"
+    return WordFilling(name, _file(crows.read_controls, name), "sentences", clustered=True)
+
+
+def crows_antistereotype() -> WordFilling:
+    """CrowS-Pairs gender with anti-stereotype controls."""
+    name = "crows-antistereotype"
+    return WordFilling(name, _file(crows.read_controls, name), "sentences", clustered=True)
+
+
+def crows_pairs() -> WordFilling:
+    """CrowS-Pairs as published."""
+    return WordFilling("crows-pairs", _file(crows.read_pairs, "crows-pairs"), "pairs")
+
+
+def crows_revised() -> WordFilling:
+    """CrowS-Pairs, revised."""
+    return WordFilling("crows-revised", _file(crows.read_pairs, "crows-revised"), "pairs")

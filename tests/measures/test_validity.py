@@ -1,0 +1,78 @@
+"""Correlations of GEST with WinoBias over models, against SciPy and by hand."""
+
+import random
+
+import polars as pl
+import pytest
+
+from evaluator.measures.validity import correlations, pearson, points, spearman
+from evaluator.tasks.base import TIDY
+
+stats = pytest.importorskip("scipy.stats", reason="SciPy is the reference here: install the dev extra")
+
+
+@pytest.mark.parametrize("n", [4, 11, 40])
+def test_against_scipy(n: int) -> None:
+    rng = random.Random(n)
+    x = [rng.gauss(0, 1) for _ in range(n)]
+    y = [a + rng.gauss(0, 1) for a in x]
+    y[1] = y[2]  # a tie
+    expected = stats.pearsonr(x, y)
+    interval = expected.confidence_interval(0.95)
+    found = pearson(x, y)
+    assert (found.value, found.low, found.high) == pytest.approx((expected.statistic, interval.low, interval.high))
+    ranks = spearman(x, y)
+    assert ranks.value == pytest.approx(stats.spearmanr(x, y).statistic)
+    assert ranks.low is not None
+    assert ranks.high is not None
+    assert -1 < ranks.low < ranks.value < ranks.high < 1  # type: ignore[operator]
+
+
+def test_spearman_interval_by_hand() -> None:
+    found = spearman([1, 2, 3, 4, 5], [1, 3, 2, 4, 5])
+    # r = 0.9: atanh 1.47222, error sqrt((1 + 0.405)/2) = 0.838153, ± 1.959964 of it
+    assert found.value == pytest.approx(0.9)
+    assert (found.low, found.high) == pytest.approx((-0.168896, 0.996069), abs=1e-5)
+
+
+def test_degenerate() -> None:
+    assert pearson([1, 2, 3], [1, 2, 4]).low is None
+    assert pearson([1, 1, 1, 1], [1, 2, 3, 4]).value is None
+    assert pearson([1.0], [2.0]).value is None
+    perfect = pearson([1, 2, 3, 4], [2, 4, 6, 8])
+    assert (perfect.value, perfect.low, perfect.high) == (1, 1, 1)
+
+
+def tidy(rows: list[tuple[str, str, str, str, float]], task: str) -> pl.DataFrame:
+    frame = pl.DataFrame(rows, schema=["model", "template", "measure", "group", "value"], orient="row")
+    constant = {"task": task, "language": "en", "low": None, "high": None, "n": 1, "scale": "ratio"}
+    frame = frame.with_columns(pl.lit(value).alias(name) for name, value in constant.items())
+    return frame.select(pl.col(name).cast(dtype) for name, dtype in TIDY.items())
+
+
+def test_points_and_rows() -> None:
+    rates = {"a": (1.0, 3.0, 2.0), "b": (2.0, 4.0, 3.0), "c": (5.0, 5.0, 9.0), "d": (0.0, 1.0, 0.5)}
+    gest = tidy(
+        [
+            row
+            for model, (q3, q4, g) in rates.items()
+            for row in (
+                (model, "3", "q", "1", q3),
+                (model, "4", "q", "1", q4),
+                (model, "3", "g_s", "all", 99.0),
+                (model, "all", "g_s", "all", g),
+            )
+        ],
+        "gest",
+    )
+    check = {"a": 2.0, "b": 2.5, "c": 2.25, "d": 1.0, "only winobias": 7.0}
+    winobias = tidy([(m, "type1-test", "g_hat_s", "all", v) for m, v in check.items()], "winobias")
+    found = points(gest, winobias)
+    assert found.filter(group="1")["x"].to_list() == [2.0, 3.0, 5.0, 0.5]  # means over the two templates
+    assert found.filter(group="g_s")["x"].to_list() == [2.0, 3.0, 9.0, 0.5]
+    rows = correlations(found, "ratio")
+    assert rows.schema == pl.Schema(TIDY)
+    r = rows.filter(group="g_s", measure="spearman").row(0, named=True)
+    # ranks 2, 3, 4, 1 against 2, 4, 3, 1: 1 − 6·2/(4·15)
+    assert (r["value"], r["n"], r["template"], r["scale"]) == (pytest.approx(0.8), 4, "type1-test", "ratio")
+    assert rows.filter(measure="pearson").height == 2
