@@ -1,5 +1,6 @@
 """The plan of a sweep: what each model needs, how it is placed and how long it takes, before anything is loaded."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,14 +72,8 @@ class Plan:
         return price * self.hardware.devices * self.schedule.makespan / 3600
 
 
-def count_parameters(path: Path, gguf_file: str | None) -> int:
+def count_parameters(path: Path) -> int:
     """Parameters of a checkpoint, from its files' headers only."""
-    import math
-
-    if gguf_file:
-        from gguf import GGUFReader
-
-        return sum(int(tensor.n_elements) for tensor in GGUFReader(path / gguf_file).tensors)
     shards = sorted(path.glob("*.safetensors"))
     if shards:
         from safetensors import safe_open
@@ -127,7 +122,7 @@ def model_needs(model: PreparedModel, hardware: Hardware, throughput: float | No
     `throughput` is in forward tokens a second of a one-billion-parameter model on one device; None uses THROUGHPUT.
     """
     kind = hardware.kind
-    parameters = count_parameters(model.source.path, model.source.gguf_file)
+    parameters = count_parameters(model.source.path)
     itemsize = {"fp8": 1.0, "awq": 0.6, "gptq": 0.6}.get(model.spec.options.quantization or "", BYTES[model.info.dtype])
     weights = parameters * itemsize
     merged = merge(model.encoded, share_prefixes=model.info.engine != "onnx")

@@ -18,7 +18,7 @@ def choose_engine(source: ModelSource, heads: Iterable[str], device: str = "auto
 
         if supports(source.config):
             return "onnx"
-    if wanted == {"causal"} and not source.gguf_file and device != "cpu" and importlib.util.find_spec("vllm"):
+    if wanted == {"causal"} and device != "cpu" and importlib.util.find_spec("vllm"):
         import torch
 
         if torch.cuda.is_available():

@@ -1,0 +1,96 @@
+"""Checking an engine at load time on a handful of the run's own rows.
+
+Against the transformers engine in the same dtype where both fit into memory; otherwise against itself, one row at a time
+against all rows at once.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from evaluator_serving.engine import Engine, EngineOptions
+from evaluator_serving.errors import InputError
+from evaluator_serving.models import ModelSource
+from evaluator_serving.rows import Row
+
+TOLERANCE = {"float64": 1e-6, "float32": 1e-3, "float16": 0.1, "bfloat16": 0.6, "int8": 3.0}
+"""Largest |Δ log P| between two right engines of one dtype (natural log).
+
+float32: exact engines differ by up to 4e-5 on SmolLM2 and 2e-4 on random-weight encoders, so 1e-3 is a real error. float16 and
+bfloat16: single log-probabilities move by up to 0.46 when the order of operations changes (SmolLM2, bfloat16). int8 is an
+approximation: only gross errors are refused, the drift is what the record is for.
+"""
+ROWS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """How an engine was checked: the method, the largest |Δ log P| over `reads` log-probabilities, the tolerance."""
+
+    method: str
+    difference: float
+    tolerance: float
+    reads: int
+
+    def __str__(self) -> str:
+        return (
+            f"verified against {self.method}: max |Δ log P| {self.difference:.1e} over {self.reads} log-probabilities "
+            f"(tolerance {self.tolerance:g})"
+        )
+
+
+def sample_rows(rows: Sequence[Row]) -> list[Row]:
+    """A few rows of every head that cover short, middling and long ones."""
+    chosen: list[Row] = []
+    for head in sorted({row.head for row in rows}):
+        members = sorted((row for row in rows if row.head == head), key=lambda row: (row.length, row.ids))
+        step = max(1, (len(members) - 1) // (ROWS - 1)) if len(members) > 1 else 1
+        chosen += [*members[::step][: ROWS - 1], members[-1]]
+    return list(dict.fromkeys(chosen))
+
+
+def verify_engine(engine: Engine, source: ModelSource, options: EngineOptions, rows: Sequence[Row]) -> Verified:
+    """Compare `engine` with the oracle on some of `rows`. Raises InputError with both values beyond the tolerance."""
+    few = sample_rows(rows)
+    got = engine.score(few)
+    if _oracle_fits(source):
+        method, expected = "transformers", _ask_oracle(source, options, few)
+    else:
+        method, expected = "itself one row at a time", [engine.score([row])[0] for row in few]
+    a, b = np.concatenate(got), np.concatenate(expected)
+    worst = int(np.argmax(np.abs(a - b))) if a.size else 0
+    difference = float(abs(a[worst] - b[worst])) if a.size else 0.0
+    limit = TOLERANCE[options.dtype]
+    if not difference <= limit:
+        raise InputError(
+            f"{source.spec}: this engine is wrong here: log P {a[worst]:.6f} where {method} says {b[worst]:.6f} "
+            f"(|Δ| {difference:.1e} > {limit:g}); use --engine transformers, or --no-verify to go on regardless"
+        )
+    return Verified(method, difference, limit, int(a.size))
+
+
+def _ask_oracle(source: ModelSource, options: EngineOptions, rows: list[Row]) -> list[np.ndarray]:
+    from evaluator_serving.transformers_engine import TransformersEngine
+
+    dtype = "float32" if options.dtype == "int8" else options.dtype
+    oracle = TransformersEngine(source, replace(EngineOptions(), dtype=dtype, device=options.device), rows)
+    try:
+        return oracle.score(rows)
+    finally:
+        oracle.close()
+
+
+def _oracle_fits(source: ModelSource) -> bool:
+    """Whether a second copy of the weights, in float32, fits into half of the free memory."""
+    # A half-precision checkpoint grows twofold when it is loaded in float32.
+    weights = 2 * sum(file.stat().st_size for file in source.path.iterdir() if file.suffix in (".safetensors", ".bin"))
+    try:
+        import torch
+
+        if torch.cuda.is_available():
+            return weights < torch.cuda.mem_get_info()[0] / 2
+    except ImportError:
+        pass
+    return weights < os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2
