@@ -1,8 +1,37 @@
-"""From a model spec to files on disk: hub id, id@revision or local folder (safetensors or GGUF)."""
+"""From a model spec to files on disk: hub id, id@revision or local folder (safetensors or GGUF).
 
+Nothing here loads weights: a source is known by its config, its tokenizer and the names of its tensors. torch and
+transformers are imported where they are needed, so that importing this module stays cheap.
+"""
+
+import hashlib
+import json
+import os
+import re
+import struct
+import zipfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from evaluator_serving.errors import InputError
+
+CHAT_TEMPLATES = ("none", "user")
+
+UNLIMITED = 1_000_000
+"""Context of a model without absolute positions whose config names no limit."""
+
+_TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "*.spm", "*.tiktoken")
+_HUB_FILES = ("*.json", "*.txt", "*.model", "*.spm", "*.tiktoken", "*.jinja")
+_WEIGHTS = ("*.safetensors", "*.bin", "*.gguf")
+_HASHED = (*_WEIGHTS, *_HUB_FILES)
+
+_OFFSET_POSITIONS = frozenset(
+    {"camembert", "data2vec-text", "ibert", "longformer", "mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta"}
+    | {"xlm-roberta-xl", "xmod"}
+)
+"""Model types that number positions from pad_token_id + 1, so that many of the position table's rows are never used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,12 +40,11 @@ class ModelSource:
 
     Attributes:
         spec: the spec as the user gave it (hub id, id@revision, folder).
-        path: folder with its files.
+        path: folder with its files; of a GGUF model, the folder in the cache that it was converted into.
         revision: hub commit, or `sha256:…` over the content of a local folder's weights, config and tokenizer.
         heads: what the checkpoint can answer: `masked`, `causal`, `seq2seq`, `pair` (a BERT may have two).
         config: the transformers config.
         context: most tokens of one input, special tokens included.
-        gguf_file: name of the GGUF file in `path`, or None.
         chat_template: `none` or `user` (the prompt becomes the beginning of the assistant's turn).
     """
 
@@ -26,5 +54,342 @@ class ModelSource:
     heads: frozenset[str]
     config: Any
     context: int
-    gguf_file: str | None = None
     chat_template: str = "none"
+
+
+def resolve(spec: str, *, chat_template: str = "none") -> ModelSource:
+    """Find a model's files, downloading them where `spec` is a hub id, and check all that can be before loading.
+
+    `spec` is a local folder (safetensors, .bin or one GGUF file), a GGUF file, a hub id or `id@revision`. Raises
+    InputError for anything that can't be scored: nothing found, no or truncated weights, no tokenizer, no usable head.
+    """
+    if chat_template not in CHAT_TEMPLATES:
+        raise InputError(f"unknown chat template {chat_template!r}: choose one of {', '.join(CHAT_TEMPLATES)}")
+    path, commit = _locate(spec)
+    weights = _weights(path, spec)
+    revision = commit or content_hash(weights if weights[0].suffix == ".gguf" else _matching(path, _HASHED))
+    if weights[0].suffix == ".gguf":
+        path = gguf_folder(weights[0], spec)
+        weights = _weights(path, spec)
+    _check_files(path, weights, spec)
+    config = _load_config(path, spec)
+    return ModelSource(spec, path, revision, _heads(config, weights, spec), config, _context(config), chat_template)
+
+
+def load_tokenizer(source: ModelSource) -> Any:
+    """The model's fast tokenizer. Raises InputError where it can't be loaded or gives no character offsets."""
+    from transformers import AutoTokenizer
+
+    quiet()
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source.path, local_files_only=True)
+    except Exception as error:
+        raise InputError(f"model {source.spec}: its tokenizer can't be loaded ({first_line(error)})") from error
+    if not getattr(tokenizer, "is_fast", False):
+        raise InputError(f"model {source.spec}: its tokenizer gives no character offsets; it needs a fast tokenizer")
+    return tokenizer
+
+
+def quiet() -> None:
+    """Keep transformers' progress bars and advice off stderr, where the program's own progress goes."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+
+
+def content_hash(files: Iterable[Path]) -> str:
+    """`sha256:` over the names and contents of files; large files' digests are remembered by path, size and time."""
+    total = hashlib.sha256()
+    for file in sorted(files, key=lambda f: f.name):
+        total.update(f"{file.name}\0{_file_digest(file)}\n".encode())
+    return f"sha256:{total.hexdigest()}"
+
+
+def cache_dir() -> Path:
+    """The user's cache folder of this program (EVALUATOR_CACHE, else `evaluator` in the user's cache folder)."""
+    if folder := os.environ.get("EVALUATOR_CACHE"):
+        return Path(folder)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "evaluator"
+
+
+def tensor_names(weights: Iterable[Path]) -> frozenset[str]:
+    """Names of the tensors in safetensors or .bin files, read without the tensors themselves."""
+    names: set[str] = set()
+    for file in weights:
+        if file.suffix == ".safetensors":
+            names |= set(_safetensors_header(file)) - {"__metadata__"}
+        elif file.suffix == ".bin":
+            import torch
+
+            names |= set(torch.load(file, map_location="cpu", mmap=True, weights_only=True))
+    return frozenset(names)
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, at most 200 characters."""
+    text = str(error).strip().splitlines()
+    return (text[0] if text else type(error).__name__)[:200]
+
+
+def gguf_folder(file: Path, spec: str) -> Path:
+    """The folder in the cache that a GGUF file is converted into on first use: float32 safetensors and a tokenizer.
+
+    Reading GGUF takes minutes for what safetensors does in a second, and every other part then knows one format only.
+    The folder is named by the file's content. Raises InputError where the file can't be read.
+    """
+    from evaluator_serving.gguf import convert
+
+    folder = cache_dir() / "models" / f"gguf-{content_hash([file]).removeprefix('sha256:')[:32]}"
+    if not (folder / "config.json").is_file():
+        try:
+            convert(file, folder)
+        except ImportError as error:
+            raise InputError(f"model {spec}: reading GGUF needs the gguf extra ({first_line(error)})") from error
+        except Exception as error:
+            raise InputError(f"model {spec}: {file.name} can't be read as GGUF ({first_line(error)})") from error
+    return folder
+
+
+# --- where the files are ------------------------------------------------------------------------------------------
+
+
+def _locate(spec: str) -> tuple[Path, str | None]:
+    """(folder or GGUF file, hub commit or None) of a spec."""
+    local = Path(spec).expanduser()
+    if local.is_dir():
+        return local.resolve(), None
+    if local.is_file():
+        if local.suffix != ".gguf":
+            raise InputError(f"model {spec}: a file must be a .gguf file; give the folder for other formats")
+        return local.resolve(), None
+    looks_like_id = re.fullmatch(r"[\w.-]+(/[\w.-]+)?(@[\w./-]+)?", spec) is not None
+    if not looks_like_id or spec.startswith((".", "/", "~")):
+        raise InputError(f"model {spec}: no such folder, and not a hub id either (id or id@revision)")
+    name, _, revision = spec.partition("@")
+    return _download(name, revision or None, spec)
+
+
+def _download(name: str, revision: str | None, spec: str) -> tuple[Path, str]:
+    """Fetch a hub model: configuration and tokenizer first, then the weights in the best format it has."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
+
+    def fetch(patterns: tuple[str, ...]) -> Path:
+        return Path(snapshot_download(name, revision=revision, allow_patterns=list(patterns), ignore_patterns=["*/*"]))
+
+    try:
+        for pattern in _WEIGHTS:
+            path = fetch((*_HUB_FILES, pattern))
+            if _matching(path, (pattern,)):
+                break
+    except GatedRepoError as error:
+        raise InputError(f"model {spec}: accept its terms on the hub first, then run `hf auth login`") from error
+    except RevisionNotFoundError as error:
+        raise InputError(f"model {spec}: no revision {revision!r} on the hub") from error
+    except (RepositoryNotFoundError, HFValidationError) as error:
+        raise InputError(f"model {spec}: no such folder and no such model on the hub (or it is private)") from error
+    except Exception as error:  # whatever the HTTP client or the cache raises
+        raise InputError(
+            f"model {spec}: not a local folder, and the hub can't be reached ({first_line(error)}); "
+            "give a folder or go online"
+        ) from error
+    return path, path.name
+
+
+def _matching(path: Path, patterns: Iterable[str]) -> list[Path]:
+    return sorted({file for pattern in patterns for file in path.glob(pattern) if file.is_file()})
+
+
+def _weights(path: Path, spec: str) -> list[Path]:
+    """The files that hold the weights: safetensors before .bin before a single GGUF file."""
+    if path.is_file():
+        return [path]
+    for stem in ("model.safetensors", "pytorch_model.bin"):
+        index = path / f"{stem}.index.json"
+        if index.is_file() and not (path / stem).is_file():
+            files = sorted({path / file for file in json.loads(index.read_text("utf8"))["weight_map"].values()})
+            missing = [file.name for file in files if not file.is_file()]
+            if missing:
+                raise InputError(f"model {spec}: weight file {missing[0]} is missing ({index.name} names it)")
+            return files
+        if (path / stem).is_file():
+            return [path / stem]
+    found = _matching(path, ("*.gguf",))
+    if len(found) > 1:
+        raise InputError(f"model {spec}: {len(found)} GGUF files in the folder; give the path of one of them")
+    if not found:
+        raise InputError(f"model {spec}: no weights in {path} (model.safetensors, pytorch_model.bin or one .gguf file)")
+    return found
+
+
+# --- checks -------------------------------------------------------------------------------------------------------
+
+
+def _check_files(path: Path, weights: list[Path], spec: str) -> None:
+    for file in weights:
+        if file.suffix == ".safetensors":
+            header = _safetensors_header(file)
+            end = max((t["data_offsets"][1] for name, t in header.items() if name != "__metadata__"), default=0)
+            expected = _header_size(file) + end
+            if file.stat().st_size < expected:
+                size = f"{file.stat().st_size:,} of {expected:,} bytes"
+                raise InputError(f"model {spec}: {file.name} is truncated ({size}); copy it again")
+        elif file.suffix == ".bin" and not zipfile.is_zipfile(file):
+            raise InputError(f"model {spec}: {file.name} is truncated or not a PyTorch file; copy it again")
+    if not (path / "config.json").is_file():
+        raise InputError(f"model {spec}: no config.json in {path}")
+    if not _matching(path, _TOKENIZER_FILES):
+        raise InputError(f"model {spec}: no tokenizer in {path} (tokenizer.json, vocab.txt or a SentencePiece model)")
+
+
+def _header_size(file: Path) -> int:
+    with file.open("rb") as handle:
+        (length,) = struct.unpack("<Q", handle.read(8))
+    return 8 + int(length)
+
+
+def _safetensors_header(file: Path) -> dict[str, Any]:
+    """The JSON header of a safetensors file: tensor name → dtype, shape, data_offsets."""
+    try:
+        with file.open("rb") as handle:
+            header: dict[str, Any] = json.loads(handle.read(_header_size(file))[8:])
+        return header
+    except (ValueError, struct.error, OverflowError, MemoryError) as error:
+        raise InputError(f"{file}: truncated or not a safetensors file; copy it again") from error
+
+
+def _load_config(path: Path, spec: str) -> Any:
+    from transformers import AutoConfig
+
+    quiet()
+    try:
+        return AutoConfig.from_pretrained(path, local_files_only=True)
+    except Exception as error:
+        raise InputError(f"model {spec}: its configuration can't be read ({first_line(error)})") from error
+
+
+def _context(config: Any) -> int:
+    """Most tokens that one input may have."""
+    text = config.get_text_config()
+    for name in ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "seq_length"):
+        limit = getattr(text, name, None)
+        if isinstance(limit, int) and limit > 0:
+            return limit - (text.pad_token_id or 0) - 1 if text.model_type in _OFFSET_POSITIONS else limit
+    return UNLIMITED
+
+
+# --- heads --------------------------------------------------------------------------------------------------------
+
+
+def _heads(config: Any, weights: list[Path], spec: str) -> frozenset[str]:
+    """What the checkpoint can answer, from its architectures, or its model type and tensors where it names none."""
+    architectures = getattr(config, "architectures", None) or []
+    heads = {head for name in architectures for head in _heads_of(name, config)}
+    names = tensor_names(weights)
+    if not architectures:
+        heads = _heads_by_type(config, names)
+    if _has_next_sentence_head(config, names):
+        heads.add("pair")
+    if not heads:
+        named = ", ".join(architectures) or f"type {config.model_type}"
+        raise InputError(f"model {spec}: {named} has no language-model or next-sentence head that can be scored")
+    return frozenset(heads)
+
+
+def _heads_of(architecture: str, config: Any) -> set[str]:
+    from transformers.models.auto import modeling_auto as auto
+
+    if architecture in auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values() and config.is_encoder_decoder:
+        return {"seq2seq"}
+    if architecture == "T5WithLMHeadModel":  # T5's name in checkpoints from before transformers 3
+        return {"seq2seq"}
+    if architecture in auto.MODEL_FOR_NEXT_SENTENCE_PREDICTION_MAPPING_NAMES.values():
+        return {"pair"}
+    if architecture.endswith("ForSequenceClassification"):
+        return {"pair"} if next_label(config) is not None else set()
+    if architecture.endswith("ForPreTraining"):
+        # ELECTRA's pre-training model is its discriminator, which has no vocabulary head.
+        return {"masked"} if config.model_type != "electra" and _masked_type(config) else set()
+    if architecture in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES.values() and not _is_decoder(config):
+        return {"masked"}
+    if architecture in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
+        return {"causal"}
+    return set()
+
+
+def _heads_by_type(config: Any, names: frozenset[str]) -> set[str]:
+    """Heads of a checkpoint that names no architecture (old conversions); loading checks the weights."""
+    from transformers.models.auto import modeling_auto as auto
+
+    if config.is_encoder_decoder:
+        return {"seq2seq"} if config.model_type in auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES else set()
+    if _masked_type(config) and not _is_decoder(config):
+        head = re.compile(r"predictions|lm_head|vocab_|^decoder|pred_layer")
+        return {"masked"} if any(head.search(name) for name in names) else set()
+    return {"causal"} if config.model_type in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES else set()
+
+
+def _masked_type(config: Any) -> bool:
+    from transformers.models.auto import modeling_auto as auto
+
+    return config.model_type in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
+
+
+def _is_decoder(config: Any) -> bool:
+    return bool(getattr(config, "is_decoder", False))
+
+
+def _has_next_sentence_head(config: Any, names: frozenset[str]) -> bool:
+    """Whether the tensors include a next-sentence head: the original BERTs have one that their config doesn't name."""
+    from transformers.models.auto import modeling_auto as auto
+
+    return (
+        config.model_type in auto.MODEL_FOR_NEXT_SENTENCE_PREDICTION_MAPPING_NAMES
+        and "cls.seq_relationship.weight" in names
+        and any(".pooler." in name for name in names)
+    )
+
+
+def next_label(config: Any) -> int | None:
+    """The label that means "is next": 0 for next-sentence heads, for classifiers by its name in the config, or None."""
+    if not any(name.endswith("ForSequenceClassification") for name in getattr(config, "architectures", None) or []):
+        return 0
+    for label, number in (config.label2id or {}).items():
+        if re.sub(r"[^a-z]", "", str(label).lower()) in ("isnext", "next", "nextsentence"):
+            return int(number)
+    return None
+
+
+# --- small helpers ------------------------------------------------------------------------------------------------
+
+
+def _file_digest(file: Path) -> str:
+    """SHA-256 of a file; above 1 MB remembered in the cache by path, size and modification time."""
+    stat = file.stat()
+    remembered: dict[str, list[Any]] = {}
+    store = cache_dir() / "digests.json"
+    key, stamp = str(file.resolve()), [stat.st_size, stat.st_mtime_ns]
+    if stat.st_size > 1_000_000:
+        try:
+            remembered = json.loads(store.read_text("utf8"))
+        except (OSError, ValueError):
+            remembered = {}
+        if key in remembered and remembered[key][:2] == stamp:
+            return str(remembered[key][2])
+    with file.open("rb") as handle:
+        digest = hashlib.file_digest(handle, "sha256").hexdigest()
+    if stat.st_size > 1_000_000:
+        _remember(store, {**remembered, key: [*stamp, digest]})
+    return digest
+
+
+def _remember(store: Path, digests: dict[str, list[Any]]) -> None:
+    """Write the digests whole (temporary file, rename); a cache that can't be written is no error."""
+    try:
+        store.parent.mkdir(parents=True, exist_ok=True)
+        temporary = store.with_suffix(f".{os.getpid()}.tmp")
+        temporary.write_text(json.dumps(digests), "utf8")
+        temporary.replace(store)
+    except OSError:
+        pass

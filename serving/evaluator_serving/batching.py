@@ -1,0 +1,51 @@
+"""Batches: which rows go through a model together. Pure functions, used by every engine that batches by itself."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from evaluator_serving.rows import Row
+
+
+def positions(row: Row) -> tuple[int, ...]:
+    """The distinct positions that a row is read at, ascending."""
+    return tuple(sorted({at for at, _ in row.lookups}))
+
+
+def batches(rows: Sequence[Row], *, tokens: int, reads: int) -> list[tuple[int, ...]]:
+    """Cut rows into batches of at most `tokens` padded tokens and `reads` read positions (at least one row each).
+
+    Rows are taken longest first, so that a batch that doesn't fit in memory shows itself at the start, and rows of one
+    length stand together, so that little is padding. Returns indices into `rows`.
+    """
+    order = sorted(range(len(rows)), key=lambda i: (-len(rows[i].encoder_ids or ()), -len(rows[i].ids), rows[i].ids))
+    cut: list[tuple[int, ...]] = []
+    batch: list[int] = []
+    widest = deepest = read = 0
+    for i in order:
+        width, depth = len(rows[i].ids), len(rows[i].encoder_ids or ())
+        count = len(positions(rows[i]))
+        padded = (len(batch) + 1) * (max(widest, width) + max(deepest, depth))
+        if batch and (padded > tokens or read + count > reads):
+            cut.append(tuple(batch))
+            batch, widest, deepest, read = [], 0, 0, 0
+        batch.append(i)
+        widest, deepest, read = max(widest, width), max(deepest, depth), read + count
+    if batch:
+        cut.append(tuple(batch))
+    return cut
+
+
+def narrow(row: Row, reads: int) -> list[tuple[Row, tuple[int, ...]]]:
+    """Split a row that is read at more than `reads` positions into rows of the same input that are read at fewer.
+
+    Returns (row, which of the original's lookups it answers) pairs; one with everything where it fits.
+    """
+    at = positions(row)
+    if len(at) <= reads:
+        return [(row, tuple(range(len(row.lookups))))]
+    parts = []
+    for start in range(0, len(at), reads):
+        wanted = set(at[start : start + reads])
+        which = tuple(i for i, (position, _) in enumerate(row.lookups) if position in wanted)
+        parts.append((replace(row, lookups=tuple(row.lookups[i] for i in which)), which))
+    return parts

@@ -1,0 +1,58 @@
+"""From requests to rows: one encoder a model, one module a kind of request."""
+
+from collections.abc import Callable
+from typing import Any
+
+from evaluator_serving.encoding import continuation, masked, pair, seq2seq, shared
+from evaluator_serving.encoding.text import TextTokenizer
+from evaluator_serving.errors import InputError
+from evaluator_serving.models import ModelSource, load_tokenizer
+from evaluator_serving.requests import Continuation, Masked, Pair, Request, SharedTokens, request_id
+from evaluator_serving.rows import Encoded, EncodedCandidate, Head, Row
+
+Encode = Callable[[Any, TextTokenizer], tuple[list[Row], list[EncodedCandidate]]]
+
+
+class Encoder:
+    """Turns requests into rows for one model, and refuses what the model can't answer."""
+
+    def __init__(self, source: ModelSource, tokenizer: Any) -> None:
+        """`tokenizer` is the model's fast tokenizer (a transformers object)."""
+        self.source = source
+        self.text = TextTokenizer(source, tokenizer)
+
+    def encode(self, request: Request) -> Encoded:
+        """The request's rows and where each candidate's log-probabilities are read from them.
+
+        Raises InputError, with the reason only, for a kind of request that the model has no head for, an empty text
+        or candidate, a word that the tokenizer doesn't know, and an input longer than the model's context.
+        """
+        encode, head = _encoding(request)
+        if head not in self.source.heads:
+            can = " and ".join(sorted(self.source.heads))
+            raise InputError(f"model {self.source.spec} can't answer this: it needs a {head} head, the model has {can}")
+        rows, candidates = encode(request, self.text)
+        for row in rows:
+            longest = max(len(row.ids), len(row.encoder_ids or ()))
+            if longest > self.source.context:
+                raise InputError(f"{longest} tokens are more than the model's context of {self.source.context}")
+        return Encoded(request_id(request), tuple(rows), tuple(candidates))
+
+
+def encoder_for(source: ModelSource) -> Encoder:
+    """The encoder of a resolved model; loads its tokenizer."""
+    return Encoder(source, load_tokenizer(source))
+
+
+def _encoding(request: Request) -> tuple[Encode, Head]:
+    match request:
+        case Masked():
+            return masked.encode, "masked"
+        case SharedTokens():
+            return shared.encode, "masked"
+        case Pair():
+            return pair.encode, "pair"
+        case Continuation(encoder=None):
+            return continuation.encode, "causal"
+        case Continuation():
+            return seq2seq.encode, "seq2seq"

@@ -1,0 +1,19 @@
+"""Sentence pairs for next-sentence heads (method.md §2)."""
+
+from evaluator_serving.encoding.text import TextTokenizer, check_text
+from evaluator_serving.errors import InputError
+from evaluator_serving.models import next_label
+from evaluator_serving.requests import Pair
+from evaluator_serving.rows import EncodedCandidate, Read, Row
+
+
+def encode(request: Pair, text: TextTokenizer) -> tuple[list[Row], list[EncodedCandidate]]:
+    """One row, read at the label that means "is next"."""
+    check_text(request.first, "first text")
+    check_text(request.second, "second text")
+    label = next_label(text.config)
+    if label is None:
+        raise InputError("the classifier's config names no label is_next")
+    tokens = text.tokens(request.first, request.second)
+    row = Row("pair", tokens.ids, ((0, label),), tokens.type_ids)
+    return [row], [EncodedCandidate((label,), (Read(0, 0),))]

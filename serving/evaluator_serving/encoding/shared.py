@@ -1,0 +1,34 @@
+"""Tokens that two texts share, each masked one at a time (method.md §3, cs)."""
+
+from difflib import SequenceMatcher
+
+from evaluator_serving.encoding.text import TextTokenizer, Tokens, check_text
+from evaluator_serving.requests import SharedTokens
+from evaluator_serving.rows import EncodedCandidate, Read, Row
+
+
+def encode(request: SharedTokens, text: TextTokenizer) -> tuple[list[Row], list[EncodedCandidate]]:
+    """A row for each shared token of each text; texts that share nothing have two empty candidates."""
+    check_text(request.first, "first text")
+    check_text(request.second, "second text")
+    first, second = text.tokens(request.first), text.tokens(request.second)
+    own, other = _words(first), _words(second)
+    # autojunk would drop frequent tokens of long texts from the match.
+    matcher = SequenceMatcher(None, [first.ids[i] for i in own], [second.ids[i] for i in other], autojunk=False)
+    matches = [(own[a + i], other[b + i]) for a, b, size in matcher.get_matching_blocks() for i in range(size)]
+    rows: list[Row] = []
+    candidates = []
+    for tokens, positions in ((first, [a for a, _ in matches]), (second, [b for _, b in matches])):
+        reads = tuple(Read(len(rows) + i, 0) for i in range(len(positions)))
+        candidates.append(EncodedCandidate(tuple(tokens.ids[at] for at in positions), reads))
+        rows += [_one_masked(tokens, at, text.mask_id) for at in positions]
+    return rows, candidates
+
+
+def _words(tokens: Tokens) -> list[int]:
+    """Positions that belong to the text, not to the tokenizer's template."""
+    return [i for i, special in enumerate(tokens.special) if not special]
+
+
+def _one_masked(tokens: Tokens, at: int, mask: int) -> Row:
+    return Row("masked", (*tokens.ids[:at], mask, *tokens.ids[at + 1 :]), ((at, tokens.ids[at]),))

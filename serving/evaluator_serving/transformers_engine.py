@@ -1,0 +1,179 @@
+"""The transformers engine: any model that transformers can load, on CPU or CUDA.
+
+It is the oracle that every other engine is checked against.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from evaluator_serving.batching import batches, narrow, positions
+from evaluator_serving.engine import EngineInfo, EngineOptions
+from evaluator_serving.errors import EngineError, InputError
+from evaluator_serving.models import ModelSource
+from evaluator_serving.rows import Head, Row
+from evaluator_serving.transformers_models import DTYPES, Forward, load
+
+_TOKENS = {"cpu": 256, "cuda": 16384}
+"""Padded tokens of a batch. On a CPU small batches stay in the cache and little is padding."""
+
+_LOGIT_BYTES = {"cpu": 256 << 20, "cuda": 2 << 30}
+"""Most memory of a batch's logits."""
+
+Numbers = NDArray[np.floating]
+
+
+class TransformersEngine:
+    """Scores rows with transformers models, one for each head that the rows ask for."""
+
+    share_prefixes = True
+
+    def __init__(self, source: ModelSource, options: EngineOptions, rows: Sequence[Row]) -> None:
+        """Load the heads that `rows` need. Raises InputError for options it has no use for and for unusable weights."""
+        self._source = source
+        self._dtype = _dtype(options)
+        self._device = _device(options.device)
+        self._tokens = options.batch_tokens or _TOKENS[self._device.type]
+        self._forwards: dict[Head, Forward] = {}
+        for head, some in _by_head(rows).items():
+            self._forward(head, [rows[i] for i in some])
+
+    def describe(self) -> EngineInfo:
+        """What is loaded, with the versions that the numbers depend on."""
+        on_gpu = self._device.type == "cuda"
+        return EngineInfo(
+            engine="transformers",
+            model=self._source.spec,
+            revision=self._source.revision,
+            dtype=str(self._dtype).removeprefix("torch."),
+            versions={name: version(name) for name in ("torch", "transformers", "tokenizers")},
+            details={
+                "device": torch.cuda.get_device_name(self._device) if on_gpu else "cpu",
+                "chat_template": self._source.chat_template,
+            },
+        )
+
+    def score(self, rows: Sequence[Row]) -> list[Numbers]:
+        """Log-probabilities (float32, float64 if that is the dtype) of every row's lookups, in the rows' order.
+
+        Raises EngineError with the row's index where a logit is NaN or infinite, or where one row alone is too much for
+        the memory.
+        """
+        answers: list[Numbers] = [np.zeros(len(row.lookups), dtype=self._precision) for row in rows]
+        for head, members in _by_head(rows).items():
+            forward = self._forward(head, [rows[i] for i in members])
+            reads = max(1, _LOGIT_BYTES[self._device.type] // (forward.vocabulary * self._dtype.itemsize))
+            parts = [(i, part, which) for i in members for part, which in narrow(rows[i], reads)]
+            pending = batches([part for _, part, _ in parts], tokens=self._tokens, reads=reads)[::-1]
+            while pending:
+                batch = pending.pop()
+                try:
+                    numbers = self._score_batch(forward, [parts[b] for b in batch])
+                except RuntimeError as error:
+                    if not _out_of_memory(error):
+                        raise
+                    if len(batch) == 1:
+                        row = parts[batch[0]][0]
+                        raise EngineError(f"row {row}: {rows[row].length} tokens don't fit in memory", row) from error
+                    half = len(batch) // 2
+                    pending += [batch[half:], batch[:half]]
+                    continue
+                for b, values in zip(batch, numbers, strict=True):
+                    row, _, which = parts[b]
+                    answers[row][list(which)] = values
+        return answers
+
+    def close(self) -> None:
+        """Free the models; the engine isn't used again."""
+        self._forwards.clear()
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    @property
+    def _precision(self) -> type[np.floating]:
+        return np.float64 if self._dtype == torch.float64 else np.float32
+
+    def _forward(self, head: Head, rows: Sequence[Row]) -> Forward:
+        """The forward pass of a head, loaded when it is first needed and checked on the two shortest rows."""
+        if head not in self._forwards:
+            forward = Forward(load(self._source, head, self._dtype, self._device), head)
+            forward.check(sorted(rows, key=lambda row: row.length)[:2])
+            self._forwards[head] = forward
+        return self._forwards[head]
+
+    def _score_batch(self, forward: Forward, parts: Sequence[tuple[int, Row, tuple[int, ...]]]) -> list[Numbers]:
+        """The numbers of one batch's rows; `parts` name each one's index in the caller's rows for error messages."""
+        logits = forward.logits([row for _, row, _ in parts])
+        index: list[int] = []
+        tokens: list[int] = []
+        first = 0
+        for _, row, _ in parts:
+            spots = {at: first + n for n, at in enumerate(positions(row))}
+            first += len(spots)
+            index += [spots[at] for at, _ in row.lookups]
+            tokens += [token for _, token in row.lookups]
+        values = log_probs(logits, torch.tensor(index), torch.tensor(tokens)).cpu().numpy()
+        cuts = np.cumsum([len(row.lookups) for _, row, _ in parts])[:-1]
+        numbers: list[Numbers] = np.split(values, cuts)
+        for (row_index, _, _), row_values in zip(parts, numbers, strict=True):
+            if not np.isfinite(row_values).all():
+                raise EngineError(f"row {row_index}: the model's logits are NaN or infinite", row_index)
+        return numbers
+
+
+def log_probs(logits: Tensor, index: Tensor, tokens: Tensor) -> Tensor:
+    """log P of tokens [K] at rows index [K] of logits [N, V]: logit − logsumexp, in float32 or better.
+
+    Natural logarithms. NaN where the row has a NaN or +∞ logit or the token's own logit isn't finite.
+    """
+    index, tokens = index.to(logits.device), tokens.to(logits.device)
+    logits = logits if logits.dtype == torch.float64 else logits.float()
+    total = torch.logsumexp(logits, dim=-1)
+    return logits[index, tokens] - total[index]
+
+
+def _by_head(rows: Sequence[Row]) -> dict[Head, list[int]]:
+    members: dict[Head, list[int]] = defaultdict(list)
+    for i, row in enumerate(rows):
+        members[row.head].append(i)
+    return members
+
+
+def _dtype(options: EngineOptions) -> torch.dtype:
+    unused: dict[str, Any] = {
+        "tensor_parallel": options.tensor_parallel != 1,
+        "pipeline_parallel": options.pipeline_parallel != 1,
+        "quantization": options.quantization is not None,
+        **dict.fromkeys(options.extra, True),
+    }
+    wrong = [name for name, given in unused.items() if given]
+    if wrong:
+        raise InputError(f"the transformers engine has no option {wrong[0]}: leave it out or choose another engine")
+    if options.dtype not in DTYPES:
+        raise InputError(f"the transformers engine has no dtype {options.dtype}: choose one of {', '.join(DTYPES)}")
+    return DTYPES[options.dtype]
+
+
+def _device(name: str) -> torch.device:
+    """The device called `name`; `auto` is CUDA where there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise InputError(f"unknown device {name!r}: use auto, cpu, cuda or cuda:1") from error
+    if device.type not in _TOKENS:
+        raise InputError(f"the transformers engine doesn't run on {name!r}: use auto, cpu or cuda")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise InputError(f"no device {name!r} here: {torch.cuda.device_count()} CUDA devices found")
+    return device
+
+
+def _out_of_memory(error: RuntimeError) -> bool:
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
