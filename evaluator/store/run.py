@@ -102,12 +102,14 @@ class Run:
                 raise InputError(
                     f"{path} was made with --protocol {run.protocol}, now asked {protocol}: use another --out folder"
                 )
+            record = run.record
+            write_json(path / "run.json", record | {"attempts": [*record["attempts"], provenance]})
             return run
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise InputError(f"{path} exists and is not a run: use another --out folder")
         write_json(
             path / "run.json",
-            {"format": FORMAT, "protocol": protocol, "provenance": provenance, "tasks": {}, "models": {}},
+            {"format": FORMAT, "protocol": protocol, "attempts": [provenance], "tasks": {}, "models": {}},
         )
         return cls(path)
 
