@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+
 from evaluator_serving.engine import ENGINES, EngineOptions
 from evaluator_serving.errors import InputError
 
@@ -49,10 +50,15 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def make_engine_options(dtype: str, device: str, batch_tokens: int | None, extra: tuple[str, ...]) -> EngineOptions:
     """EngineOptions from the command line's words. Raises InputError for an `--extra` without `=`."""
+    return EngineOptions(dtype=dtype, device=device, batch_tokens=batch_tokens, extra=key_values(extra))
+
+
+def key_values(items: tuple[str, ...]) -> dict[str, str]:
+    """The pairs of a repeated `--extra KEY=VALUE`. Raises InputError for one without `=`."""
     pairs = {}
-    for item in extra:
+    for item in items:
         key, equals, value = item.partition("=")
         if not (key and equals):
             raise InputError(f"--extra {item!r} is not KEY=VALUE: write for example --extra url=http://127.0.0.1:8000/v1")
         pairs[key] = value
-    return EngineOptions(dtype=dtype, device=device, batch_tokens=batch_tokens, extra=pairs)
+    return pairs

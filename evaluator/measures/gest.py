@@ -233,21 +233,21 @@ def _matrix(frame: pl.DataFrame) -> _Matrix:
     wide = frame.pivot(on="template", index=["group", "sample", "polarity", "family"], values=["score", "mass"])
     wide = wide.sort("group", "sample")
     columns = [f"{value}_{template}" for value in ("score", "mass") for template in templates]
-    parts = wide.partition_by("group", as_dict=True, maintain_order=True)
-    groups = sorted((str(name) for (name,) in parts), key=_natural)
-    strata = [Stratum(g, _numbers(parts[(g,)], columns)) for g in groups]
-    family = wide.filter(pl.col("family"), pl.col("polarity") == "male").sort("sample")
+    numbers = with_counts(wide.select(pl.col(columns).cast(pl.Float64).fill_null(float("nan"))).to_numpy())
+    runs = wide.group_by("group", maintain_order=True).agg(pl.len(), pl.col("polarity").first())
+    ends = runs["len"].cum_sum()
+    found = zip(runs["group"], runs["polarity"], ends - runs["len"], ends, strict=True)
+    parts = sorted(((g, polarity, numbers[start:end]) for g, polarity, start, end in found), key=lambda p: _natural(p[0]))
+    count = len(templates)
+    family = wide.with_row_index("row").filter(pl.col("family"), pl.col("polarity") == "male").sort("sample")["row"].to_numpy()
+    scores = [*range(count), *range(2 * count, 3 * count)]
     return _Matrix(
         templates=tuple(templates),
-        groups=tuple(groups),
-        polarity=tuple(parts[(g,)]["polarity"][0] for g in groups),
-        strata=tuple(strata),
-        family=None if family.is_empty() else Stratum("family", _numbers(family, columns[: len(templates)])),
+        groups=tuple(group for group, _, _ in parts),
+        polarity=tuple(polarity for _, polarity, _ in parts),
+        strata=tuple(Stratum(group, values) for group, _, values in parts),
+        family=Stratum("family", numbers[np.ix_(family, scores)]) if len(family) else None,
     )
-
-
-def _numbers(frame: pl.DataFrame, columns: Sequence[str]) -> Array:
-    return with_counts(frame.select(pl.col(columns).cast(pl.Float64).fill_null(float("nan"))).to_numpy())
 
 
 def _model_intervals(

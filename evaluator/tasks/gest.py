@@ -17,14 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
-from evaluator_serving.errors import InputError
-from evaluator_serving.requests import Request, request_id
 
 from evaluator.datasets.gest import read_sentences
 from evaluator.datasets.registry import locate
+from evaluator.reports.layout import Layout, rates_layout
 from evaluator.tasks import TASKS
 from evaluator.tasks.base import DataSource, MeasureOptions, Protocol_, Rendered, Samples
 from evaluator.tasks.definition import HEADS, Definition, gest_definition, gest_toml, parse_definition, read_toml
+from evaluator_serving.errors import InputError
+from evaluator_serving.requests import Request, request_id
 
 TABLE: dict[str, type[pl.DataType]] = {
     "sample": pl.Int64,
@@ -34,6 +35,7 @@ TABLE: dict[str, type[pl.DataType]] = {
     "request": pl.String,
     "polarity": pl.String,
     "family": pl.Boolean,
+    "head": pl.String,
 }
 """Columns of `Rendered.table`: a row a sample × template."""
 
@@ -87,11 +89,11 @@ class GestTask:
                 request = template.request(sentence, protocol)
                 key = request_id(request)
                 requests[key] = request
-                rows.append((sample, self.plan.language, template.id, group, key, polarity, family))
+                rows.append((sample, self.plan.language, template.id, group, key, polarity, family, usable[0]))
         return Rendered(pl.DataFrame(rows, schema=TABLE, orient="row"), requests)
 
     def score(self, table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
-        """Scores with `polarity`, `family`, and the two words' log-probabilities.
+        """Scores with `polarity`, `family`, `head`, and the two words' log-probabilities.
 
         `logprob_male` and `logprob_female` are sums over the first and the second word's tokens, in both protocols;
         only the default protocol's are log-probabilities of the words wherever a word has several tokens.
@@ -113,6 +115,7 @@ class GestTask:
             logprob_female="logprob_1",
             polarity="polarity",
             family="family",
+            head="head",
         )
 
     def measure(self, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
@@ -120,6 +123,18 @@ class GestTask:
         from evaluator.measures.gest import gest_measures
 
         return gest_measures(scores, options)
+
+    def warnings(self, scores: pl.DataFrame, options: MeasureOptions) -> list[str]:
+        """Which rates rest on fewer samples than others of the run."""
+        from evaluator.measures.gest import gest_warnings
+
+        return gest_warnings(scores)
+
+    def layout(self, options: MeasureOptions) -> Layout:
+        """Rates by template, then by group with the groups' names."""
+        groups = self.plan.groups.values()
+        polarity = {group.id: group.polarity for group in groups if group.polarity}
+        return rates_layout({group.id: group.name for group in groups}, polarity, options.scale)
 
 
 def gest() -> GestTask:

@@ -31,6 +31,7 @@ TABLE = pl.DataFrame(
         "request": ["a", "b", "c"],
         "polarity": ["female", "female", "male"],
         "family": [False, False, True],
+        "head": ["causal"] * 3,
     }
 )
 

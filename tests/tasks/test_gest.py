@@ -5,12 +5,12 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from evaluator_serving.errors import InputError
-from evaluator_serving.requests import Continuation, Masked, request_id
 
 from evaluator.tasks import task
 from evaluator.tasks.base import DataSource, Rendered, Samples
 from evaluator.tasks.gest import gest
+from evaluator_serving.errors import InputError
+from evaluator_serving.requests import Continuation, Masked, request_id
 
 
 def samples(*rows: tuple[str, str, str | None, bool]) -> Samples:
@@ -102,7 +102,8 @@ def scored(protocol: str) -> list[tuple[object, ...]]:
     given = answers([(keys[0], 1, [-2.0]), (keys[0], 0, [-0.5, -0.25]), (keys[1], 0, [-3.0]), (keys[1], 1, [-1.0, -3.5, -1.5])])
     found = it.score(rendered.table, given, protocol)  # type: ignore[arg-type]
     assert found.columns == [
-        *("language", "template", "sample", "group", "score", "logprob_male", "logprob_female", "polarity", "family")
+        *("language", "template", "sample", "group", "score", "logprob_male", "logprob_female", "polarity", "family"),
+        "head",
     ]
     assert found.schema["score"] == pl.Float64
     return found.sort("sample").rows()
@@ -110,15 +111,15 @@ def scored(protocol: str) -> list[tuple[object, ...]]:
 
 def test_default_score_is_the_difference_of_sums() -> None:
     assert scored("default") == [
-        ("en", "3", 0, "1", -0.75 - -2.0, -0.75, -2.0, "female", False),
-        ("en", "3", 1, "8", -3.0 - -6.0, -3.0, -6.0, "male", True),
+        ("en", "3", 0, "1", -0.75 - -2.0, -0.75, -2.0, "female", False, "causal"),
+        ("en", "3", 1, "8", -3.0 - -6.0, -3.0, -6.0, "male", True, "causal"),
     ]
 
 
 def test_published_score_is_the_difference_of_means() -> None:
     assert scored("published") == [
-        ("en", "3", 0, "1", -0.375 - -2.0, -0.75, -2.0, "female", False),
-        ("en", "3", 1, "8", -3.0 - -2.0, -3.0, -6.0, "male", True),
+        ("en", "3", 0, "1", -0.375 - -2.0, -0.75, -2.0, "female", False, "causal"),
+        ("en", "3", 1, "8", -3.0 - -2.0, -3.0, -6.0, "male", True, "causal"),
     ]
 
 

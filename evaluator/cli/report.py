@@ -1,0 +1,96 @@
+"""`evaluator report`: rates with confidence intervals, in six formats."""
+
+from pathlib import Path
+from typing import cast, get_args
+
+import click
+
+from evaluator.cli.options import key_values
+from evaluator.cli.output import write, write_lines
+from evaluator.store.run import Run
+from evaluator.tasks.base import Interval, MeasureOptions, Scale
+
+FORMATS = ("table", "csv", "json", "markdown", "latex")
+
+
+@click.command(name="report")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option(
+    "--format", "format_", type=click.Choice(FORMATS), default="table", show_default=True, help="csv, json: tidy rows."
+)
+@click.option(
+    "--scale",
+    type=click.Choice(get_args(Scale)),
+    default="ratio",
+    show_default=True,
+    help="ratio: true probability ratios; published: as the papers print them (a power of 1/ln 10); log10: log differences.",
+)
+@click.option(
+    "--interval",
+    type=click.Choice(get_args(Interval)),
+    default="percentile",
+    show_default=True,
+    help="How 95% intervals are made; published: normal fit of the resampled means.",
+)
+@click.option("--resamples", type=click.IntRange(min=1), default=1000, show_default=True, help="Bootstrap resamples.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the resampling.")
+@click.option("--task", "tasks", multiple=True, metavar="T", help="Only this task; may be repeated.")
+@click.option("--extra", multiple=True, metavar="KEY=VALUE", help="Setting of one task; may be repeated.")
+def command(
+    run: Path,
+    format_: str,
+    scale: str,
+    interval: str,
+    resamples: int,
+    seed: int,
+    tasks: tuple[str, ...],
+    extra: tuple[str, ...],
+) -> None:
+    """Turn a run's scores into rates with confidence intervals.
+
+    csv and json are tidy rows with the columns model, task, language, template, measure, group, value, low, high, n, scale;
+    warnings then go to stderr. html is one file that needs no network.
+
+    \b
+    Examples:
+      evaluator report runs/gest
+      evaluator report runs/gest --format csv --scale published --interval published
+      evaluator report runs/gest --format html > report.html
+    """
+    opened = Run.open(run)
+    options = MeasureOptions(
+        scale=cast(Scale, scale),
+        interval=cast(Interval, interval),
+        resamples=resamples,
+        seed=seed,
+        protocol=opened.protocol,
+        extra=key_values(extra),
+    )
+    emit(opened, options, format_, tasks)
+
+
+def emit(run: Run, options: MeasureOptions, format_: str, tasks: tuple[str, ...] = ()) -> None:
+    """Write a report to stdout; with csv, json and latex its warnings go to stderr."""
+    from evaluator.reports import latex, markdown, table, tidy
+    from evaluator.reports.report import build_report
+
+    report = build_report(run, options, tasks)
+    if format_ in ("csv", "json", "latex"):
+        for warning in report.warnings:
+            click.echo(f"warning: {warning}", err=True)
+    if format_ == "table":
+        write_lines(list(table.render(report)))
+    elif format_ == "markdown":
+        write(markdown.render(report))
+    elif format_ == "latex":
+        write(latex.render(report))
+    elif format_ == "csv":
+        write(tidy.csv_text(report.rows))
+    else:
+        write(tidy.json_text(report.rows))
+
+
+def show(path: Path) -> None:
+    """Print the tables of a run with the default choices."""
+    run = Run.open(path)
+    emit(run, MeasureOptions(protocol=run.protocol), "table")

@@ -1,0 +1,61 @@
+"""`evaluator scores`: the per-sample scores of a run as tidy rows."""
+
+import io
+from pathlib import Path
+
+import click
+import polars as pl
+
+from evaluator.cli.output import write, write_bytes
+from evaluator.store.run import Run
+from evaluator.tasks.base import SCORES
+from evaluator_serving.errors import InputError
+
+
+@click.command(name="scores")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--format", "format_", type=click.Choice(["csv", "json", "parquet"]), default="csv", show_default=True)
+@click.option("--candidates", is_flag=True, help="A row a word with its tokens and log-probability instead.")
+@click.option("--task", "tasks", multiple=True, metavar="T", help="Only this task; may be repeated.")
+def command(run: Path, format_: str, candidates: bool, tasks: tuple[str, ...]) -> None:
+    """Print a run's per-sample scores: model, task, language, template, sample, group, score (natural log).
+
+    `sample` is the row of the data set from 0. With --candidates: candidate (its place in the request from 0), tokens (ids),
+    logprob (their sum, natural log) in place of the score.
+
+    \b
+    Examples:
+      evaluator scores runs/gest > scores.csv
+      evaluator scores runs/gest --candidates --format parquet > words.parquet
+    """
+    opened = Run.open(run)
+    unknown = set(tasks) - set(opened.tasks)
+    if unknown:
+        raise InputError(f"{run} has no task {', '.join(sorted(unknown))}: it has {', '.join(opened.tasks) or 'none'}")
+    frame = _collect(opened, tasks or tuple(opened.tasks), candidates)
+    if format_ == "parquet":
+        buffer = io.BytesIO()
+        frame.write_parquet(buffer)
+        write_bytes(buffer.getvalue())
+    elif format_ == "json":
+        write(frame.write_json() + "\n")
+    else:
+        lists = [name for name, dtype in frame.schema.items() if isinstance(dtype, pl.List)]
+        write(frame.with_columns(pl.col(lists).cast(pl.List(pl.String)).list.join(" ")).write_csv())
+
+
+CANDIDATES: dict[str, pl.DataType] = {
+    **{name: dtype for name, dtype in SCORES.items() if name != "score"},
+    "candidate": pl.Int32(),
+    "tokens": pl.List(pl.Int32()),
+    "logprob": pl.Float64(),
+}
+"""Columns and types with --candidates."""
+
+
+def _collect(run: Run, tasks: tuple[str, ...], candidates: bool) -> pl.DataFrame:
+    """The tasks' rows below each other, with exactly the documented columns; empty where nothing is scored yet."""
+    schema = CANDIDATES if candidates else SCORES
+    frames = [run.candidates(task) if candidates else run.scores(task) for task in tasks]
+    cast = [frame.select(pl.col(c).cast(t) for c, t in schema.items()) for frame in frames if frame.width]
+    return pl.concat([pl.DataFrame(schema=schema), *cast])

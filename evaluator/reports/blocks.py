@@ -1,0 +1,229 @@
+"""Tables as text cells: made once from a report's rows, set by each format in its own way."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, product
+from typing import Any
+
+import polars as pl
+
+from evaluator.reports.report import Report, Section
+
+MANY_GROUPS = 24
+"""A measure with more groups than this is left to CSV and JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of a table; a heading spans the whole width and has no cells."""
+
+    label: str
+    cells: tuple[str, ...] = ()
+
+    @property
+    def heading(self) -> bool:
+        """Whether it is a heading."""
+        return not self.cells
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A table: `columns` begins with the header of the labels."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+
+
+def number(value: float | None, digits: int) -> str:
+    """A value for human readers; empty for none."""
+    if value is None:
+        return ""
+    text = f"{value:.{digits}f}"
+    return text.removeprefix("-") if float(text) == 0 else text
+
+
+def with_interval(row: Mapping[str, Any] | None, digits: int, style: str = "{} [{}, {}]") -> str:
+    """`1.24 [1.22, 1.27]` or another `style`; the value alone where there is no interval; empty where there is no value."""
+    if row is None or row["value"] is None:
+        return ""
+    value, low, high = (number(row[k], digits) for k in ("value", "low", "high"))
+    return style.format(value, low, high) if low else value
+
+
+def by_model(block: Block) -> list[Block]:
+    """A table whose columns have two-line headers (model, template) as one table a model."""
+    parts = []
+    columns = enumerate(block.columns[1:])
+    for model, group in groupby(columns, key=lambda column: column[1].partition("\n")[0]):
+        chosen = list(group)
+        if not all("\n" in name for _, name in chosen):
+            return [block]
+        names = (block.columns[0], *(name.partition("\n")[2] for _, name in chosen))
+        rows = (Row(row.label, tuple(row.cells[i] for i, _ in chosen) if row.cells else ()) for row in block.rows)
+        parts.append(Block(f"{block.title}, {model}", names, tuple(rows), block.notes))
+    return parts or [block]
+
+
+def blocks(section: Section) -> list[Block]:
+    """All tables of a section in reading order."""
+    made = [_summary(section), *(_detail(section, m) for m in section.layout.details)]
+    made += [_ranks(section, m) for m in section.layout.ranks]
+    made.append(_pairs(section))
+    return [block for block in made if block is not None]
+
+
+def _lookup(rows: pl.DataFrame) -> dict[tuple[Any, ...], dict[str, Any]]:
+    keys = ("model", "language", "template", "measure", "group")
+    return {tuple(row[k] for k in keys): row for row in rows.iter_rows(named=True)}
+
+
+def _cells(rows: pl.DataFrame) -> list[tuple[str, str | None, str | None]]:
+    """Model, language and template of each column or row, in the rows' order."""
+    return rows.select("model", "language", "template").unique(maintain_order=True).rows()
+
+
+def _place(language: str | None, template: str | None, several: bool) -> str:
+    """The label of a cell of one model; the language only where there are several."""
+    parts = [language if several else None, template]
+    return " ".join(part for part in parts if part) or "all"
+
+
+def _notes(section: Section, measures: Sequence[str]) -> tuple[str, ...]:
+    return tuple(section.layout.notes[m] for m in measures if m in section.layout.notes)
+
+
+def _summary(section: Section) -> Block | None:
+    layout = section.layout
+    wanted = [g for g in layout.summary_groups if g is not None]
+    rows = section.rows.filter(
+        pl.col("measure").is_in(layout.summary),
+        pl.col("group").is_in(wanted) | (pl.col("group").is_null() & (None in layout.summary_groups)),
+    )
+    if rows.is_empty():
+        return None
+    measures = [m for m in layout.summary if m in set(rows["measure"])]
+    found = _lookup(rows)
+    several = rows["language"].n_unique() > 1
+    # a row for each group only where a place and measure has more than one of the summary's groups
+    apart = rows.group_by("model", "language", "template", "measure").len()["len"].max() != 1
+    kinds = [(g,) for g in layout.summary_groups] if apart else [layout.summary_groups]
+    table: list[Row] = []
+    for model, places in groupby(_cells(rows), key=lambda cell: cell[0]):
+        table.append(Row(model))
+        for cell, kind in product(places, kinds):
+            candidates = [[(*cell, m, g) for g in kind if (*cell, m, g) in found] for m in measures]
+            if any(candidates):
+                place = _place(cell[1], cell[2], several)
+                label = f"{place} {kind[0]}" if apart and kind[0] else place
+                table.append(Row(label, tuple(with_interval(found[c[0]] if c else None, 3) for c in candidates)))
+    return Block(section.task, ("template", *measures), tuple(table), _notes(section, measures))
+
+
+def _detail(section: Section, measure: str) -> Block | None:
+    layout = section.layout
+    rows = section.rows.filter(pl.col("measure") == measure, pl.col("group").is_not_null(), ~pl.col("group").is_in(["all"]))
+    if rows.is_empty():
+        return None
+    groups = ordered_groups(section, rows)
+    if len(groups) > MANY_GROUPS:
+        note = f"{measure} has {len(groups)} groups: they are in the csv and json formats."
+        return Block(f"{section.task}: {measure} by group", ("group",), (), (note,))
+    cells = _cells(rows)
+    found = _lookup(rows)
+    several = rows["language"].n_unique() > 1
+    columns = [f"{model}\n{_place(language, template, several)}" for model, language, template in cells]
+    style = "{} {}–{}" if rows.select(pl.min_horizontal(pl.col("value", "low").min())).item() >= 0 else "{} [{},{}]"
+    table: list[Row] = []
+    previous = None
+    for group in groups:
+        polarity = layout.polarity.get(group)
+        if layout.polarity and polarity != previous:
+            table.append(Row(f"{polarity or 'other'} groups"))
+            previous = polarity
+        keys = [(model, language, template, measure, group) for model, language, template in cells]
+        table.append(Row(group_name(section, group), tuple(with_interval(found.get(key), 2, style) for key in keys)))
+    title = f"{section.task}: {measure} by group"
+    return Block(title, ("group", *columns), tuple(table), _notes(section, [measure]))
+
+
+def group_name(section: Section, group: str) -> str:
+    """A group with its name, `9 self-confident`."""
+    name = section.layout.groups.get(group, group)
+    return name if name == group else f"{group} {name}"
+
+
+def ordered_groups(section: Section, rows: pl.DataFrame) -> list[str]:
+    """Groups in the layout's order, female before male before others."""
+    present = rows["group"].unique(maintain_order=True).to_list()
+    known = [g for g in section.layout.groups if g in set(present)]
+    ordered = known + [g for g in present if g not in section.layout.groups]
+    rank = {"female": 0, "male": 1}
+    return sorted(ordered, key=lambda g: rank.get(section.layout.polarity.get(g, ""), 2))
+
+
+def _ranks(section: Section, measure: str) -> Block | None:
+    rows = section.rows.filter(pl.col("measure") == measure)
+    places = rows.select("model", "language", "template").n_unique() if rows.height else 0
+    if places < 2:
+        return None
+    values = rows.group_by("group").agg(
+        pl.col("value").median().alias("median"), pl.col("value").min().alias("low"), pl.col("value").max().alias("high")
+    )
+    found = {row["group"]: row for row in values.iter_rows(named=True)}
+    table = [
+        Row(group_name(section, g), tuple(number(found[g][k], 1) for k in ("median", "low", "high")))
+        for g in ordered_groups(section, rows)
+    ]
+    title = f"{section.task}: {measure} over {places} pairs of model and template"
+    return Block(title, ("group", "median", "lowest", "highest"), tuple(table), _notes(section, [measure]))
+
+
+def _pairs(section: Section) -> Block | None:
+    rows = section.rows.filter(pl.col("measure").is_in(section.layout.pairs))
+    single = rows.filter(pl.col("model") != "all")
+    if single.is_empty():
+        return None
+    table = []
+    for measure in (m for m in section.layout.pairs if m in set(single["measure"])):
+        values = single.filter(pl.col("measure") == measure)["value"]
+        whole = rows.filter(pl.col("measure") == measure, pl.col("model") == "all")
+        numbers = (whole["value"].mean(), values.min(), values.max())
+        cells = [number(v, 2) for v in numbers]  # type: ignore[arg-type]
+        table.append(Row(measure, (*cells, str(len(values)))))
+    title = f"{section.task}: correlations"
+    return Block(title, ("", "mean", "lowest", "highest", "pairs"), tuple(table), _notes(section, section.layout.pairs))
+
+
+def facts(report: Report) -> list[Block]:
+    """Where the numbers come from: models (engine, dtype, revision), data (rows, what was dropped), failures."""
+    models = [
+        Row(
+            name,
+            (
+                "imported" if entry.get("imported") else str(entry.get("engine", "")),
+                str(entry.get("dtype", "as published")),
+                _short(entry.get("revision", "")),
+                str(report.failures.filter(pl.col("model") == name).height),
+            ),
+        )
+        for name, entry in report.record["models"].items()
+    ]
+    data = []
+    for name, entry in report.record["tasks"].items():
+        dropped = ", ".join(f"{count} {reason}" for reason, count in entry.get("dropped", {}).items()) or "0"
+        files = ", ".join(f"{file} {digest[:12]}" for file, digest in entry.get("sha256", {}).items())
+        data.append(Row(name, (str(entry.get("samples", "")), dropped, str(len(entry.get("failures", []))), files)))
+    return [
+        Block("models", ("model", "engine", "dtype", "revision", "failures"), tuple(models)),
+        Block("data", ("task", "samples", "dropped", "wrong rows", "sha256"), tuple(data)),
+    ]
+
+
+def _short(revision: Any) -> str:
+    if isinstance(revision, Mapping):
+        return f"{len(revision)} files"
+    text = str(revision)
+    prefix, colon, digest = text.rpartition(":")
+    return f"{prefix}{colon}{digest[:12]}"

@@ -1,0 +1,103 @@
+"""How a task's rows are best shown. Tasks may say so; every other task gets a plain layout made from its rows.
+
+A task module may add two methods to its class, both optional:
+
+    def layout(self, options: MeasureOptions) -> Layout
+    def warnings(self, scores: pl.DataFrame, options: MeasureOptions) -> list[str]
+
+The second returns what a reader of the report must know, a sentence each; it is shown with every format.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+import polars as pl
+
+from evaluator.tasks.base import MeasureOptions, Scale
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """A measure that is plotted for all models side by side; `neutral` is its unbiased value."""
+
+    measure: str
+    neutral: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What goes where in tables and plots.
+
+    Attributes:
+        summary: measures shown with a row for each model and template.
+        summary_groups: the groups whose rows they are (null: rows without a group); more than one are rows of their own.
+        details: measures shown by group, the groups as rows; each also gets an interval plot in the HTML report.
+        ranks: measures whose distribution over models and templates is shown by group.
+        pairs: correlations of pairs, of which the mean and the range are shown.
+        overview: measures compared between models in a plot.
+        groups: group → its name, in the order of the tables.
+        polarity: group → `female` or `male`, for the groups that have one.
+        notes: measure → what a reader must know of it, shown under each table with that measure.
+        log_axis: whether plots of `details` and `overview` have logarithmic axes (ratios do).
+    """
+
+    summary: tuple[str, ...]
+    summary_groups: tuple[str | None, ...] = (None, "all")
+    details: tuple[str, ...] = ()
+    ranks: tuple[str, ...] = ()
+    pairs: tuple[str, ...] = ()
+    overview: tuple[Overview, ...] = ()
+    groups: Mapping[str, str] = field(default_factory=dict)
+    polarity: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
+    log_axis: bool = False
+
+
+@runtime_checkable
+class HasLayout(Protocol):
+    """A task that says how its rows are shown."""
+
+    def layout(self, options: MeasureOptions) -> Layout:
+        """The layout for a report with these options."""
+
+
+@runtime_checkable
+class HasWarnings(Protocol):
+    """A task that warns."""
+
+    def warnings(self, scores: pl.DataFrame, options: MeasureOptions) -> list[str]:
+        """Warnings about these scores, a sentence each."""
+
+
+def plain_layout(rows: pl.DataFrame) -> Layout:
+    """Measures without groups (or with group `all`) in the summary, the others by group."""
+    whole = pl.col("group").is_null() | (pl.col("group") == "all")
+    summary = rows.filter(whole)["measure"].unique(maintain_order=True)
+    details = rows.filter(~whole)["measure"].unique(maintain_order=True)
+    return Layout(summary=tuple(summary), details=tuple(details))
+
+
+def rates_layout(groups: Mapping[str, str], polarity: Mapping[str, str], scale: Scale) -> Layout:
+    """GEST's layout, also for groups of the user's own: the measures of `evaluator.measures.gest`."""
+    return Layout(
+        summary=("q_f", "q_m", "g_s", "q_family", "mass"),
+        details=("q",),
+        ranks=("rank",),
+        pairs=("r_templates", "r_models"),
+        overview=(Overview("g_s", 0.0 if scale == "log10" else 1.0),),
+        groups=groups,
+        polarity=polarity,
+        notes={
+            "q": "q compares the groups of one column with each other. Where a single q lies tells nothing by itself: it "
+            "also carries how frequent the two words are.",
+            "g_s": ("g_s = q_m − q_f, 0 is unbiased" if scale == "log10" else "g_s = q_m / q_f, 1 is unbiased")
+            + "; template all: mean over the templates.",
+            "q_family": "q_family: the rate of the male-stereotype samples that are about family.",
+            "mass": "mass: mean probability of the two words together.",
+            "rank": "Rank 1: the lowest q, the most feminine group of its column.",
+            "r_templates": "Pearson correlations of q over the groups: r_templates between two templates of one model, "
+            "r_models between two models of one kind at one template.",
+        },
+        log_axis=scale != "log10",
+    )

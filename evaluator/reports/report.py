@@ -1,0 +1,86 @@
+"""A report: the rows of a run's tasks with everything that is needed to read them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from evaluator.reports.layout import HasLayout, HasWarnings, Layout, plain_layout
+from evaluator.store.run import Run
+from evaluator.tasks.base import TIDY, MeasureOptions
+
+SCALES = {
+    "ratio": "probability ratio, exp of the mean natural-log ratio",
+    "published": "as printed in the papers, exp of the mean log10 ratio: ratio^(1/ln 10)",
+    "log10": "mean log10 ratio",
+}
+INTERVALS = {"percentile": "percentile bootstrap", "bca": "BCa bootstrap", "published": "normal fit of the bootstrap"}
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One task: its rows (columns TIDY), how to show them, and what to beware of."""
+
+    task: str
+    rows: pl.DataFrame
+    layout: Layout
+    warnings: tuple[str, ...]
+
+    @property
+    def scaled(self) -> bool:
+        """Whether any of its values have a scale."""
+        return self.rows["scale"].is_not_null().any()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the renderers get.
+
+    Attributes:
+        path: the run's folder.
+        record: run.json.
+        options: the choices made for this report.
+        sections: a section a task.
+        failures: columns `model, request, reason`, of the whole run.
+    """
+
+    path: Path
+    record: Mapping[str, Any]
+    options: MeasureOptions
+    sections: tuple[Section, ...]
+    failures: pl.DataFrame
+
+    @property
+    def rows(self) -> pl.DataFrame:
+        """The rows of all sections."""
+        return pl.concat([pl.DataFrame(schema=TIDY), *(section.rows for section in self.sections)])
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The warnings of all sections, each with its task's name in front."""
+        return tuple(f"{section.task}: {text}" for section in self.sections for text in section.warnings)
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """Scale, interval and protocol in words, a line each."""
+        options = self.options
+        resampled = f"{options.resamples:,} resamples, seed {options.seed}"
+        lines = [f"interval: 95%, {INTERVALS[options.interval]}, {resampled}", f"protocol: {options.protocol}"]
+        if any(section.scaled for section in self.sections):
+            lines.insert(0, f"scale: {options.scale} ({SCALES[options.scale]})")
+        return tuple(lines)
+
+
+def build_report(run: Run, options: MeasureOptions, tasks: Sequence[str] = ()) -> Report:
+    """Measure the tasks of a run (all of them if none are named). Raises InputError for a task that it doesn't have."""
+    sections = []
+    for name in tasks or run.tasks:
+        task = run.task(name)
+        scores = run.scores(name)
+        rows = task.measure(scores, options).select(pl.col(c).cast(t) for c, t in TIDY.items())
+        layout = task.layout(options) if isinstance(task, HasLayout) else plain_layout(rows)
+        warnings = task.warnings(scores, options) if isinstance(task, HasWarnings) else []
+        sections.append(Section(name, rows, layout, tuple(warnings)))
+    return Report(run.path, run.record, options, tuple(sections), run.failures())

@@ -1,0 +1,114 @@
+"""The report for a terminal: plain aligned columns, 80 wide, wider tables cut into parts that each repeat the labels."""
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from rich.text import Text
+
+from evaluator.reports.blocks import Block, blocks
+from evaluator.reports.report import Report
+
+WIDTH = 80
+_GAP = 2
+
+
+def render(report: Report, width: int = WIDTH) -> Iterator[Text]:
+    """Lines of the report, none wider than `width` unless a single label and cell are."""
+    for section in report.sections:
+        lines = [f"{section.task} · {report.path}", *report.choices]
+        yield from (Text(line, style="bold") for text in lines for line in textwrap.wrap(text, width, subsequent_indent="  "))
+        yield Text()
+        made = blocks(section)
+        if not made:
+            yield from (Text("no scores yet"), Text())
+        for block in made:
+            yield from block_lines(block, width)
+        yield from (Text(line, style="yellow") for text in section.warnings for line in _bullet("warning: " + text, width))
+    if report.failures.height:
+        yield Text(f"{report.failures.height} failures: evaluator status {report.path}", style="red")
+
+
+def block_lines(block: Block, width: int) -> Iterator[Text]:
+    """A table with its title and notes."""
+    yield Text(block.title, style="bold")
+    columns = [_column(block, i) for i in range(1, len(block.columns))]
+    first = max(len(text) for text in (block.columns[0], *(row.label for row in block.rows if row.cells)))
+    for part in _parts(columns, width - first):
+        yield from _part(block, first, part)
+        yield Text()
+    for note in block.notes:
+        yield from (Text(line, style="dim") for line in textwrap.wrap(note, width))
+    if block.notes:
+        yield Text()
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column: `above` is the upper line of a two-line header, shared with neighbours."""
+
+    above: str
+    header: str
+    cells: tuple[str, ...]
+
+    @property
+    def width(self) -> int:
+        """Characters without the gap before it."""
+        return max(map(len, (self.header, *self.cells)))
+
+
+def _column(block: Block, index: int) -> _Column:
+    above, _, header = block.columns[index].rpartition("\n")
+    return _Column(above, header, tuple(row.cells[index - 1] if row.cells else "" for row in block.rows))
+
+
+def _parts(columns: Sequence[_Column], room: int) -> Iterator[list[_Column]]:
+    """Runs of columns that fit beside the labels, at least one each; a model's columns stay together where they fit."""
+    part: list[_Column] = []
+    for _, group in groupby(columns, key=lambda column: column.above or id(column)):
+        together = list(group)
+        if part and _needed(part + together) > room and _needed(together) <= room:
+            yield part
+            part = []
+        for column in together:
+            if part and _needed([*part, column]) > room:
+                yield part
+                part = []
+            part.append(column)
+    if part:
+        yield part
+
+
+def _needed(columns: Sequence[_Column]) -> int:
+    return sum(_GAP + column.width for column in columns)
+
+
+def _part(block: Block, first: int, part: Sequence[_Column]) -> Iterator[Text]:
+    if any(column.above for column in part):
+        yield Text(_models(part, first))
+    yield Text(_line(block.columns[0].ljust(first), [c.header.rjust(c.width) for c in part]), style="underline")
+    for index, row in enumerate(block.rows):
+        cells = [column.cells[index].rjust(column.width) for column in part]
+        if row.heading:
+            yield Text(row.label, style="bold")
+        elif "".join(cells).strip():
+            yield Text(_line(row.label.ljust(first), cells))
+
+
+def _line(label: str, cells: Sequence[str]) -> str:
+    return (" " * _GAP).join([label, *cells]).rstrip()
+
+
+def _models(part: Sequence[_Column], first: int) -> str:
+    """The upper line of two-line headers, once above all neighbours that share it; long names are cut."""
+    line = " " * first
+    for name, group in groupby(part, key=lambda column: column.above):
+        room = _needed(list(group)) - _GAP
+        shown = name if len(name) <= room else name[: room - 1] + "…"
+        line += " " * _GAP + shown.center(room)
+    return line.rstrip()
+
+
+def _bullet(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, subsequent_indent="  ")
