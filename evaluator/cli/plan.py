@@ -13,6 +13,9 @@ from evaluator.sweep.hardware import GIB
 from evaluator.sweep.plan import Plan
 
 
+SHORT = {"float32": "fp32", "float64": "fp64", "float16": "fp16", "bfloat16": "bf16"}
+
+
 def _time(seconds: float) -> str:
     hours, rest = divmod(round(seconds), 3600)
     return f"{hours}:{rest // 60:02}:{rest % 60:02}"
@@ -25,14 +28,14 @@ def show(plan: Plan, price: float | None) -> None:
     title = f"{hardware.devices} × {hardware.name}, {hardware.memory / GIB:.1f} GiB free each"
     table = Table(title=title, title_justify="left")
     table.add_column("model", overflow="fold")
-    table.add_column("engine")
-    for column in ("params", "GiB", "tp", "repl.", "forwards", "tokens", "time"):
-        table.add_column(column, justify="right")
+    table.add_column("engine", overflow="fold")
+    for column in ("params", "GiB", "tp", "×", "passes", "tokens", "time"):
+        table.add_column(column, justify="right", no_wrap=True)
     for need in plan.needs:
         replicas = plan.schedule.replicas.get(need.name, 0)
         table.add_row(
             need.name,
-            f"{need.engine} {need.dtype}",
+            f"{need.engine} {SHORT.get(need.dtype, need.dtype)}",
             f"{need.parameters / 1e6:.0f}M" if need.parameters < 1e9 else f"{need.parameters / 1e9:.1f}B",
             f"{need.memory / GIB:.1f}",
             str(need.devices),

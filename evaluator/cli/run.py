@@ -11,26 +11,14 @@ import click
 
 from evaluator.cli.options import data_option, engine_options, make_engine_options
 from evaluator.store.run import Run
-from evaluator.tasks.base import DataSource, Protocol_, Task
+from evaluator.tasks import chosen_tasks
+from evaluator.tasks.base import DataSource, Protocol_
 from evaluator_serving.errors import InputError
 
 
 def interrupt(signum: int, frame: FrameType | None) -> None:
     """Handle SIGTERM like Ctrl-C: all finished work is stored, the exit is clean."""
     raise KeyboardInterrupt
-
-
-def chosen_tasks(names: tuple[str, ...], samples: Path | None, templates: Path | None) -> tuple[Task, ...]:
-    """The tasks named on the command line; `gest` with --samples or --templates is the user's own definition."""
-    from evaluator.tasks import task
-
-    if samples is None and templates is None:
-        return tuple(task(name) for name in names)
-    if names != ("gest",):
-        raise InputError("--samples and --templates go with the task gest alone: evaluator run gest --samples my.csv …")
-    from evaluator.tasks.gest import custom
-
-    return (custom(samples, templates),)
 
 
 @click.command(name="run")

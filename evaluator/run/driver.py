@@ -20,7 +20,7 @@ from evaluator.run.work import Work
 from evaluator.store.run import Run
 from evaluator_serving.engine import Engine, open_engine
 from evaluator_serving.errors import EngineError, InputError
-from evaluator_serving.rows import chunks, merge
+from evaluator_serving.rows import merge
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def execute(spec: RunSpec) -> Outcome:
 def score_models(run: Run, models: Sequence[PreparedModel], spec: RunSpec) -> dict[str, Exception]:
     """Score the models one after the other in this process. Returns the errors of those that could not be finished."""
     errors: dict[str, Exception] = {}
-    with ProgressView(run.path, [ModelProgress(m.name, m.total, m.done) for m in models]) as view:
+    with ProgressView(run.path, [ModelProgress(m.name, m.total, len(m.answered)) for m in models]) as view:
         for model in models:
             try:
                 _score_model(run, model, view, spec)
@@ -89,7 +89,8 @@ def _score_model(run: Run, model: PreparedModel, view: ProgressView, spec: RunSp
         view.state(model.name, "running")
         device = "cuda" if str(details.get("device", "cpu")).startswith("cuda") else "cpu"
         share = engine.share_prefixes
-        work = Work.of(chunks(model.encoded, tokens=CHUNK_TOKENS[device], share_prefixes=share), share_prefixes=share)
+        pending = model.pending_chunks(CHUNK_TOKENS[device], share_prefixes=share)
+        work = Work.of(pending, share_prefixes=share)
         _drain(work, engine, run, model, view, skip_rows=spec.skip_rows)
         view.state(model.name, "done")
     finally:

@@ -21,7 +21,7 @@ from evaluator_serving.errors import InputError
 from evaluator_serving.identity import fingerprint, identity
 from evaluator_serving.models import ModelSource
 from evaluator_serving.requests import Request, kind
-from evaluator_serving.rows import Encoded
+from evaluator_serving.rows import Chunk, Encoded, chunks, make_chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,11 @@ class PreparedModel:
         spec, source, info: what was asked, where it is, what its numbers depend on.
         heads: task name → heads used for it.
         tables: task name → Rendered.table.
-        encoded: the requests that are to be scored now (not yet answered, within the limit).
+        encoded: the requests within the limit, answered ones included (so that an interrupted run cuts the same chunks again,
+            and its numbers are the same to the last bit); empty if all are answered.
+        answered: ids of the requests that have an answer already.
         kinds: request id → kind, for all of `encoded`.
-        total: distinct requests asked of the model now; `done` of them had been answered before.
+        total: distinct requests asked of the model now.
     """
 
     name: str
@@ -53,9 +55,20 @@ class PreparedModel:
     heads: Mapping[str, frozenset[str]]
     tables: Mapping[str, pl.DataFrame]
     encoded: tuple[Encoded, ...]
+    answered: frozenset[str]
     kinds: Mapping[str, str]
     total: int
-    done: int
+
+    def pending_chunks(self, tokens: int, *, share_prefixes: bool) -> list[Chunk]:
+        """The chunks (of about `tokens` forward tokens) of what has no answer yet."""
+        pending = []
+        for chunk in chunks(self.encoded, tokens=tokens, share_prefixes=share_prefixes):
+            rest = [item for item in chunk.encoded if item.request not in self.answered]
+            if len(rest) == len(chunk.encoded):
+                pending.append(chunk)
+            elif rest:
+                pending.append(make_chunk(rest, share_prefixes=share_prefixes))
+        return pending
 
     @property
     def entry(self) -> dict[str, Any]:
@@ -147,18 +160,16 @@ def prepare_model(spec: ModelSpec, run: RunSpec, tasks: Sequence[LoadedTask], re
     used = frozenset().union(*heads.values())
     engine = choose_engine(source, used, spec.options.device) if spec.engine == "auto" else spec.engine
     info = identity(engine, source, spec.options)
-    done = _known_answers(run.out, spec.name, fingerprint(info)) & requests.keys()
+    answered = frozenset(_known_answers(run.out, spec.name, fingerprint(info)) & requests.keys())
     encoder = encoder_for(source)
     encoded = []
-    for request_id, request in requests.items():
-        if request_id in done:
-            continue
+    for request_id, request in requests.items() if len(answered) < len(requests) else ():
         try:
             encoded.append(encoder.encode(request))
         except InputError as error:
             raise InputError(f"{spec.name}: {name_sample(tables, request_id)}: {error}") from error
     kinds = {item.request: kind(requests[item.request]) for item in encoded}
-    return PreparedModel(spec.name, spec, source, info, heads, tables, tuple(encoded), kinds, len(requests), len(done))
+    return PreparedModel(spec.name, spec, source, info, heads, tables, tuple(encoded), answered, kinds, len(requests))
 
 
 def check_names(models: Sequence[ModelSpec]) -> None:

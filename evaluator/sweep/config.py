@@ -33,7 +33,7 @@ from typing import Any
 
 from evaluator.run.prepare import check_names
 from evaluator.run.spec import ModelSpec, RunSpec
-from evaluator.tasks import task
+from evaluator.tasks import chosen_tasks
 from evaluator.tasks.base import DataSource
 from evaluator_serving.engine import ENGINES, EngineOptions
 from evaluator_serving.errors import InputError
@@ -50,6 +50,8 @@ TOP: dict[str, type] = {
     "protocol": str,
     "data": str,
     "limit": int,
+    "samples": str,
+    "templates": str,
     "defaults": dict,
     "models": list,
 }
@@ -161,7 +163,8 @@ def read_sweep(path: Path, *, out: Path | None = None, data: Path | None = None)
         _check(document, table, MODEL, "models", index)
         models += _models(document, {**defaults, **table}, index)
     try:
-        tasks = tuple(task(name) for name in content["tasks"])
+        own = {key: Path(content[key]) if key in content else None for key in ("samples", "templates")}
+        tasks = chosen_tasks(tuple(content["tasks"]), own["samples"], own["templates"])
         check_names(models)
     except InputError as error:
         raise document.error(str(error), key="tasks") from error

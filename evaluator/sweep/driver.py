@@ -63,5 +63,5 @@ def _on_ray(
         start_deadline=start_deadline,
         verify=spec.verify,
     )
-    with ProgressView(run.path, [ModelProgress(m.name, m.total, m.done) for m in models]) as view:
+    with ProgressView(run.path, [ModelProgress(m.name, m.total, len(m.answered)) for m in models]) as view:
         return Pool(run, view, options).execute(order)

@@ -125,7 +125,8 @@ def model_needs(model: PreparedModel, hardware: Hardware, throughput: float | No
     parameters = count_parameters(model.source.path)
     itemsize = {"fp8": 1.0, "awq": 0.6, "gptq": 0.6}.get(model.spec.options.quantization or "", BYTES[model.info.dtype])
     weights = parameters * itemsize
-    merged = merge(model.encoded, share_prefixes=model.info.engine != "onnx")
+    pending = [item for item in model.encoded if item.request not in model.answered]
+    merged = merge(pending, share_prefixes=model.info.engine != "onnx")
     longest = max((row.length for row in merged.rows), default=0)
     vocabulary = getattr(model.source.config, "vocab_size", 0) or 0
     memory = int(weights * 1.05 + OVERHEAD[kind] + 64 * longest * vocabulary * 0.01)
@@ -133,12 +134,12 @@ def model_needs(model: PreparedModel, hardware: Hardware, throughput: float | No
     tokens = sum(row.length for row in merged.rows)
     rate = (throughput or THROUGHPUT[kind]) * devices / max(parameters / 1e9, 1e-3)
     several: dict[str, int] = {}
-    for item in model.encoded:
+    for item in pending:
         for candidate in item.candidates:
             if len(candidate.tokens) > 1 and len(several) < 1000:
                 several[" ".join(map(str, candidate.tokens))] = len(candidate.tokens)
     start = START.get((model.info.engine, kind), 1.0)
-    load = 0.0 if not model.encoded else start + weights / devices / READ_RATE[kind]
+    load = 0.0 if not pending else start + weights / devices / READ_RATE[kind]
     return Needs(
         name=model.name,
         engine=model.info.engine,

@@ -24,7 +24,7 @@ from evaluator.sweep.hardware import Hardware, gpus
 from evaluator.sweep.replica import Replica, read_ahead
 from evaluator_serving.engine import engine_class
 from evaluator_serving.errors import EngineError, InputError
-from evaluator_serving.rows import Chunk, Row, chunks, merge
+from evaluator_serving.rows import Chunk, Row, merge
 
 IN_FLIGHT = 2
 """Chunks a replica holds: one being scored, one waiting so that it never idles."""
@@ -105,8 +105,8 @@ class Pool:
             state.rows = tuple(rows[i] for i in longest[::step][: self._options.sample_rows])
             device = "cuda" if self._options.cuda else "cpu"
             share = engine_class(state.prepared.info.engine).share_prefixes
-            work = chunks(state.prepared.encoded, tokens=CHUNK_TOKENS[device], share_prefixes=share)
-            state.work = Work.of(work, share_prefixes=share)
+            pending = state.prepared.pending_chunks(CHUNK_TOKENS[device], share_prefixes=share)
+            state.work = Work.of(pending, share_prefixes=share)
             state.to_start = min(self._options.replicas[state.prepared.name], len(state.work.waiting))
             self._starts.append(state)
         try:

@@ -6,11 +6,11 @@ A new task is one module with a class that follows `base.Task` and a line in `TA
 import importlib
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from evaluator_serving.errors import InputError
-
 from evaluator.tasks.base import Task
+from evaluator_serving.errors import InputError
 
 TASKS: dict[str, str] = {
     "gest": "evaluator.tasks.gest:gest",
@@ -60,3 +60,14 @@ def task(name: str) -> Task:
 def _attribute(place: str) -> Any:
     module, attribute = place.split(":")
     return getattr(importlib.import_module(module), attribute)
+
+
+def chosen_tasks(names: tuple[str, ...], samples: Path | None, templates: Path | None) -> tuple[Task, ...]:
+    """The tasks named on the command line; `gest` with --samples or --templates is the user's own definition."""
+    if samples is None and templates is None:
+        return tuple(task(name) for name in names)
+    if names != ("gest",):
+        raise InputError("--samples and --templates go with the task gest alone: evaluator run gest --samples my.csv …")
+    from evaluator.tasks.gest import custom
+
+    return (custom(samples, templates),)

@@ -1,0 +1,119 @@
+"""Nothing is lost: SIGKILL at many moments, Ctrl-C, a full disk; the same command finishes the run."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from evaluator.store.run import ANSWERS, Run
+from tests.e2e.conftest import Evaluator
+
+
+def raw_requests(run: Path) -> list[str]:
+    """Ids of all stored answers, candidate 0, with any repetitions."""
+    parts = (run / "logprobs").glob("*/*/part-*.parquet")
+    return pl.concat([pl.DataFrame(schema=ANSWERS), *map(pl.read_parquet, parts)]).filter(candidate=0)["request"].to_list()
+
+
+def arguments(model: Path, samples: Path, out: Path) -> list[str]:
+    return ["run", "gest", "--samples", str(samples), "--model", str(model), "--out", str(out)]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(evaluator: Evaluator, tiny_gpt2: Path, samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("undisturbed") / "run"
+    done = evaluator(*arguments(tiny_gpt2, samples, out))
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def assert_equal_runs(a: Path, b: Path) -> None:
+    """The same answers, scores and tables, to the last bit."""
+    first, second = Run.open(a), Run.open(b)
+    assert first.tasks == second.tasks
+    (task,) = first.tasks
+    assert first.scores(task).equals(second.scores(task))
+    assert sorted(raw_requests(a)) == sorted(raw_requests(b))
+
+
+@pytest.mark.slow
+def test_killed_at_twenty_moments(
+    undisturbed: Path, evaluator: Evaluator, tiny_gpt2: Path, samples: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    begun = time.monotonic()
+    command = [sys.executable, str(Path(__file__).with_name("killer.py")), "7", "0", "0"]
+    subprocess.run([*command, *arguments(tiny_gpt2, samples, tmp_path / "timed")], check=True, capture_output=True)
+    whole = time.monotonic() - begun
+    command[3:5] = ["20", str(whole * 0.6)]
+    done = subprocess.run([*command, *arguments(tiny_gpt2, samples, out)], check=True, capture_output=True, text=True)
+    killed, code = map(int, done.stdout.split())
+    assert code == 0
+    assert killed >= 10, "most attempts must have been hit while they ran"
+    requests = raw_requests(out)
+    assert len(requests) == len(set(requests)), "a finished request was scored again"
+    assert_equal_runs(undisturbed, out)
+    report = ["--format", "csv"]
+    assert evaluator("report", out, *report).stdout == evaluator("report", undisturbed, *report).stdout
+
+
+def wait_for_parts(run: Path, process: subprocess.Popen[str], count: int) -> None:
+    """Until `count` parts have been stored."""
+    deadline = time.monotonic() + 240
+    while len(list((run / "logprobs").glob("*/*/part-*"))) < count:
+        assert process.poll() is None, f"ended early: {process.communicate()}"
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_ctrl_c_ends_cleanly_and_resumes(
+    undisturbed: Path, evaluator: Evaluator, tiny_gpt2: Path, samples: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "evaluator", *arguments(tiny_gpt2, samples, out)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for_parts(out, process, 1)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "run the same command again" in errors.splitlines()[-1]
+    assert "Traceback" not in errors
+    before = set(raw_requests(out))
+    assert 0 < len(before) < len(raw_requests(undisturbed))
+    status = evaluator("status", out)
+    assert "interrupted" in status.stdout
+    done = evaluator(*command[3:])
+    assert done.returncode == 0, done.stderr
+    assert_equal_runs(undisturbed, out)
+    again = evaluator(*command[3:])
+    assert again.returncode == 0
+    assert "all answers are there already" in again.stderr
+    assert again.stdout == done.stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small file system")
+def test_full_disk_is_one_line_and_resumes(
+    undisturbed: Path, evaluator: Evaluator, tiny_gpt2: Path, samples: Path, tmp_path: Path
+) -> None:
+    """A real full disk: a tmpfs of 100 kB, enlarged before the second attempt."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", disk], capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"can't mount a tmpfs: {mounted.stderr.decode()}")
+    try:
+        full = evaluator(*arguments(tiny_gpt2, samples, disk / "run"))
+        assert full.returncode == 2, full.stderr
+        assert "No space left on device" in full.stderr.splitlines()[-1]
+        assert "Traceback" not in full.stderr
+        subprocess.run(["mount", "-o", "remount,size=50m", disk], check=True)
+        done = evaluator(*arguments(tiny_gpt2, samples, disk / "run"))
+        assert done.returncode == 0, done.stderr
+        assert_equal_runs(undisturbed, disk / "run")
+    finally:
+        subprocess.run(["umount", disk], check=True)
