@@ -6,6 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 import polars as pl
+
 from evaluator_serving.errors import InputError
 
 STEREOTYPES = tuple(str(i) for i in range(1, 17))
@@ -34,7 +35,7 @@ def read_sentences(path: Path, sentence: str, group: str, groups: Collection[str
         header = next(rows, [])
         for column in (sentence, group):
             if header.count(column) != 1:
-                found = ", ".join(header) or "nothing"
+                found = repr(",".join(header))[:100]
                 raise InputError(f"{path}: no column {column!r} in line 1 (found: {found}): the header must name it once")
         at, label_at = header.index(sentence), header.index(group)
         line = rows.line_num + 1  # where the next row begins: a quoted field may span lines

@@ -53,6 +53,11 @@ class DataFile:
         """Whether the file is made from the public ones, so that its digest can't be compared with theirs."""
         return any(source.path.endswith(".pkl") for source in self.sources)
 
+    @property
+    def pinned(self) -> str | None:
+        """The sha256 that the file must have to be the public one; None if it is shipped or converted."""
+        return self.sources[0].sha256 if self.sources and not self.converted else None
+
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
@@ -130,16 +135,18 @@ def folder(data: DataSource) -> Path:
     return cache_folder()
 
 
+def path_of(dataset: Dataset, file: DataFile, root: Path) -> Path:
+    """Where a file of the data set lies: in the package if it is shipped, else under `root`."""
+    return (HERE / "demo" if dataset.shipped else root) / file.local
+
+
 def locate(name: str, data: DataSource) -> dict[str, Path]:
     """The files of the data set called `name`: local path → path on disk, in the registry's order.
 
     Raises InputError with the remedy if one of them is absent.
     """
     found = dataset(name)
-    if found.shipped:
-        return {file.local: HERE / "demo" / file.local for file in found.files}
-    root = folder(data)
-    paths = {file.local: root / file.local for file in found.files}
+    paths = {file.local: path_of(found, file, folder(data)) for file in found.files}
     for path in paths.values():
         if not path.is_file():
             remedy = f"run `evaluator data fetch {name}` or give --data DIR with a folder that holds it"

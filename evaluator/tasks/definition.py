@@ -22,10 +22,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from evaluator.tasks.base import Protocol_, Task
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Continuation, Masked, Request
-
-from evaluator.tasks.base import Protocol_, Task
 
 Kind = Literal["masked", "continuation"]
 

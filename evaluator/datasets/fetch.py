@@ -1,0 +1,75 @@
+"""Download a data set from its public source into the cache, verified before anything reads it."""
+
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from evaluator.datasets.check import check_file
+from evaluator.datasets.registry import DataFile, Dataset, SourceFile
+from evaluator_serving.errors import InputError
+
+PUBLIC = "https://raw.githubusercontent.com"
+"""Where OWNER/REPOSITORY/HEAD/PATH is looked for; a mirror has the same layout."""
+
+RETRIES = 3
+
+
+def fetch(dataset: Dataset, root: Path, base: str = PUBLIC) -> Iterator[tuple[DataFile, bool]]:
+    """Put the data set's files under `root`; yields each with whether it had to be fetched.
+
+    Files that are there and right stay, so that a broken-off fetch goes on where it was. A file appears under its name only
+    whole and verified. Raises InputError if the source can't be reached or has changed.
+    """
+    for file in dataset.files:
+        path = root / file.local
+        wanted = bool(file.sources) and check_file(dataset, file, path).status not in ("ok", "converted")
+        if wanted:
+            _make(dataset, file, path, base)
+        yield file, wanted
+
+
+def _make(dataset: Dataset, file: DataFile, path: Path, base: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Beside its destination, so that the last step is a rename within one file system.
+    with tempfile.TemporaryDirectory(prefix=".fetch-", dir=path.parent) as temporary:
+        raw = [download(source, Path(temporary), base) for source in file.sources]
+        ready = _converted(raw, Path(temporary) / "converted.json") if file.converted else raw[0]
+        found = check_file(dataset, file, ready)
+        if found.status == "changed":
+            raise InputError(f"{file.local}: the file made from {file.sources[0].repository} is wrong: {found.problem}")
+        with ready.open("rb") as written:
+            os.fsync(written.fileno())
+        ready.replace(path)
+
+
+def download(source: SourceFile, folder: Path, base: str = PUBLIC) -> Path:
+    """Download one public file into `folder` and check its sha256, trying again a few times."""
+    import pooch
+    import requests
+
+    url = f"{base.rstrip('/')}/{source.repository}/HEAD/{source.path}"
+    name = Path(source.path).name
+    logging.getLogger("pooch").setLevel(logging.ERROR)
+    files = pooch.create(folder, base, registry={name: f"sha256:{source.sha256}"}, urls={name: url}, retry_if_failed=RETRIES)
+    try:
+        return Path(files.fetch(name))
+    except requests.HTTPError as error:
+        raise InputError(f"{error}: has the file moved? Give --data DIR with a folder that holds the files") from None
+    except requests.RequestException as error:
+        remedy = "check the network, or give --data DIR with a folder that holds the files"
+        raise InputError(f"can't reach {url} ({type(error).__name__}): {remedy}") from None
+    except ValueError:  # pooch's complaint about the digest, after its retries
+        raise InputError(f"{url} is not the file it was (sha256 is not {source.sha256[:12]}…): it is not used") from None
+
+
+def _converted(pickles: list[Path], out: Path) -> Path:
+    command = [sys.executable, "-I", "-m", "evaluator.datasets.frames", *map(str, pickles), str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        raise InputError(f"{pickles[0].name} can't be converted: {lines[-1] if lines else f'exit code {done.returncode}'}")
+    return out
