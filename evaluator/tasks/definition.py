@@ -4,9 +4,9 @@ A definition has
 
 - `name` (of the task), `language` (default `en`), `polarity`: what the first and the second word of every pair stand
   for (default `["male", "female"]`);
+- `topic` (optional): words; samples of the first polarity whose sentence contains one get a rate of their own;
 - `[columns]`: the CSV's columns of the `sentence` and its `group` (default: these two names);
 - `[groups]`: a key for each value of the group column, with a `name` and, optionally, a `polarity`;
-- `[topic]` (optional): `words` and a `polarity`; samples of that polarity that contain a word get a rate of their own;
 - `[[templates]]`: `id`, `kind` (`masked` or `continuation`), `text` with one `{s}` for the sentence and one slot `[]`,
   and two `words`, the first of which counts positive. A continuation ends with its slot.
 
@@ -78,8 +78,7 @@ class Definition:
     sentence_column: str
     group_column: str
     groups: Mapping[str, Group]
-    topic_polarity: str | None
-    topic_words: tuple[str, ...]
+    topic: tuple[str, ...]
     templates: tuple[Template, ...]
 
     @property
@@ -90,8 +89,7 @@ class Definition:
 
     def topical(self, sentence: str, group: str) -> bool:
         """Whether the sentence counts for the topic's rate."""
-        polarity = self.groups[group].polarity
-        return polarity is not None and polarity == self.topic_polarity and any(w in sentence for w in self.topic_words)
+        return self.groups[group].polarity == "male" and any(word in sentence for word in self.topic)
 
 
 def read_toml(path: Path) -> str:
@@ -150,16 +148,13 @@ class _Reader:
         poles = self.pair(table.get("polarity", ["male", "female"]), "polarity")
         columns = self.table(table.get("columns", {}), "columns")
         self.keys(columns, "columns.", set(), {"sentence", "group"})
-        topic = self.table(table.get("topic", {"polarity": poles[0], "words": []}), "topic")
-        self.keys(topic, "topic.", {"polarity", "words"}, set())
         return Definition(
             name=name,
             language=self.text(table.get("language", "en"), "language"),
             sentence_column=self.text(columns.get("sentence", "sentence"), "columns.sentence"),
             group_column=self.text(columns.get("group", "group"), "columns.group"),
             groups=self.groups(table["groups"], poles),
-            topic_polarity=self.polarity(topic["polarity"], "topic.polarity", poles),
-            topic_words=self.texts(topic["words"], "topic.words"),
+            topic=self.texts(table.get("topic", []), "topic"),
             templates=self.templates(table["templates"]),
         )
 

@@ -15,14 +15,11 @@ AGE = """
 name = "age"
 language = "de"
 polarity = ["young", "old"]
+topic = ["laufe", "Rente"]
 
 [columns]
 sentence = "satz"
 group = "thema"
-
-[topic]
-polarity = "old"
-words = ["Rente"]
 
 [groups]
 sport = { name = "sporty", polarity = "young" }
@@ -58,8 +55,8 @@ def test_own_sentences_groups_words_and_poles(tmp_path: Path) -> None:
     loaded = it.load(DataSource())
     # inside the program the pole of the first words is called male, that of the second female
     assert loaded.frame.select("group", "polarity", "family").rows() == [
-        ("sport", "male", False),
-        ("kluger rat", "female", True),
+        ("sport", "male", True),
+        ("kluger rat", "female", False),
         ("wetter", None, False),
     ]
     masked = it.render(loaded, frozenset({"masked"}), "default")
@@ -144,8 +141,7 @@ def test_a_run_restores_the_task_from_its_text(tmp_path: Path) -> None:
         ('polarity = "young" }', 'polarity = "male" }', "groups.sport.polarity: 'male' is not one of young, old"),
         ('{ name = "sporty", polarity = "young" }', '"sporty"', "groups.sport: expected a table, got 'sporty'"),
         ('name = "sporty", ', "", "groups.sport.name: missing"),
-        ('polarity = "old"\nwords = ["Rente"]', 'polarity = "old"', "topic.words: missing"),
-        ('words = ["Rente"]', 'words = "Rente"', "topic.words: expected a list of strings, got 'Rente'"),
+        ('topic = ["laufe", "Rente"]', 'topic = "Rente"', "topic: expected a list of strings, got 'Rente'"),
         ('group = "thema"', 'groups = "thema"', "columns.groups: unknown key: choose from group, sentence"),
         ('id = "second"', "id = 2", "templates[1].id: expected a string that is not empty, got 2"),
         ('id = "first"', 'id = "all"', "templates[0].id: 'all' is what reports call"),
