@@ -1,7 +1,7 @@
 """`evaluator report`: rates with confidence intervals, in six formats."""
 
 from pathlib import Path
-from typing import cast, get_args
+from typing import TYPE_CHECKING, cast, get_args
 
 import click
 
@@ -10,7 +10,10 @@ from evaluator.cli.output import write, write_lines
 from evaluator.store.run import Run
 from evaluator.tasks.base import Interval, MeasureOptions, Scale
 
-FORMATS = ("table", "csv", "json", "markdown", "latex")
+if TYPE_CHECKING:
+    from evaluator.reports.report import Report
+
+FORMATS = ("table", "csv", "json", "markdown", "latex", "html")
 
 
 @click.command(name="report")
@@ -71,7 +74,7 @@ def command(
 
 def emit(run: Run, options: MeasureOptions, format_: str, tasks: tuple[str, ...] = ()) -> None:
     """Write a report to stdout; with csv, json and latex its warnings go to stderr."""
-    from evaluator.reports import latex, markdown, table, tidy
+    from evaluator.reports import latex, markdown, tidy
     from evaluator.reports.report import build_report
 
     report = build_report(run, options, tasks)
@@ -79,18 +82,33 @@ def emit(run: Run, options: MeasureOptions, format_: str, tasks: tuple[str, ...]
         for warning in report.warnings:
             click.echo(f"warning: {warning}", err=True)
     if format_ == "table":
-        write_lines(list(table.render(report)))
+        _table(report)
     elif format_ == "markdown":
         write(markdown.render(report))
     elif format_ == "latex":
         write(latex.render(report))
     elif format_ == "csv":
         write(tidy.csv_text(report.rows))
-    else:
+    elif format_ == "json":
         write(tidy.json_text(report.rows))
+    else:
+        from evaluator.reports import html
+
+        write(html.render(report))
+
+
+def _table(report: "Report") -> None:
+    from evaluator.reports import table
+
+    write_lines(list(table.render(report)))
 
 
 def show(path: Path) -> None:
-    """Print the tables of a run with the default choices."""
+    """Print the tables of a run with the default choices and keep their rows in RUN/tables."""
+    from evaluator.reports.report import build_report
+
     run = Run.open(path)
-    emit(run, MeasureOptions(protocol=run.protocol), "table")
+    report = build_report(run, MeasureOptions(protocol=run.protocol))
+    _table(report)
+    for section in report.sections:
+        run.write_table(section.task, section.rows)

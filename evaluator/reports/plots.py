@@ -1,0 +1,212 @@
+"""Plots of the HTML report, from a section's rows."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import polars as pl
+
+from evaluator.reports.blocks import MANY_GROUPS, group_name, ordered_groups
+from evaluator.reports.layout import Overview
+from evaluator.reports.report import Section
+from evaluator.reports.svg import Drawing, axis_over
+
+ROW = 18.0
+_PANEL = 230.0
+_SPACE = 26.0
+_PER_LINE = 4
+"""Panels side by side before the next line begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A picture with its title and a sentence on how to read it."""
+
+    title: str
+    caption: str
+    svg: str
+
+
+def plots(section: Section) -> Iterator[Plot]:
+    """All plots of a section: models side by side, then by group for each model, ranks, correlations."""
+    for overview in section.layout.overview:
+        yield from _overview(section, overview)
+    for measure in section.layout.details:
+        rows = section.rows.filter(pl.col("measure") == measure, pl.col("group").is_not_null(), pl.col("group") != "all")
+        if rows.height and rows["group"].n_unique() <= MANY_GROUPS:
+            for (model,), part in rows.partition_by("model", as_dict=True, maintain_order=True).items():
+                yield _intervals(section, measure, str(model), part)
+    for measure in section.layout.ranks:
+        yield from _ranks(section, measure)
+    for measure in section.layout.pairs:
+        yield from _pairs(section, measure)
+
+
+def _said(row: Mapping[str, Any]) -> str:
+    """A value with its interval and n, for the pointer."""
+    interval = f" [{row['low']:.3f}, {row['high']:.3f}]" if row["low"] is not None else ""
+    return f"{row['value']:.3f}{interval}, n = {row['n']}"
+
+
+def _bounds(rows: Sequence[Mapping[str, Any]]) -> list[float]:
+    return [row[k] for row in rows for k in ("value", "low", "high") if row[k] is not None]
+
+
+def _kind(section: Section, group: str) -> str:
+    return section.layout.polarity.get(group, "other")
+
+
+def _group_label(section: Section, group: str) -> str:
+    """`9 self-confident (m)`: polarity is told by the label, by the marker's shape and by its colour."""
+    polarity = section.layout.polarity.get(group)
+    return group_name(section, group) + (f" ({polarity[0]})" if polarity else "")
+
+
+def _label_room(labels: Sequence[str]) -> float:
+    return 12 + 6.4 * max(map(len, labels), default=0)
+
+
+def _intervals(section: Section, measure: str, model: str, rows: pl.DataFrame) -> Plot:
+    """A panel a template: groups from top to bottom, value and interval of each, one axis for all panels."""
+    groups = ordered_groups(section, rows)
+    labels = [_group_label(section, g) for g in groups]
+    left = _label_room(labels)
+    panels = [
+        (" ".join(filter(None, place)), list(part))
+        for place, part in groupby(rows.iter_rows(named=True), key=lambda row: _panel_name(section, row))
+    ]
+    values = _bounds(list(rows.iter_rows(named=True)))
+    lines = -(-len(panels) // _PER_LINE)
+    height = ROW * len(groups) + 78
+    width = left + min(len(panels), _PER_LINE) * (_PANEL + _SPACE)
+    drawing = Drawing(width, height * lines, f"{measure} of {model} by group with 95% intervals")
+    for index, (name, part) in enumerate(panels):
+        x = left + index % _PER_LINE * (_PANEL + _SPACE)
+        y = index // _PER_LINE * height + 24
+        bottom = y + ROW * len(groups)
+        axis = axis_over(values, x, x + _PANEL, log=section.layout.log_axis)
+        drawing.text(x + _PANEL / 2, y - 9, name, "panel", "middle")
+        drawing.x_axis(axis, y, bottom, measure + (" (log axis)" if axis.log else ""))
+        found = {row["group"]: row for row in part}
+        for position, group in enumerate(groups):
+            middle = y + ROW * (position + 0.5)
+            kind = _kind(section, group)
+            if index % _PER_LINE == 0:
+                drawing.text(left - 8, middle + 4, labels[position], f"label {kind}-text", "end")
+            if position and kind != _kind(section, groups[position - 1]):
+                drawing.line(x, middle - ROW / 2, x + _PANEL, middle - ROW / 2, "between")
+            row = found.get(group)
+            if row is not None:
+                if row["low"] is not None:
+                    drawing.line(axis(row["low"]), middle, axis(row["high"]), middle, f"{kind}-line")
+                drawing.marker(axis(row["value"]), middle, 4.2, kind, f"{labels[position]}: {_said(row)}")
+    caption = " ".join(filter(None, [_shapes(section), section.layout.notes.get(measure)]))
+    return Plot(f"{measure} by group, {model}", caption, drawing.markup())
+
+
+def _shapes(section: Section) -> str:
+    """What the markers' shapes say."""
+    return "Circles (f): female groups; squares (m): male groups." if section.layout.polarity else ""
+
+
+def _panel_name(section: Section, row: Mapping[str, Any]) -> tuple[str, ...]:
+    language = row["language"] if section.rows["language"].n_unique() > 1 else None
+    return tuple(text for text in (language, f"template {row['template']}" if row["template"] else None) if text)
+
+
+def _overview(section: Section, overview: Overview) -> Iterator[Plot]:
+    """Models from top to bottom by their overall value; templates as small marks, the overall value with its interval."""
+    rows = section.rows.filter(pl.col("measure") == overview.measure, pl.col("group").is_null() | (pl.col("group") == "all"))
+    for (language,), part in rows.partition_by("language", as_dict=True, maintain_order=True).items():
+        models = {str(model): list(group) for model, group in groupby(part.iter_rows(named=True), key=lambda row: row["model"])}
+        # the overall row is the last of a model's rows: `all`, `overall`, or its only template
+        order = sorted(models, key=lambda m: models[m][-1]["value"], reverse=True)
+        labels = [m if len(m) <= 48 else m[:47] + "…" for m in order]
+        left, top, span = _label_room(labels), 10.0, 560.0
+        values = _bounds([row for group in models.values() for row in group])
+        if overview.neutral is not None:
+            values.append(overview.neutral)
+        axis = axis_over(values, left, left + span, log=section.layout.log_axis)
+        bottom = top + ROW * 1.2 * len(order)
+        drawing = Drawing(left + span + 20, bottom + 42, f"{overview.measure} of all models with 95% intervals")
+        drawing.x_axis(axis, top, bottom, overview.measure + (" (log axis)" if axis.log else ""))
+        if overview.neutral is not None:
+            drawing.line(axis(overview.neutral), top, axis(overview.neutral), bottom, "neutral")
+        for position, model in enumerate(order):
+            middle = top + ROW * 1.2 * (position + 0.5)
+            drawing.text(left - 8, middle + 4, labels[position], "label", "end")
+            *templates, overall = models[model]
+            for row in templates:
+                name = f"{model}, template {row['template']}: {_said(row)}"
+                drawing.text(axis(row["value"]), middle + 4, row["template"][:3], "numeral", "middle")
+                drawing.marker(axis(row["value"]), middle, 6.5, "template", name)
+            if overall["low"] is not None:
+                drawing.line(axis(overall["low"]), middle, axis(overall["high"]), middle, "other-line")
+            drawing.marker(axis(overall["value"]), middle, 4.2, "other", f"{model}: {_said(overall)}")
+        places = "Diamonds: the overall value with its 95% interval; numbers: single templates."
+        neutral = f" Dashed line: {overview.neutral:g}, unbiased." if overview.neutral is not None else ""
+        title = f"{overview.measure} of all models" + (f", {language}" if rows["language"].n_unique() > 1 else "")
+        yield Plot(title, places + neutral, drawing.markup())
+
+
+def _ranks(section: Section, measure: str) -> Iterator[Plot]:
+    """How often each group has each rank over all models and templates: the larger the mark, the more often."""
+    rows = section.rows.filter(pl.col("measure") == measure)
+    places = rows.select("model", "language", "template").n_unique() if rows.height else 0
+    if places < 2:
+        return
+    groups = ordered_groups(section, rows)
+    labels = [_group_label(section, g) for g in groups]
+    left, top, step = _label_room(labels), 8.0, 26.0
+    right = left + step * len(groups)
+    bottom = top + ROW * len(groups)
+    drawing = Drawing(right + 20, bottom + 42, f"distribution of {measure} by group")
+    for rank in range(1, len(groups) + 1):
+        x = left + step * (rank - 0.5)
+        drawing.line(x, top, x, bottom, "grid")
+        drawing.text(x, bottom + 14, str(rank), "tick", "middle")
+    drawing.text((left + right) / 2, bottom + 30, "feminine rank (1: lowest q)", "axis", "middle")
+    counts = {(g, v): n for g, v, n in rows.group_by("group", "value").len().iter_rows()}
+    medians = dict(rows.group_by("group").agg(pl.col("value").median()).iter_rows())
+    for position, group in enumerate(groups):
+        middle = top + ROW * (position + 0.5)
+        kind = _kind(section, group)
+        drawing.text(left - 8, middle + 4, labels[position], f"label {kind}-text", "end")
+        for (name, rank), count in sorted(counts.items()):
+            if name == group:
+                size = 1.5 + 6.5 * (count / places) ** 0.5
+                tip = f"{labels[position]}: rank {rank:g} in {count} of {places}"
+                drawing.marker(left + step * (rank - 0.5), middle, size, f"{kind} soft", tip)
+        x = left + step * (medians[group] - 0.5)
+        drawing.line(x, middle - 8, x, middle + 8, "median")
+    caption = f"Over {places} pairs of model and template. The larger a mark, the more often; bars: medians. {_shapes(section)}"
+    yield Plot("Feminine ranks", caption, drawing.markup())
+
+
+def _pairs(section: Section, measure: str) -> Iterator[Plot]:
+    """Histogram of correlations over pairs, in bins of 0.05."""
+    rows = section.rows.filter(pl.col("measure") == measure, pl.col("model") != "all")
+    if rows.height < 2:
+        return
+    size = 0.05
+    bins: dict[int, int] = {}
+    for value in rows["value"]:
+        index = min(int((value + 1) // size), round(2 / size) - 1)
+        bins[index] = bins.get(index, 0) + 1
+    first = min(bins)
+    axis = axis_over([first * size - 1, 1.0], 40.0, 440.0, log=False)
+    top, bottom, most = 10.0, 110.0, max(bins.values())
+    drawing = Drawing(460, bottom + 42, f"histogram of {measure}")
+    drawing.x_axis(axis, top, bottom, f"{measure} (Pearson)")
+    for index, count in sorted(bins.items()):
+        low, high = axis(index * size - 1), axis((index + 1) * size - 1)
+        height = (bottom - top) * count / most
+        tip = f"{index * size - 1:.2f} to {(index + 1) * size - 1:.2f}: {count} pairs"
+        drawing.bar(low + 0.5, bottom - height, high - low - 1, height, "other soft", tip)
+    drawing.text(34, top + 8, str(most), "tick", "end")
+    drawing.text(34, bottom, "0", "tick", "end")
+    mean = float(rows["value"].mean())  # type: ignore[arg-type]
+    drawing.line(axis(mean), top, axis(mean), bottom, "median")
+    caption = f"{rows.height} pairs, mean {mean:.2f} (bar)."
+    yield Plot(f"Correlations: {measure}", caption, drawing.markup())
