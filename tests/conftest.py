@@ -1,10 +1,14 @@
 """Fixtures shared by all tests."""
 
 import os
+import sys
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+
+# Helper modules beside this file (tiny_models) can be imported by every test; pytest's importlib mode adds no paths.
+sys.path.insert(0, str(Path(__file__).parent))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

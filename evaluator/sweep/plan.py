@@ -1,14 +1,13 @@
 """The plan of a sweep: what each model needs, how it is placed and how long it takes, before anything is loaded."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from evaluator.run.prepare import PreparedModel
 from evaluator.sweep.hardware import GIB, Hardware
 from evaluator.sweep.schedule import Job, Schedule, schedule
 from evaluator_serving.errors import InputError
+from evaluator_serving.models import count_parameters
 from evaluator_serving.rows import merge
 
 BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
@@ -70,21 +69,6 @@ class Plan:
     def cost(self, price: float) -> float:
         """What the sweep costs at `price` per device-hour, all devices held until the end."""
         return price * self.hardware.devices * self.schedule.makespan / 3600
-
-
-def count_parameters(path: Path) -> int:
-    """Parameters of a checkpoint, from its files' headers only."""
-    shards = sorted(path.glob("*.safetensors"))
-    if shards:
-        from safetensors import safe_open
-
-        total = 0
-        for shard in shards:
-            with safe_open(shard, framework="np") as file:
-                total += sum(math.prod(file.get_slice(key).get_shape()) for key in file.keys())  # noqa: SIM118
-        return total
-    # A pickled checkpoint can't be read without being loaded: float32 is the widest it is likely to be.
-    return sum(p.stat().st_size for p in path.glob("*.bin")) // 4
 
 
 def _divisors(heads: int, most: int) -> list[int]:

@@ -6,6 +6,7 @@ transformers are imported where they are needed, so that importing this module s
 
 import hashlib
 import json
+import math
 import os
 import re
 import struct
@@ -126,6 +127,16 @@ def tensor_names(weights: Iterable[Path]) -> frozenset[str]:
     return frozenset(names)
 
 
+def count_parameters(path: Path) -> int:
+    """Numbers in a checkpoint's weights, from the headers of its files only; 0 where there are none."""
+    shards = sorted(path.glob("*.safetensors"))
+    if shards:
+        tensors = [t for shard in shards for name, t in _safetensors_header(shard).items() if name != "__metadata__"]
+        return sum(math.prod(tensor["shape"]) for tensor in tensors)
+    # A .bin file's header doesn't say: float32 is the widest that it is likely to hold.
+    return sum(file.stat().st_size for file in path.glob("*.bin")) // 4
+
+
 def first_line(error: BaseException) -> str:
     """The first line of an error's message, at most 200 characters."""
     text = str(error).strip().splitlines()
@@ -140,6 +151,7 @@ def gguf_folder(file: Path, spec: str) -> Path:
     """
     from evaluator_serving.gguf import convert
 
+    quiet()
     folder = cache_dir() / "models" / f"gguf-{content_hash([file]).removeprefix('sha256:')[:32]}"
     if not (folder / "config.json").is_file():
         try:
@@ -191,8 +203,7 @@ def _download(name: str, revision: str | None, spec: str) -> tuple[Path, str]:
         raise InputError(f"model {spec}: no such folder and no such model on the hub (or it is private)") from error
     except Exception as error:  # whatever the HTTP client or the cache raises
         raise InputError(
-            f"model {spec}: not a local folder, and the hub can't be reached ({first_line(error)}); "
-            "give a folder or go online"
+            f"model {spec}: not a local folder, and the hub can't be reached ({first_line(error)}); give a folder or go online"
         ) from error
     return path, path.name
 

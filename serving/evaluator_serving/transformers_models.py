@@ -55,9 +55,7 @@ def _factory(source: ModelSource, head: Head) -> Any:
         named = getattr(source.config, "architectures", None) or []
         classifier = any(name.endswith("ForSequenceClassification") for name in named)
         return (
-            transformers.AutoModelForSequenceClassification
-            if classifier
-            else transformers.AutoModelForNextSentencePrediction
+            transformers.AutoModelForSequenceClassification if classifier else transformers.AutoModelForNextSentencePrediction
         )
     return {
         "masked": transformers.AutoModelForMaskedLM,

@@ -86,8 +86,7 @@ def _positional(filled: list[tuple[Tokens, Slots]], mask: int) -> tuple[list[Row
     if not differ:
         raise InputError("both candidates become the same tokens")
     rows = [
-        Row("masked", _masked(tokens, differ, mask), tuple((i, tokens.ids[i]) for i in differ))
-        for tokens in (first, second)
+        Row("masked", _masked(tokens, differ, mask), tuple((i, tokens.ids[i]) for i in differ)) for tokens in (first, second)
     ]
     reads = [tuple(Read(r, lookup) for lookup in range(len(differ))) for r in range(2)]
     return rows, [

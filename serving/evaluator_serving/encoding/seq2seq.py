@@ -17,7 +17,7 @@ def encode(request: Continuation, text: TextTokenizer) -> tuple[list[Row], list[
     check_text(request.encoder or "", "encoder text")
     encoder_ids = text.tokens(request.encoder or "").ids
     front = (start_id, *text.front)
-    rows = []
+    rows: list[Row] = []
     candidates = []
     for candidate in request.candidates:
         check_text(candidate, "candidate")
@@ -26,8 +26,6 @@ def encode(request: Continuation, text: TextTokenizer) -> tuple[list[Row], list[
         if len(candidate.split()) == 1:
             text.check_word(candidate, whole[start:])
         row = reading("seq2seq", whole, start, encoder_ids)
-        candidates.append(
-            EncodedCandidate(whole[start:], tuple(Read(len(rows), lookup) for lookup in range(len(row.lookups))))
-        )
+        candidates.append(EncodedCandidate(whole[start:], tuple(Read(len(rows), lookup) for lookup in range(len(row.lookups)))))
         rows.append(row)
     return rows, candidates

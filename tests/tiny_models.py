@@ -1,0 +1,204 @@
+"""Small random-weight models with tokenizers of every kind, saved as folders that `resolve` takes.
+
+Weights are drawn wide, so that the models' predictions differ clearly between words and positions: with the usual
+initialisation every probability is near 1/V and a wrong position would go unnoticed.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
+
+# fmt: off
+WORDS = [
+    "the", "The", "a", "and", "I", "he", "He", "she", "She", "man", "Man", "woman", "Woman", "said", "is", "was",
+    "am", "not", "my", "you", "of", "to", "in", "child", "children", "feel", "feels", "always", "cry", "cook",
+    "work", "people", "strong", "weak", "boss", "nurse", "doctor", "friend", "happy", "tired",
+]
+# fmt: on
+"""Words that are one token (with and without a space in front), except those that a kind's `split` list names."""
+
+SPLIT = ("woman", "She")
+"""Words that the kinds ending in `-split` cut into several pieces."""
+
+_LETTERS = [chr(c) for c in range(ord("a"), ord("z") + 1)] + [chr(c) for c in range(ord("A"), ord("Z") + 1)]
+_SIGNS = list("0123456789.,:;!?\"'()-&")
+
+
+def wordpiece(split: Sequence[str] = (), *, lowercase: bool = False) -> Tokenizer:
+    """BERT's kind: greedy longest pieces, `##` inside words, [UNK] for unknown characters, a pair template with types."""
+    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    words = [w for w in WORDS if w not in split] + ["wo", "S", "##man", "##he"]
+    pieces = list(dict.fromkeys([*specials, *_LETTERS, *(f"##{c}" for c in _LETTERS), *_SIGNS, *words]))
+    tokenizer = Tokenizer(models.WordPiece({p: i for i, p in enumerate(pieces)}, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    tokenizer.decoder = decoders.WordPiece()
+    return tokenizer
+
+
+def byte_level(split: Sequence[str] = (), *, specials: Sequence[str] = ("<|endoftext|>",)) -> Tokenizer:
+    """GPT-2's kind: bytes and merges; a word's space belongs to its first token; no unknown characters."""
+    vocabulary = {token: i for i, token in enumerate([*specials, *sorted(pre_tokenizers.ByteLevel.alphabet())])}
+    merges: list[tuple[str, str]] = []
+    words = sorted([w for w in WORDS if w not in split] + ["wo", "man", "he"], key=len, reverse=True)
+    # Earlier merges win: a word's own come before those of words inside it, and those with the space before all others.
+    for written in [f"Ġ{w}" for w in words] + words:
+        for cut in range(1, len(written)):
+            vocabulary.setdefault(written[: cut + 1], len(vocabulary))
+            merges.append((written[:cut], written[cut]))
+    tokenizer = Tokenizer(models.BPE(vocabulary, list(dict.fromkeys(merges))))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def roberta_bytes(split: Sequence[str] = ()) -> Tokenizer:
+    """RoBERTa's kind: byte-level, with its template and with offsets that leave out the space in front."""
+    tokenizer = byte_level(split, specials=["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), trim_offsets=True)
+    return tokenizer
+
+
+def unigram(split: Sequence[str] = (), *, specials: Sequence[str], template: str, pair: str) -> Tokenizer:
+    """SentencePiece's kind: `▁` for a space and in front of the text, most probable segmentation, an unknown token."""
+    words = [w for w in WORDS if w not in split]
+    pieces = [(s, 0.0) for s in specials]
+    pieces += [(f"▁{w}", -6.0) for w in words] + [("▁wo", -6.5), ("man", -6.5), ("▁S", -6.5), ("he", -6.5)]
+    pieces += [(c, -10.0) for c in [*_LETTERS, *_SIGNS, "▁"]]
+    tokenizer = Tokenizer(models.Unigram(pieces, unk_id=list(specials).index("<unk>")))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
+    ids = [(s, i) for i, s in enumerate(specials)]
+    tokenizer.post_processor = processors.TemplateProcessing(single=template, pair=pair, special_tokens=ids)
+    tokenizer.decoder = decoders.Metaspace()
+    return tokenizer
+
+
+def _bert_tokens(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
+    roles = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+    return _finished(tokenizer, roles)
+
+
+def _roberta_tokens(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
+    roles = {"bos": "<s>", "eos": "</s>", "cls": "<s>", "sep": "</s>", "pad": "<pad>", "unk": "<unk>", "mask": "<mask>"}
+    return _finished(tokenizer, roles)
+
+
+def _finished(tokenizer: Tokenizer, roles: dict[str, str], extra: Sequence[str] = ()) -> PreTrainedTokenizerFast:
+    tokenizer.add_special_tokens([AddedToken(t, special=True) for t in dict.fromkeys([*roles.values(), *extra])])
+    options: dict[str, Any] = {f"{role}_token": token for role, token in roles.items()}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **options)
+
+
+def _xlmr(split: Sequence[str]) -> PreTrainedTokenizerFast:
+    specials = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    template = {"template": "<s> $A </s>", "pair": "<s> $A </s> </s> $B </s>"}
+    return _roberta_tokens(unigram(split, specials=specials, **template))
+
+
+def _t5(split: Sequence[str]) -> PreTrainedTokenizerFast:
+    sentinels = [f"<extra_id_{i}>" for i in range(3)]
+    specials = ["<pad>", "</s>", "<unk>", *sentinels]
+    raw = unigram(split, specials=specials, template="$A </s>", pair="$A </s> $B </s>")
+    return _finished(raw, {"pad": "<pad>", "eos": "</s>", "unk": "<unk>"}, sentinels)
+
+
+def _llama(split: Sequence[str]) -> PreTrainedTokenizerFast:
+    specials = ["<unk>", "<s>", "</s>"]
+    raw = unigram(split, specials=specials, template="<s> $A", pair="<s> $A <s> $B")
+    return _finished(raw, {"bos": "<s>", "eos": "</s>", "unk": "<unk>"})
+
+
+TOKENIZERS: dict[str, Callable[[Sequence[str]], PreTrainedTokenizerFast]] = {
+    "wordpiece": lambda split: _bert_tokens(wordpiece(split)),
+    "wordpiece-lower": lambda split: _bert_tokens(wordpiece(split, lowercase=True)),
+    "roberta": lambda split: _roberta_tokens(roberta_bytes(split)),
+    "gpt2": lambda split: _finished(byte_level(split), {"bos": "<|endoftext|>", "eos": "<|endoftext|>"}),
+    "xlmr": _xlmr,
+    "t5": _t5,
+    "llama": _llama,
+}
+"""Kinds of tokenizers; each also exists as `KIND-split`, which cuts the words of SPLIT."""
+
+
+def tiny_tokenizer(kind: str) -> PreTrainedTokenizerFast:
+    """A tokenizer of a kind in TOKENIZERS, or of `KIND-split`."""
+    name = kind.removesuffix("-split")
+    return TOKENIZERS[name](SPLIT if name != kind else ())
+
+
+_SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+_PLACES = {"max_position_embeddings": 128}
+
+FAMILIES: dict[str, tuple[str, str, str, dict[str, Any]]] = {
+    "bert": ("BertConfig", "BertForMaskedLM", "wordpiece", {**_SMALL, **_PLACES}),
+    "bert-nsp": ("BertConfig", "BertForNextSentencePrediction", "wordpiece", {**_SMALL, **_PLACES}),
+    "bert-pretraining": ("BertConfig", "BertForPreTraining", "wordpiece", {**_SMALL, **_PLACES}),
+    "roberta": ("RobertaConfig", "RobertaForMaskedLM", "roberta", {**_SMALL, **_PLACES, "type_vocab_size": 1}),
+    "albert": ("AlbertConfig", "AlbertForMaskedLM", "wordpiece", {**_SMALL, **_PLACES, "embedding_size": 16}),
+    "electra": ("ElectraConfig", "ElectraForMaskedLM", "wordpiece", {**_SMALL, **_PLACES, "embedding_size": 16}),
+    "distilbert": (
+        "DistilBertConfig",
+        "DistilBertForMaskedLM",
+        "wordpiece",
+        {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, **_PLACES},
+    ),
+    "xlm-roberta": ("XLMRobertaConfig", "XLMRobertaForMaskedLM", "xlmr", {**_SMALL, **_PLACES, "type_vocab_size": 1}),
+    "modernbert": (
+        "ModernBertConfig",
+        "ModernBertForMaskedLM",
+        "roberta",
+        {**_SMALL, **_PLACES, "local_attention": 8, "global_attn_every_n_layers": 2},
+    ),
+    "deberta-v2": (
+        "DebertaV2Config",
+        "DebertaV2ForMaskedLM",
+        "xlmr",
+        {**_SMALL, **_PLACES, "type_vocab_size": 0, "relative_attention": True, "pos_att_type": ["p2c", "c2p"]},
+    ),
+    "gpt2": ("GPT2Config", "GPT2LMHeadModel", "gpt2", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128}),
+    "llama": ("LlamaConfig", "LlamaForCausalLM", "llama", {**_SMALL, **_PLACES, "num_key_value_heads": 2}),
+    "gemma2": (
+        "Gemma2Config",
+        "Gemma2ForCausalLM",
+        "llama",
+        {**_SMALL, **_PLACES, "num_key_value_heads": 2, "head_dim": 8, "final_logit_softcapping": 3.0},
+    ),
+    "t5": ("T5Config", "T5ForConditionalGeneration", "t5", {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2}),
+    "mt5": ("MT5Config", "MT5ForConditionalGeneration", "t5", {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2}),
+}
+"""family → (config class, model class, kind of its tokenizer, config)."""
+
+
+def tiny_model(family: str, folder: Path, *, tokenizer: str | None = None, seed: int = 0, **config: Any) -> Path:
+    """Save a random-weight model of a family in FAMILIES with a tokenizer of a kind in TOKENIZERS; returns `folder`.
+
+    `config` overrides the configuration's entries, e.g. the number of layers.
+    """
+    config_class, model_class, own, options = FAMILIES[family]
+    tokens = tiny_tokenizer(tokenizer or own)
+    ids = {f"{role}_token_id": getattr(tokens, f"{role}_token_id") for role in ("pad", "bos", "eos", "cls", "sep")}
+    if family in ("t5", "mt5"):
+        ids |= {"decoder_start_token_id": tokens.pad_token_id, "num_heads": 4}
+    settings = {"vocab_size": len(tokens), **{k: v for k, v in ids.items() if v is not None}, **options, **config}
+    torch.manual_seed(seed)
+    model = getattr(transformers, model_class)(getattr(transformers, config_class)(**settings))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.dim() > 1:
+                parameter.normal_(0, 0.4)
+            elif "norm" in name.lower() and name.endswith("weight"):
+                parameter.uniform_(0.5, 1.5)
+            else:
+                parameter.normal_(0, 0.4)
+    model.save_pretrained(folder)
+    tokens.save_pretrained(folder)
+    return folder
