@@ -12,7 +12,6 @@ from evaluator.cli.options import data_option
 from evaluator.sweep.hardware import GIB
 from evaluator.sweep.plan import Plan
 
-
 SHORT = {"float32": "fp32", "float64": "fp64", "float16": "fp16", "bfloat16": "bf16"}
 
 

@@ -71,3 +71,28 @@ def tiny_gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = GPT2Config(n_embd=32, n_layer=2, n_head=2, n_positions=128, vocab_size=size, bos_token_id=0, eos_token_id=0)
     GPT2LMHeadModel(config).save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A BertForMaskedLM with random weights and a cased WordPiece tokenizer trained on the made-up sentences."""
+    import tokenizers
+    import torch
+    from transformers import BertConfig, BertForMaskedLM, BertTokenizerFast
+
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("models") / "tiny-bert"
+    backend = tokenizers.BertWordPieceTokenizer(lowercase=False)
+    text = [f'He said: "{s}" The woman, the man, she said. She and He' for s, _ in sentences(300)]
+    backend.train_from_iterator(text, vocab_size=300, show_progress=False)
+    BertTokenizerFast(tokenizer_object=backend._tokenizer, do_lower_case=False).save_pretrained(folder)
+    config = BertConfig(
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=128,
+        vocab_size=backend.get_vocab_size(),
+    )
+    BertForMaskedLM(config).save_pretrained(folder)
+    return folder

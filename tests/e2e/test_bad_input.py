@@ -1,0 +1,233 @@
+"""Bad input ends in one clear line on stderr and exit code 2, before anything is written or loaded."""
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from evaluator.cli import main
+from tests.e2e.conftest import Evaluator, sentences, write_samples
+
+
+@dataclass(frozen=True)
+class Ended:
+    code: int
+    out: str
+    err: str
+
+
+Call = Callable[..., Ended]
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Call:
+    """Run the command in this process (importing torch once for all cases) exactly as the entry point does."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+    def run(*arguments: str | Path) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["evaluator", *map(str, arguments)])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            main()
+        out, err = capfd.readouterr()
+        return Ended(int(stop.value.code or 0), out, err)
+
+    return run
+
+
+@pytest.fixture
+def few(tmp_path: Path) -> Path:
+    return write_samples(tmp_path / "few.csv", sentences(4))
+
+
+def refused(ended: Ended, *parts: str) -> None:
+    """Exit code 2 and one line that contains all of `parts`."""
+    assert ended.code == 2, ended.err
+    lines = [line for line in ended.err.splitlines() if line.strip()]
+    assert len(lines) == 1, ended.err
+    assert "Traceback" not in ended.err
+    for part in parts:
+        assert part in lines[0]
+
+
+def run_own(call: Call, csv: Path, model: str | Path, out: Path, *more: str) -> Ended:
+    return call("run", "gest", "--samples", csv, "--model", model, "--out", out, *more)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("sentence,kind\nI sing.,1\n", ["own.csv", "stereotype"]),
+        ("sentence,stereotype\nI sing.,17\n", ["own.csv", "17", "line 2"]),
+        ("sentence,stereotype\nI sing.,1\n  ,2\n", ["own.csv", "line 3", "empty"]),
+    ],
+)
+def test_wrong_samples(call: Call, tiny_gpt2: Path, tmp_path: Path, text: str, parts: list[str]) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text(text)
+    refused(run_own(call, path, tiny_gpt2, tmp_path / "run"), *parts)
+    assert not (tmp_path / "run").exists()
+
+
+def test_no_such_file(call: Call, tiny_gpt2: Path, tmp_path: Path) -> None:
+    refused(run_own(call, tmp_path / "none.csv", tiny_gpt2, tmp_path / "run"), "none.csv")
+
+
+def test_no_such_data_folder(call: Call, tiny_gpt2: Path, tmp_path: Path) -> None:
+    ended = call("run", "gest", "--data", tmp_path, "--model", tiny_gpt2, "--out", tmp_path / "run")
+    refused(ended, "gest.csv")
+
+
+def test_sentence_longer_than_the_context(call: Call, tiny_gpt2: Path, tmp_path: Path) -> None:
+    path = write_samples(tmp_path / "long.csv", [("I sing.", 1), ("I sing " + "and sing " * 200 + ".", 2)])
+    refused(run_own(call, path, tiny_gpt2, tmp_path / "run"), "sample 1", "tokens", "context of 128")
+    assert not (tmp_path / "run").exists()
+
+
+def test_model_that_cannot_be_resolved_offline(call: Call, few: Path, tmp_path: Path) -> None:
+    refused(run_own(call, few, "nobody/nothing-at-all", tmp_path / "run"), "nobody/nothing-at-all")
+
+
+def test_folder_without_weights(call: Call, few: Path, tiny_gpt2: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "bare"
+    shutil.copytree(tiny_gpt2, folder)
+    (folder / "model.safetensors").unlink()
+    refused(run_own(call, few, folder, tmp_path / "run"), "bare", "no weights")
+
+
+def test_truncated_safetensors(call: Call, few: Path, tiny_gpt2: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "cut"
+    shutil.copytree(tiny_gpt2, folder)
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1000])
+    refused(run_own(call, few, folder, tmp_path / "run"), "model.safetensors")
+
+
+def test_weights_without_the_head(call: Call, few: Path, tiny_gpt2: Path, tmp_path: Path) -> None:
+    """A checkpoint whose body is incomplete: transformers would make up the missing weights."""
+    from safetensors.torch import load_file, save_file
+
+    folder = tmp_path / "hole"
+    shutil.copytree(tiny_gpt2, folder)
+    weights = load_file(folder / "model.safetensors")
+    del weights["transformer.h.1.mlp.c_fc.weight"]
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    ended = run_own(call, few, folder, tmp_path / "run")
+    assert ended.code == 2
+    assert "h.1.mlp.c_fc.weight" in ended.err.splitlines()[-1]
+
+
+def test_nan_weights_name_the_sample(call: Call, few: Path, tiny_gpt2: Path, tmp_path: Path) -> None:
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    folder = tmp_path / "nan"
+    shutil.copytree(tiny_gpt2, folder)
+    weights = load_file(folder / "model.safetensors")
+    weights["transformer.ln_f.weight"][0] = torch.nan
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    ended = run_own(call, few, folder, tmp_path / "run")
+    assert ended.code == 2
+    last = ended.err.splitlines()[-1]
+    assert "NaN" in last
+    assert "sample" in last
+
+
+def test_masked_only_templates_and_a_generative_model(call: Call, few: Path, tiny_gpt2: Path, tmp_path: Path) -> None:
+    templates = tmp_path / "masked.toml"
+    templates.write_text(
+        'name = "own"\n[[templates]]\nid = "1"\nkind = "masked"\ntext = \'[] said: "{s}"\'\nwords = ["He", "She"]\n'
+    )
+    ended = run_own(call, few, tiny_gpt2, tmp_path / "run", "--templates", str(templates))
+    refused(ended, "masked", "causal", "own")
+
+
+def test_generative_only_templates_and_a_masked_model(call: Call, few: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    templates = tmp_path / "causal.toml"
+    templates.write_text(
+        'name = "own"\n[[templates]]\nid = "1"\nkind = "continuation"\ntext = \'"{s}", []\'\nwords = ["he", "she"]\n'
+    )
+    ended = run_own(call, few, tiny_bert, tmp_path / "run", "--templates", str(templates))
+    refused(ended, "causal", "masked", "own")
+
+
+def test_run_folder_of_another_spec(call: Call, few: Path, tiny_gpt2: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert run_own(call, few, tiny_gpt2, out).code == 0
+    before = (out / "run.json").read_bytes()
+    refused(run_own(call, few, tiny_gpt2, out, "--protocol", "published"), "--protocol default", "--out")
+    refused(run_own(call, few, tiny_gpt2, out, "--dtype", "float64"), "dtype", "--out")
+    other = tmp_path / "other"
+    shutil.copytree(tiny_gpt2, other / "tiny-gpt2")
+    config = other / "tiny-gpt2" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"note": "changed"}))
+    refused(run_own(call, few, other / "tiny-gpt2", out), "spec", "--out")
+    assert (out / "run.json").read_bytes() == before
+    foreign = tmp_path / "letters"
+    foreign.mkdir()
+    (foreign / "letter.txt").write_text("dear")
+    refused(run_own(call, few, tiny_gpt2, foreign), "letters", "not a run")
+
+
+def test_extension_scores_only_what_is_new(call: Call, few: Path, tiny_gpt2: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert run_own(call, few, tiny_gpt2, out).code == 0
+    answers = {p: p.stat().st_mtime_ns for p in out.glob("logprobs/*/*/part-*")}
+    ended = run_own(call, few, tiny_gpt2, out, "--model", str(tiny_bert))
+    assert ended.code == 0, ended.err
+    assert "all answers are there already" in ended.err
+    after = {p: p.stat().st_mtime_ns for p in out.glob("logprobs/*/*/part-*")}
+    assert answers.items() < after.items()
+    assert "tiny-bert" in ended.out
+    assert "tiny-gpt2" in ended.out
+
+
+def test_unknown_words_of_the_command_line(call: Call, few: Path, tiny_gpt2: Path, tmp_path: Path) -> None:
+    refused(call("run", "gets", "--model", tiny_gpt2, "--out", tmp_path / "run"), "gets", "gest")
+    ended = run_own(call, few, tiny_gpt2, tmp_path / "run", "--engine", "warp")
+    assert ended.code == 2
+    assert "warp" in ended.err
+    templates = tmp_path / "bad.toml"
+    templates.write_text('name = "own"\n[[templates]]\nid = "1"\nkind = "odd"\ntext = "{s} []"\nwords = ["a", "b"]\n')
+    refused(run_own(call, few, tiny_gpt2, tmp_path / "run", "--templates", str(templates)), "bad.toml", "kind")
+
+
+def test_probe(call: Call, tiny_gpt2: Path, tiny_bert: Path) -> None:
+    good = call("probe", tiny_gpt2, "I like to []", "cook", "read", "--format", "json")
+    assert good.code == 0, good.err
+    rows = json.loads(good.out)
+    assert [r["word"] for r in rows] == ["cook", "read"]
+    assert all(r["logprob"] < 0 and len(r["tokens"]) == len(r["ids"]) >= 1 for r in rows)
+    masked = call("probe", tiny_bert, "[] said: I sing.", "He", "She", "--format", "json")
+    assert masked.code == 0, masked.err
+    assert len(json.loads(masked.out)) == 2
+    refused(call("probe", tiny_gpt2, "no slot", "x"), "[]")
+    refused(call("probe", tiny_gpt2, "[] in front", "x"), "must end in []")
+
+
+def test_traceback_only_with_debug(evaluator: Evaluator, tmp_path: Path) -> None:
+    plain = evaluator("status", tmp_path)
+    assert (plain.returncode, len(plain.stderr.splitlines())) == (2, 1)
+    assert "Traceback" not in plain.stderr
+    assert "Traceback" in evaluator("status", tmp_path, "--debug").stderr
+
+
+def test_help_is_quick_to_import_and_has_examples(evaluator: Evaluator) -> None:
+    """`--help` of the program imports none of the heavy packages; every command shows an example."""
+    import subprocess
+
+    code = (
+        "import sys, evaluator.cli; print({'torch', 'ray', 'vllm', 'polars', 'transformers'} & set(sys.modules))"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert loaded.stdout.strip() == "set()"
+    from evaluator.cli import COMMANDS, cli
+
+    for name in COMMANDS:
+        command = cli.get_command(None, name)  # type: ignore[arg-type]
+        assert command is not None
+        assert "Example" in (command.help or ""), name
