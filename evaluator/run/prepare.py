@@ -201,7 +201,8 @@ def provenance(command: Sequence[str]) -> dict[str, Any]:
 
 def record(spec: RunSpec, tasks: Sequence[LoadedTask], models: Sequence[PreparedModel]) -> Run:
     """Open the run folder and write down what is asked, refusing what contradicts what it holds."""
-    run = Run.create_or_open(spec.out, protocol=spec.protocol, provenance=provenance(spec.command))
+    attempt = provenance(spec.command)
+    run = Run.create_or_open(spec.out, protocol=spec.protocol, provenance=attempt)
     with run.locked():
         for loaded in tasks:
             run.add_task(loaded.task, loaded.samples)
@@ -209,4 +210,5 @@ def record(spec: RunSpec, tasks: Sequence[LoadedTask], models: Sequence[Prepared
             run.add_model(model.name, model.entry)
             for task, heads in model.heads.items():
                 run.add_table(task, heads, model.tables[task])
+        run.add_attempt(attempt)
     return run

@@ -102,8 +102,6 @@ class Run:
                 raise InputError(
                     f"{path} was made with --protocol {run.protocol}, now asked {protocol}: use another --out folder"
                 )
-            record = run.record
-            write_json(path / "run.json", record | {"attempts": [*record["attempts"], provenance]})
             return run
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise InputError(f"{path} exists and is not a run: use another --out folder")
@@ -177,6 +175,12 @@ class Run:
             "definition": getattr(task, "definition", None),
         }
         self._add("tasks", task.name, entry, compared=("sha256", "definition"))
+
+    def add_attempt(self, provenance: Mapping[str, Any]) -> None:
+        """Record one more command that worked on this run (the first one is recorded when it is made)."""
+        record = self.record
+        if provenance not in record["attempts"]:
+            write_json(self.path / "run.json", record | {"attempts": [*record["attempts"], provenance]})
 
     def add_model(self, name: str, entry: Mapping[str, Any]) -> None:
         """Record a model; refuse one whose weights, dtype, engine or versions differ from what the run has."""
