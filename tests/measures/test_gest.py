@@ -1,6 +1,9 @@
 """GEST's rates against published tables, hand computation and a plain loop."""
 
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -197,6 +200,24 @@ def test_a_models_numbers_depend_on_its_own_scores_only() -> None:
     )
     assert together.equals(alone)  # to the last bit
     assert together.equals(shuffled)
+
+
+def test_numbers_do_not_depend_on_the_number_of_threads(tmp_path: Path) -> None:
+    """Written by processes with one and with three Polars threads, equal to the last bit."""
+    random_scores(models=("a", "b", "c"), templates="1234").write_parquet(tmp_path / "scores.parquet")
+    program = (
+        "import sys, polars as pl; from evaluator.measures.gest import gest_measures; "
+        "from evaluator.tasks.base import MeasureOptions as Options; "
+        "gest_measures(pl.read_parquet(sys.argv[1]), Options(resamples=100)).write_csv(sys.argv[2])"
+    )
+    written = []
+    for threads in ("1", "3"):
+        out = tmp_path / f"{threads}.csv"
+        command = [sys.executable, "-c", program, str(tmp_path / "scores.parquet"), str(out)]
+        subprocess.run(command, check=True, env={**os.environ, "POLARS_MAX_THREADS": threads})
+        written.append(out.read_text())
+    assert written[0] == written[1]
+    assert written[0].count("\n") > 100
 
 
 def test_another_seed_gives_other_intervals_and_the_same_values() -> None:

@@ -1,0 +1,139 @@
+"""What stands in which cell of a report's tables."""
+
+from typing import Any
+
+import pytest
+
+from evaluator.reports.blocks import Block, Row, blocks, by_model, facts, number, with_interval
+from evaluator.reports.layout import Layout, plain_layout
+from evaluator.reports.report import Report
+
+
+def named(made: list[Block], title: str) -> Block:
+    (block,) = [block for block in made if title in block.title]
+    return block
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [(1.26, 1, "1.3"), (None, 2, ""), (-0.0004, 3, "0.000"), (-0.0006, 3, "-0.001"), (12.0, 0, "12")],
+)
+def test_number(value: float | None, digits: int, text: str) -> None:
+    assert number(value, digits) == text
+
+
+def test_interval() -> None:
+    row = {"value": 1.234, "low": 1.1, "high": 1.3}
+    assert with_interval(row, 2) == "1.23 [1.10, 1.30]"
+    assert with_interval(row | {"low": None, "high": None}, 2) == "1.23"
+    assert with_interval(None, 2) == ""
+
+
+def test_summary_has_a_row_a_template_under_each_model(small: Report) -> None:
+    block = blocks(small.sections[0])[0]
+    assert block.columns == ("template", "q_f", "q_m", "g_s")
+    assert block.rows[0] == Row("bert")
+    assert block.rows[1] == Row("1", ("1.250 [1.125, 1.375]", "2.250 [2.125, 2.375]", "1.800 [1.675, 1.925]"))
+    assert block.rows[3] == Row("all", ("", "", "1.800 [1.700, 1.900]"))
+
+
+def test_details_name_the_groups_and_their_polarity(small: Report) -> None:
+    block = named(blocks(small.sections[0]), "q by group")
+    assert [row.label for row in block.rows] == ["female groups", "1 emotional", "male groups", "9 self-confident"]
+    assert block.rows[1].cells == ("1.25 1.15–1.35", "1.25 1.15–1.35")
+    assert block.columns == ("group", "bert\n1", "bert\n2")
+
+
+def test_negative_intervals_are_in_brackets(rows: Any, report: Any) -> None:
+    table = rows(
+        {"model": "m", "template": "1", "measure": "q", "group": "1", "value": -0.5, "low": -0.75, "high": -0.25},
+        {"model": "m", "template": "1", "measure": "q", "group": "9", "value": 0.5, "low": 0.25, "high": 0.75},
+    )
+    block = named(blocks(report(table).sections[0]), "q by group")
+    assert [row.cells for row in block.rows if row.cells] == [("-0.50 [-0.75,-0.25]",), ("0.50 [0.25,0.75]",)]
+
+
+def test_by_model_gives_each_model_a_table(gest_rows: Any, report: Any) -> None:
+    block = named(blocks(report(gest_rows(("a", "b"))).sections[0]), "q by group")
+    first, second = by_model(block)
+    assert first.title == "gest: q by group, a"
+    assert second.columns == ("group", "1", "2")
+    assert second.rows[1] == Row("1 emotional", ("1.25 1.15–1.35", "1.25 1.15–1.35"))
+    assert by_model(first) == [first]
+
+
+def test_ranks_over_all_places(rows: Any, report: Any) -> None:
+    places = [("a", "1", 1.0), ("a", "2", 2.0), ("b", "1", 2.0)]
+    table = rows(
+        *(
+            {"model": m, "template": t, "measure": "rank", "group": g, "value": r if g == "1" else 3 - r}
+            for m, t, r in places
+            for g in ("1", "9")
+        )
+    )
+    block = named(blocks(report(table).sections[0]), "rank")
+    assert "3 pairs" in block.title
+    assert block.rows == (Row("1 emotional", ("2.0", "1.0", "2.0")), Row("9 self-confident", ("1.0", "1.0", "2.0")))
+
+
+def test_correlations_show_mean_and_range(rows: Any, report: Any) -> None:
+    table = rows(
+        {"model": "a", "template": "1", "measure": "r_templates", "group": "2", "value": 0.5},
+        {"model": "a", "template": "1", "measure": "r_templates", "group": "3", "value": 0.9},
+        {"model": "all", "template": "all", "measure": "r_templates", "value": 0.7},
+    )
+    block = named(blocks(report(table).sections[0]), "correlations")
+    assert block.rows == (Row("r_templates", ("0.70", "0.50", "0.90", "2")),)
+
+
+def test_plain_layout_separates_whole_measures_from_groups(rows: Any, report: Any) -> None:
+    table = rows(
+        {"model": "m", "template": "overall", "measure": "SS", "group": "all", "value": 55.0, "low": 50.0, "high": 60.0},
+        {"model": "m", "template": "overall", "measure": "SS", "group": "gender", "value": 60.0},
+        {"model": "m", "template": "overall", "measure": "LMS", "group": "all", "value": 80.0},
+    )
+    layout = plain_layout(table)
+    assert layout.summary == ("SS", "LMS")
+    assert layout.details == ("SS",)
+    summary, detail = blocks(report(table, layout=layout).sections[0])
+    assert summary.rows[1] == Row("overall", ("55.000 [50.000, 60.000]", "80.000"))
+    assert detail.rows == (Row("gender", ("60.00",)),)
+
+
+def test_groups_of_the_summary_as_rows(rows: Any, report: Any) -> None:
+    place = {"model": "m", "template": "t"}
+    table = rows(
+        place | {"measure": "ss_mu", "group": "original", "value": 0.5},
+        place | {"measure": "ss_mu", "group": "control", "value": 0.25},
+        place | {"measure": "f_mu", "group": "original", "value": 0.125},
+    )
+    layout = Layout(summary=("ss_mu", "f_mu"), summary_groups=("original", "control", "all"))
+    (block,) = blocks(report(table, layout=layout).sections[0])
+    assert block.rows == (Row("m"), Row("t original", ("0.500", "0.125")), Row("t control", ("0.250", "")))
+
+
+def test_languages_are_named_where_there_are_several(rows: Any, report: Any) -> None:
+    place = {"model": "m", "template": "1", "measure": "g_s", "value": 1.0}
+    (block,) = blocks(report(rows(*(place | {"language": language} for language in ("cs", "sk")))).sections[0])
+    assert [row.label for row in block.rows] == ["m", "cs 1", "sk 1"]
+
+
+def test_too_many_groups_are_left_to_csv(rows: Any, report: Any) -> None:
+    place = {"model": "m", "template": "1", "measure": "SS", "value": 1.0}
+    table = rows(*(place | {"group": f"term {i}"} for i in range(79)))
+    (block,) = blocks(report(table, layout=plain_layout(table)).sections[0])
+    assert block.rows == ()
+    assert "79 groups" in block.notes[0]
+
+
+def test_no_rows_no_tables(rows: Any, report: Any) -> None:
+    assert blocks(report(rows()).sections[0]) == []
+
+
+def test_facts_say_where_numbers_come_from(gest_rows: Any, report: Any) -> None:
+    models, data = facts(report(gest_rows(), failures=(("bert", "r1", "too long"),)))
+    assert models.rows == (
+        Row("bert", ("onnx", "float32", "sha256:fedcba987654", "1")),
+        Row("old", ("imported", "as published", "2 files", "0")),
+    )
+    assert data.rows == (Row("gest", ("200", "3 no pronoun", "1", "gest.csv 0123456789ab")),)
