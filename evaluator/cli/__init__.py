@@ -20,6 +20,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "data": ("evaluator.cli.data", "List, fetch and check data sets."),
     "import": ("evaluator.cli.import_", "Make a run out of published score files."),
     "gender": ("evaluator.cli.gender", "Tell the first person's grammatical gender, a sentence a line."),
+    "train-nsp": ("evaluator.cli.train_nsp", "Fine-tune a next-sentence classifier out of a generative model."),
+    "translate-dataset": ("evaluator.cli.translate_dataset", "Make a data set in a new language."),
     "export": ("evaluator.cli.export", "Export a masked model as an ONNX graph for fast scoring."),
 }
 """Command name to (module with a click.Command called `command`, one-line help)."""

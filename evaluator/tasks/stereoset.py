@@ -23,7 +23,7 @@ Where the released code differs, `--protocol published` follows it:
   the end token is part of the mean.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -121,7 +121,7 @@ class StereoSetTask:
 
     def score(self, table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
         """Scores of the examples all of whose candidates are answered (columns SCORED)."""
-        return _scores(table, answers)
+        return _scores(table, answers, protocol)
 
     def measure(self, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
         """LMS, SS and ICAT: see `evaluator.measures.stereoset`."""
@@ -159,10 +159,8 @@ def _closed(context: str) -> str:
 
 
 def _causal_next(row: dict[str, Any], protocol: Protocol_) -> Parts:
-    """What all cases need. `joined` and `context` cost nothing, as their tokens are those of `given`."""
+    """What all cases need. `context` costs nothing: its tokens begin those of `joined`."""
     context = _closed(row["context"])
-    if protocol == "default":
-        yield "given", 0, Continuation(context, tuple(" " + text for text in row["sentences"]))
     yield "joined", 0, _whole([f"{context} {text}" for text in row["sentences"]], protocol)
     yield "alone", 0, _whole(row["sentences"], protocol)
     yield "context", 0, _whole([context], protocol)
@@ -183,7 +181,7 @@ PRIMARY = ("word", "sentence", "pair", "given", "span")
 """Parts whose three numbers are the candidates' scores."""
 
 
-def _scores(table: pl.DataFrame, answers: pl.DataFrame) -> pl.DataFrame:
+def _scores(table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
     key = ["language", "template", "sample", "group", "example", "target"]
     mean_probability = pl.col("logprobs").list.eval(pl.element().exp()).list.mean()
     answered = (
@@ -192,10 +190,9 @@ def _scores(table: pl.DataFrame, answers: pl.DataFrame) -> pl.DataFrame:
             candidate=pl.col("offset") + pl.col("candidate"),
             log=pl.when(part="word").then(mean_probability.log()).otherwise(pl.col("logprobs").list.mean()),
         )
-        .select(*key, "part", "candidate", "logprobs", "log")
+        .select(*key, "part", "candidate", "tokens", "logprobs", "log")
     )
-    if "given" not in answered["part"]:
-        answered = pl.concat([answered, _given_from_joined(answered)])
+    answered = pl.concat([answered, _given(answered, protocol)])
     log = pl.col("log")
     part = pl.col("part")
     examples = (
@@ -229,14 +226,26 @@ def _three(name: str, generative: pl.Expr) -> pl.Expr:
     return pl.when(generative & complete).then(name).when(generative).then(nothing).alias(name)
 
 
-def _given_from_joined(answered: pl.DataFrame) -> pl.DataFrame:
-    """The published split: the joined text's tokens from the count of the context's own tokens on."""
+def _given(answered: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
+    """The candidates given their contexts, as parts of the joined texts.
+
+    They start behind the tokens that the joined text has in common with the context alone: a token that straddles the
+    boundary is the candidate's. Published: behind as many tokens as the context alone has.
+    """
     place = ["template", "sample"]
-    start = answered.filter(part="context").select(*place, start=pl.col("logprobs").list.len())
-    given = answered.filter(part="joined").join(start, on=place, maintain_order="left")
-    return given.with_columns(part=pl.lit("given"), log=pl.col("logprobs").list.slice(pl.col("start")).list.mean()).select(
-        answered.columns
-    )
+    contexts = answered.filter(part="context").select(*place, prefix="tokens")
+    joined = answered.filter(part="joined").join(contexts, on=place, maintain_order="left")
+    pairs = zip(joined["prefix"].to_list(), joined["tokens"].to_list(), strict=True)
+    start = [len(prefix) if protocol == "published" else common_prefix(prefix, whole) for prefix, whole in pairs]
+    return joined.with_columns(
+        part=pl.lit("given"), log=pl.col("logprobs").list.slice(pl.Series(start, dtype=pl.Int64())).list.mean()
+    ).select(answered.columns)
+
+
+def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
+    """How many items two sequences have in common at their beginnings."""
+    pairs = zip(first, second, strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))
 
 
 def find(language: str, data: DataSource) -> Path:

@@ -1,0 +1,65 @@
+"""`evaluator train-nsp`: a next-sentence classifier out of a generative model."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+from evaluator_serving.errors import InputError
+
+
+@click.command(name="train-nsp")
+@click.argument("model")
+@click.argument("corpus", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder of the trained classifier.")
+@click.option("--protocol", type=click.Choice(["default", "published"]), default="default", show_default=True)
+@click.option("--language", default="en", show_default=True, help="Language of T5's published training prefix.")
+@click.option("--pairs", type=click.IntRange(min=1), help="Most training pairs [1000000].")
+@click.option("--epochs", type=click.IntRange(min=1), help="Most passes over the corpus [1].")
+@click.option("--batch", type=click.IntRange(min=1), help="Pairs of a forward pass [GPT-2 4, T5 24, mT5 8].")
+@click.option("--accumulate", type=click.IntRange(min=1), help="Forward passes of a step [GPT-2 16, T5 3, mT5 8].")
+@click.option("--length", type=click.IntRange(min=8), help="Most tokens of a pair [256].")
+@click.option("--core-rate", type=click.FloatRange(min=0), help="Learning rate of the model [5e-6, mT5 1e-4].")
+@click.option("--head-rate", type=click.FloatRange(min=0), help="Learning rate of the layers on top [1e-3].")
+@click.option("--warmup", type=click.FloatRange(0, 1), help="Share of the steps in which the rate rises [0.01].")
+@click.option("--held-out", type=click.FloatRange(0, 0.5), help="Share of the articles kept for the accuracy [0.02].")
+@click.option("--prefix", help="Text in front of every pair [T5 'binary classification: ', others none].")
+@click.option("--seed", type=int, help="Seed of the pairs, their order and the new layers [0].")
+@click.option("--precision", type=click.Choice(["float32", "bfloat16"]), help="bfloat16: mixed precision [float32].")
+@click.option("--device", default="auto", show_default=True)
+@click.option("--checkpoint-every", "every", type=click.IntRange(min=1), default=500, show_default=True, help="Steps.")
+def command(
+    model: str,
+    corpus: tuple[Path, ...],
+    out: Path,
+    protocol: str,
+    language: str,
+    device: str,
+    every: int,
+    prefix: str | None,
+    **choices: Any,
+) -> None:
+    """Fine-tune MODEL (GPT-2-like, T5 or mT5) to tell consecutive sentences from random ones.
+
+    CORPUS is one or more files or folders of articles: .jsonl with an object {"text": …} a line, or plain text with a blank line
+    between articles. Sentences that follow each other are positive pairs, a sentence of another article makes a
+    negative one. Defaults in brackets are the papers'. Run the same command again to go on after a crash.
+
+    \b
+    Example:
+      evaluator train-nsp gpt2 wiki.jsonl --out models/gpt2-nsp
+      evaluator run stereoset-en --model models/gpt2-nsp --out runs/nsp
+    """
+    from evaluator_serving.models import resolve
+    from evaluator_serving.nsp.train import default_settings, train
+
+    source = resolve(model)
+    if not source.heads & {"causal", "seq2seq"}:
+        raise InputError(f"model {model} is neither a causal nor an encoder-decoder language model: it can't be trained")
+    settings = default_settings(source.config, published=protocol == "published", language=language)
+    settings = replace(settings, **{name: value for name, value in choices.items() if value is not None})
+    if prefix is not None:
+        settings = replace(settings, prefix=prefix, train_prefix=prefix)
+    result = train(source, corpus, settings, out, device=device, every=every, report=lambda line: click.echo(line, err=True))
+    accuracy = "no held-out pairs" if result.accuracy is None else f"accuracy {result.accuracy:.3f} on held-out pairs"
+    click.echo(f"{out}: {result.pairs} pairs in {result.steps} steps, {accuracy}")

@@ -1,0 +1,318 @@
+"""Fine-tuning of a next-sentence classifier, with checkpoints that survive a kill."""
+
+import hashlib
+import json
+import math
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, load_model, save_file, save_model
+from torch import Tensor, nn
+from transformers import AutoModel, AutoModelForSeq2SeqLM, get_cosine_with_hard_restarts_schedule_with_warmup
+
+from evaluator_serving.errors import EngineError, InputError
+from evaluator_serving.models import ModelSource, load_tokenizer
+from evaluator_serving.nsp import NextSentence
+from evaluator_serving.nsp.corpus import Pairs, articles, sentences
+from evaluator_serving.nsp.modules import CausalForNextSentence, Seq2SeqForNextSentence, build, save
+
+ENGLISH_PREFIX = "binary classification: "
+PUBLISHED_PREFIXES = {
+    "de": "binäre Klassifikation: ",
+    "fr": "classification binaire: ",
+    "es": "clasificación binaria: ",
+}
+"""Prefixes of the published T5 training by language; its inference used the English one everywhere."""
+
+_EVALUATED = 2000
+_CLIP = 1.0
+_RESTARTS = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a training's result depends on, the corpus apart.
+
+    Attributes:
+        pairs: most training pairs to see; `epochs`: most passes over the corpus. Whichever is reached first ends it.
+        batch, accumulate: pairs of a forward pass, and forward passes of an optimizer step.
+        length: most tokens of a pair; the longer text is cut.
+        core_rate, head_rate: peak learning rates of the language model and of the layers on top (causal models only).
+        warmup: share of the steps in which the rate rises.
+        held_out: share of the articles kept for the accuracy.
+        train_prefix, prefix: in front of a pair in training and afterwards; they differ only in the published protocol.
+        pool_padding: causal models: the mean of states takes padding in, in training (published protocol).
+        precision: `float32`, or `bfloat16` for mixed precision.
+    """
+
+    pairs: int = 1_000_000
+    epochs: int = 1
+    batch: int = 4
+    accumulate: int = 16
+    length: int = 256
+    core_rate: float = 5e-6
+    head_rate: float = 1e-3
+    warmup: float = 0.01
+    held_out: float = 0.02
+    seed: int = 0
+    train_prefix: str = ""
+    prefix: str = ""
+    pool_padding: bool = False
+    precision: str = "float32"
+
+
+def default_settings(config: Any, *, published: bool = False, language: str = "en") -> Settings:
+    """method.md's defaults for a model of this config, in either protocol."""
+    if not config.is_encoder_decoder:
+        return Settings(pool_padding=published)
+    if config.model_type != "t5":
+        return Settings(batch=8, accumulate=8, core_rate=1e-4)
+    trained = PUBLISHED_PREFIXES.get(language, ENGLISH_PREFIX) if published else ENGLISH_PREFIX
+    return Settings(batch=24, accumulate=3, train_prefix=trained, prefix=ENGLISH_PREFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """How a training ended; `accuracy` on held-out pairs is None where the corpus is too small to hold any out."""
+
+    steps: int
+    pairs: int
+    accuracy: float | None
+    loss: float
+
+
+def read_pairs(paths: Sequence[Path], settings: Settings) -> tuple[Pairs, Pairs | None]:
+    """Training and held-out pairs of a corpus, divided by articles."""
+    corpus = [split for text in articles(paths) if len(split := sentences(text)) > 1]
+    count = round(settings.held_out * len(corpus))
+    if settings.held_out > 0 and len(corpus) >= 4:
+        count = max(count, 2)
+    order = np.random.default_rng([settings.seed, len(corpus)]).permutation(len(corpus)).tolist()
+    held = Pairs.of([corpus[i] for i in order[:count]]) if count >= 2 else None
+    return Pairs.of([corpus[i] for i in order[count:]]), held
+
+
+def train(
+    source: ModelSource,
+    corpus: Sequence[Path],
+    settings: Settings,
+    out: Path,
+    *,
+    device: str = "auto",
+    every: int = 500,
+    report: Callable[[str], None] = print,
+) -> Trained:
+    """Train a classifier from `source` into the folder `out`; the same call again goes on where it was cut off.
+
+    A checkpoint is written every `every` steps into the folder `out`.partial, and removed at the end. A training that was cut
+    off and went on gives the same weights as one that wasn't. Raises InputError for a wrong model, corpus or `out`.
+    """
+    record = out / "training.json"
+    if record.is_file():
+        report(f"{out} is finished already")
+        return Trained(**json.loads(record.read_text("utf8"))["result"])
+    if out.exists():
+        raise InputError(f"{out} exists and is no finished training: use another --out folder")
+    trainer = Trainer(source, corpus, settings, device)
+    partial = out.with_name(out.name + ".partial")
+    described = {**asdict(settings), "model": source.revision, "corpus": _digest(trainer.pairs)}
+    step = _restore(trainer, partial, described)
+    if step:
+        report(f"going on after step {step} of {trainer.steps}")
+    losses: list[float] = []
+    while step < trainer.steps:
+        losses.append(trainer.step(step))
+        step += 1
+        if step % every == 0 and step < trainer.steps:
+            _checkpoint(trainer, partial, described, step)
+        if step % 50 == 0 or step == trainer.steps:
+            report(f"step {step} of {trainer.steps}, loss {np.mean(losses[-50:]):.4f}")
+    result = Trained(step, trainer.seen, trainer.accuracy(), float(np.mean(losses[-50:])) if losses else math.nan)
+    save(trainer.module, trainer.how, trainer.tokenizer, out, {"result": asdict(result), "settings": described})
+    shutil.rmtree(partial, ignore_errors=True)
+    return result
+
+
+class Trainer:
+    """Model, data and optimizer of one training."""
+
+    def __init__(self, source: ModelSource, corpus: Sequence[Path], settings: Settings, device: str) -> None:
+        self.settings = settings
+        self.pairs, self.held = read_pairs(corpus, settings)
+        self.tokenizer = load_tokenizer(source)
+        self.tokenizer.padding_side = "right"
+        if self.tokenizer.pad_token is None:
+            self.tokenizer.pad_token = self.tokenizer.eos_token
+        torch.manual_seed(settings.seed)
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else torch.device(device)
+        self.how, self.targets = _how(source, self.tokenizer, settings)
+        self.module = build(_core(source), self.how).to(self.device).train()
+        per_step = settings.batch * settings.accumulate
+        self.per_epoch = math.ceil(len(self.pairs) / per_step)
+        self.steps = min(math.ceil(settings.pairs / per_step), settings.epochs * self.per_epoch)
+        self.optimizer = torch.optim.AdamW(_groups(self.module, settings), weight_decay=0.0)
+        self.schedule(0)
+        self._epoch = (-1, self.pairs.epoch(settings.seed, 0))
+
+    @property
+    def seen(self) -> int:
+        """Pairs of the whole training."""
+        full, rest = divmod(self.steps, self.per_epoch)
+        return full * len(self.pairs) + rest * self.settings.batch * self.settings.accumulate
+
+    def schedule(self, done: int) -> None:
+        """Put the learning rates where they are after `done` steps."""
+        self.scheduler = get_cosine_with_hard_restarts_schedule_with_warmup(
+            self.optimizer, math.ceil(self.settings.warmup * self.steps), self.steps, _RESTARTS, last_epoch=done - 1
+        )
+
+    def step(self, step: int) -> float:
+        """One optimizer step; returns its mean loss. Raises EngineError where the loss is not finite."""
+        epoch, index = divmod(step, self.per_epoch)
+        if self._epoch[0] != epoch:
+            self._epoch = (epoch, self.pairs.epoch(self.settings.seed, epoch))
+        per_step = self.settings.batch * self.settings.accumulate
+        start, stop = index * per_step, min((index + 1) * per_step, len(self.pairs))
+        total = 0.0
+        for begin in range(start, stop, self.settings.batch):
+            end = min(begin + self.settings.batch, stop)
+            first, second, labels = self._epoch[1].batch(begin, end)
+            loss = self._loss(first, second, labels) * (end - begin) / (stop - start)
+            loss.backward()
+            total += loss.item()
+        if not math.isfinite(total):
+            raise EngineError(f"the loss is {total} at step {step + 1}: lower the learning rates or use --precision float32")
+        nn.utils.clip_grad_norm_(self.module.parameters(), _CLIP)
+        self.optimizer.step()
+        self.scheduler.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return total
+
+    def accuracy(self) -> float | None:
+        """Share of held-out pairs whose more probable label is right."""
+        if self.held is None:
+            return None
+        epoch = self.held.epoch(self.settings.seed, 0)
+        self.module.eval()
+        right = 0
+        count = min(len(self.held), _EVALUATED)
+        with torch.inference_mode():
+            for begin in range(0, count, 32):
+                first, second, labels = epoch.batch(begin, min(begin + 32, count))
+                inputs = self._inputs(first, second, self.settings.prefix)
+                answer = self.module(**inputs).argmax(dim=-1)
+                right += int((answer.cpu() == torch.tensor(labels)).sum())
+        self.module.train()
+        return right / count
+
+    def _inputs(self, first: list[str], second: list[str], prefix: str) -> dict[str, Tensor]:
+        encoded = self.tokenizer(
+            [prefix + text for text in first],
+            second,
+            truncation="longest_first",
+            max_length=self.settings.length,
+            padding=True,
+            return_tensors="pt",
+        )
+        return {name: encoded[name].to(self.device) for name in ("input_ids", "attention_mask")}
+
+    def _loss(self, first: list[str], second: list[str], labels: list[int]) -> Tensor:
+        inputs = self._inputs(first, second, self.settings.train_prefix)
+        mixed = self.settings.precision == "bfloat16"
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=mixed):
+            if isinstance(self.module, Seq2SeqForNextSentence):
+                return self.module.loss(**inputs, targets=self.targets[labels].to(self.device))
+            logits = self.module(**inputs, pool_padding=self.settings.pool_padding)
+            return nn.functional.cross_entropy(logits.float(), torch.tensor(labels, device=self.device))
+
+
+def _core(source: ModelSource) -> Any:
+    options = {"gguf_file": source.gguf_file} if source.gguf_file else {}
+    factory = AutoModelForSeq2SeqLM if source.config.is_encoder_decoder else AutoModel
+    return factory.from_pretrained(source.path, dtype=torch.float32, local_files_only=True, **options)
+
+
+def _how(source: ModelSource, tokenizer: Any, settings: Settings) -> tuple[NextSentence, Tensor]:
+    """How the classifier reads pairs, and its target ids [2, length] (empty for causal models)."""
+    if not source.config.is_encoder_decoder:
+        return NextSentence(settings.prefix), torch.empty(0)
+    zero, one = (tokenizer(label).input_ids for label in ("0", "1"))
+    place = next((i for i, (a, b) in enumerate(zip(zero, one, strict=False)) if a != b), None)
+    if place is None or len(zero) != len(one):
+        raise InputError(f"model {source.spec}: its tokenizer doesn't tell the labels 0 and 1 apart: it can't be trained")
+    forced = (source.config.decoder_start_token_id, *zero[:place])
+    return NextSentence(settings.prefix, (zero[place], one[place]), forced), torch.tensor([zero, one])
+
+
+def _groups(module: nn.Module, settings: Settings) -> list[dict[str, Any]]:
+    core: Any = module.core
+    groups = [{"params": list(core.parameters()), "lr": settings.core_rate}]
+    if isinstance(module, CausalForNextSentence):
+        groups.append({"params": list(module.head.parameters()), "lr": settings.head_rate})
+    return groups
+
+
+def _digest(pairs: Pairs) -> str:
+    total = hashlib.sha256()
+    for text, article in zip(pairs.texts, pairs.article.tolist(), strict=True):
+        total.update(f"{article}\0{text}\n".encode())
+    return total.hexdigest()
+
+
+# --- checkpoints --------------------------------------------------------------------------------------------------
+
+
+def _checkpoint(trainer: Trainer, partial: Path, described: dict[str, Any], step: int) -> None:
+    """Write the training's state; the folder appears whole, then older ones go."""
+    scratch, folder = partial / ".tmp", partial / f"step-{step:08d}"
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    save_model(trainer.module, str(scratch / "model.safetensors"))
+    state = trainer.optimizer.state_dict()["state"]
+    tensors = {f"{index}.{name}": value for index, slots in state.items() for name, value in slots.items()}
+    tensors["random"] = torch.get_rng_state()
+    if trainer.device.type == "cuda":
+        tensors["random.cuda"] = torch.cuda.get_rng_state(trainer.device)
+    save_file(tensors, scratch / "optimizer.safetensors")
+    (scratch / "state.json").write_text(json.dumps({"step": step, "settings": described}), "utf8")
+    for file in scratch.iterdir():
+        with file.open("rb") as handle:
+            os.fsync(handle.fileno())
+    scratch.rename(folder)
+    for older in partial.glob("step-*"):
+        if older != folder:
+            shutil.rmtree(older)
+
+
+def _restore(trainer: Trainer, partial: Path, described: dict[str, Any]) -> int:
+    """Put the newest checkpoint's state back; returns its step, 0 without one."""
+    folders = sorted(partial.glob("step-*"))
+    if not folders:
+        return 0
+    folder = folders[-1]
+    found = json.loads((folder / "state.json").read_text("utf8"))
+    differing = [name for name, value in described.items() if found["settings"].get(name) != value]
+    if differing:
+        name = differing[0]
+        raise InputError(
+            f"{partial} was trained with another {name} ({found['settings'].get(name)!r}, now {described[name]!r}): "
+            "use another --out folder or remove it"
+        )
+    load_model(trainer.module, folder / "model.safetensors")
+    tensors = load_file(folder / "optimizer.safetensors")
+    torch.set_rng_state(tensors.pop("random"))
+    if (cuda := tensors.pop("random.cuda", None)) is not None and trainer.device.type == "cuda":
+        torch.cuda.set_rng_state(cuda, trainer.device)
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, value in tensors.items():
+        index, _, name = key.partition(".")
+        state.setdefault(int(index), {})[name] = value
+    trainer.optimizer.load_state_dict({"state": state, "param_groups": trainer.optimizer.state_dict()["param_groups"]})
+    trainer.schedule(found["step"])
+    return int(found["step"])
