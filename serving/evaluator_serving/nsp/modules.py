@@ -45,10 +45,8 @@ class Seq2SeqForNextSentence(nn.Module):
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Logits [batch, 2] of the two labels' tokens."""
         forced = torch.tensor([self.how.forced], device=input_ids.device).expand(len(input_ids), -1)
-        output = self.core(
-            input_ids=input_ids, attention_mask=attention_mask, decoder_input_ids=forced, use_cache=False
-        )
-        return output.logits[:, -1, list(self.how.labels)]  # type: ignore[no-any-return]
+        output = self.core(input_ids=input_ids, attention_mask=attention_mask, decoder_input_ids=forced, use_cache=False)
+        return output.logits[:, -1, list(self.how.labels)]
 
     def loss(self, input_ids: Tensor, attention_mask: Tensor, targets: Tensor) -> Tensor:
         """Mean cross-entropy of the target texts' tokens [batch, length]."""

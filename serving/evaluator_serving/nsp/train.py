@@ -233,9 +233,8 @@ class Trainer:
 
 
 def _core(source: ModelSource) -> Any:
-    options = {"gguf_file": source.gguf_file} if source.gguf_file else {}
     factory = AutoModelForSeq2SeqLM if source.config.is_encoder_decoder else AutoModel
-    return factory.from_pretrained(source.path, dtype=torch.float32, local_files_only=True, **options)
+    return factory.from_pretrained(source.path, dtype=torch.float32, local_files_only=True)
 
 
 def _how(source: ModelSource, tokenizer: Any, settings: Settings) -> tuple[NextSentence, Tensor]:
