@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+
 from evaluator_serving.errors import InputError
 
 
@@ -41,9 +42,9 @@ def command(
 ) -> None:
     """Fine-tune MODEL (GPT-2-like, T5 or mT5) to tell consecutive sentences from random ones.
 
-    CORPUS is one or more files or folders of articles: .jsonl with an object {"text": …} a line, or plain text with a blank line
-    between articles. Sentences that follow each other are positive pairs, a sentence of another article makes a
-    negative one. Defaults in brackets are the papers'. Run the same command again to go on after a crash.
+    CORPUS is one or more files or folders of articles: .jsonl with an object {"text": …} a line, or plain text with a
+    blank line between articles. Sentences that follow each other are positive pairs, a sentence of another article makes
+    a negative one. Defaults in brackets are the papers'. Run the same command again to go on after a crash.
 
     \b
     Example:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from evaluator_serving.errors import InputError
 
 from evaluator.tasks.base import Samples
+from evaluator_serving.errors import InputError
 
 BLANK = "BLANK"
 LABELS = ("stereotype", "anti-stereotype", "unrelated")

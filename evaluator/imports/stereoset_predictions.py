@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from evaluator_serving.errors import InputError
 
 from evaluator.datasets.stereoset import LABELS, TESTS
 from evaluator.measures.stereoset import CANDIDATES
 from evaluator.store.run import Run
 from evaluator.tasks.base import DataSource, Samples
 from evaluator.tasks.stereoset import SCORED, StereoSetTask
+from evaluator_serving.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)

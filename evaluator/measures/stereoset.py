@@ -16,12 +16,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from evaluator_serving.errors import InputError
 from numpy.typing import NDArray
 
 from evaluator.measures.bootstrap import Bootstrap, Stratum
 from evaluator.measures.intervals import agresti_coull
 from evaluator.tasks.base import TIDY, MeasureOptions
+from evaluator_serving.errors import InputError
 
 Array = NDArray[np.float64]
 

@@ -29,13 +29,14 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from evaluator_serving.errors import InputError
-from evaluator_serving.requests import Continuation, Masked, Pair, Request, request_id
 
 from evaluator.datasets.registry import datasets, folder
 from evaluator.datasets.stereoset import BLANK, file_name, read
 from evaluator.measures.stereoset import CANDIDATES, COMPONENTS
 from evaluator.tasks.base import DataSource, MeasureOptions, Protocol_, Rendered, Samples
+from evaluator_serving.errors import InputError
+from evaluator_serving.encoding.text import SENTINEL
+from evaluator_serving.requests import Continuation, Masked, Pair, Request, request_id
 
 TABLE: dict[str, pl.DataType] = {
     "sample": pl.Int64(),
@@ -65,9 +66,6 @@ SCORED: dict[str, pl.DataType] = {
 }
 """Columns of per-sample scores. `score` = log x_stereotype − log x_anti (natural logarithms; null for imported scores that are
 not positive); `x_…` are the candidates' scores; for `mean_…` see `evaluator.measures.stereoset.COMPONENTS`."""
-
-SENTINEL = "<extra_id_0>"
-"""Marks the span that T5 and mT5 fill in."""
 
 END = "</s>"
 """T5's and mT5's end token."""
@@ -237,9 +235,14 @@ def _given(answered: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
     joined = answered.filter(part="joined").join(contexts, on=place, maintain_order="left")
     pairs = zip(joined["prefix"].to_list(), joined["tokens"].to_list(), strict=True)
     start = [len(prefix) if protocol == "published" else common_prefix(prefix, whole) for prefix, whole in pairs]
-    return joined.with_columns(
-        part=pl.lit("given"), log=pl.col("logprobs").list.slice(pl.Series(start, dtype=pl.Int64())).list.mean()
-    ).select(answered.columns)
+    return (
+        joined.with_columns(
+            pl.Series("start", start, dtype=pl.Int64()),
+            part=pl.lit("given"),
+        )
+        .with_columns(log=pl.col("logprobs").list.slice(pl.col("start")).list.mean())
+        .select(answered.columns)
+    )
 
 
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluator_serving.errors import InputError
+from evaluator_serving.nsp import ARCHITECTURES, IS_NEXT, next_sentence
 
 CHAT_TEMPLATES = ("none", "user")
 
@@ -313,6 +314,8 @@ def _heads_of(architecture: str, config: Any) -> set[str]:
 
     if architecture in auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values() and config.is_encoder_decoder:
         return {"seq2seq"}
+    if architecture in ARCHITECTURES:
+        return {"pair"}
     if architecture == "T5WithLMHeadModel":  # T5's name in checkpoints from before transformers 3
         return {"seq2seq"}
     if architecture in auto.MODEL_FOR_NEXT_SENTENCE_PREDICTION_MAPPING_NAMES.values():
@@ -364,6 +367,8 @@ def _has_next_sentence_head(config: Any, names: frozenset[str]) -> bool:
 
 def next_label(config: Any) -> int | None:
     """The label that means "is next": 0 for next-sentence heads, for classifiers by its name in the config, or None."""
+    if next_sentence(config) is not None:
+        return IS_NEXT
     if not any(name.endswith("ForSequenceClassification") for name in getattr(config, "architectures", None) or []):
         return 0
     for label, number in (config.label2id or {}).items():

@@ -10,6 +10,9 @@ from typing import Literal
 
 Head = Literal["masked", "causal", "seq2seq", "pair"]
 
+GREEDY = -1
+"""As the last of a `seq2seq` row's ids: whatever token the model itself finds most probable there."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:

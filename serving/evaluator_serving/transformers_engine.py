@@ -110,6 +110,8 @@ class TransformersEngine:
     def _score_batch(self, forward: Forward, parts: Sequence[tuple[int, Row, tuple[int, ...]]]) -> list[Numbers]:
         """The numbers of one batch's rows; `parts` name each one's index in the caller's rows for error messages."""
         logits = forward.logits([row for _, row, _ in parts])
+        if forward.head == "pair":
+            logits = logits.double()  # two labels: in float32 a confident classifier's "is next" would be rounded to ties
         index: list[int] = []
         tokens: list[int] = []
         first = 0

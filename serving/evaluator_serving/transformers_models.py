@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,7 +11,8 @@ from torch import Tensor
 from evaluator_serving.batching import positions
 from evaluator_serving.errors import InputError
 from evaluator_serving.models import ModelSource, first_line, quiet
-from evaluator_serving.rows import Head, Row
+from evaluator_serving.nsp import next_sentence
+from evaluator_serving.rows import GREEDY, Head, Row
 
 DTYPES = {
     "float32": torch.float32,
@@ -30,8 +32,12 @@ def load(source: ModelSource, head: Head, dtype: torch.dtype, device: torch.devi
     from the checkpoint and would be random numbers.
     """
     quiet()
-    factory = _factory(source, head)
     try:
+        if next_sentence(source.config) is not None:
+            from evaluator_serving.nsp.modules import load as load_classifier
+
+            return load_classifier(source.path, source.config).to(device, dtype)
+        factory = _factory(source, head)
         model, info = factory.from_pretrained(
             source.path, dtype=dtype, local_files_only=True, output_loading_info=True, use_safetensors=None
         )
@@ -97,7 +103,7 @@ class Forward:
     @torch.inference_mode()
     def logits(self, rows: Sequence[Row]) -> Tensor:
         """Logits [reads, vocabulary] at each row's read positions (ascending within a row), in the model's dtype."""
-        inputs = self._inputs(rows)
+        inputs = self._inputs(self._without_greedy(rows))
         if self.head == "pair":
             logits: Tensor = self.model(**inputs).logits
             return logits
@@ -113,6 +119,17 @@ class Forward:
         finally:
             hook.remove()
         return logits
+
+    def _without_greedy(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """The rows with GREEDY replaced by the model's own most probable token."""
+        open_rows = [i for i, row in enumerate(rows) if row.ids[-1] == GREEDY]
+        if not open_rows:
+            return rows
+        asked = [replace(rows[i], ids=rows[i].ids[:-1], lookups=((len(rows[i].ids) - 2, 0),)) for i in open_rows]
+        filled = list(rows)
+        for i, token in zip(open_rows, self.logits(asked).argmax(dim=-1).tolist(), strict=True):
+            filled[i] = replace(rows[i], ids=(*rows[i].ids[:-1], token))
+        return filled
 
     def _body(self) -> Any:
         """The part of the model below its head."""

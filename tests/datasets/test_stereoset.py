@@ -6,11 +6,11 @@ from typing import Any
 
 import polars as pl
 import pytest
-from evaluator_serving.errors import InputError
 
 from evaluator.datasets.stereoset import aligned_word, published_word, read
 from evaluator.tasks.base import DataSource
 from evaluator.tasks.stereoset import stereoset
+from evaluator_serving.errors import InputError
 
 
 def intrasentence(name: str, context: str, words: tuple[str, str, str], **fields: Any) -> dict[str, Any]:

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from evaluator_serving.errors import InputError
 
 from evaluator.imports.stereoset_predictions import import_predictions, model_name
 from evaluator.tasks.base import DataSource
+from evaluator_serving.errors import InputError
 
 LABELS = ("stereotype", "anti-stereotype", "unrelated")
 

@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from evaluator_serving.errors import InputError
 
 from evaluator.imports.stereoset_predictions import read_predictions, score_frame
 from evaluator.measures.intervals import agresti_coull
 from evaluator.measures.stereoset import stereoset_measures
 from evaluator.tasks.base import TIDY, DataSource, MeasureOptions
 from evaluator.tasks.stereoset import SCORED, StereoSetTask
+from evaluator_serving.errors import InputError
 
 
 def frame(rows: list[tuple[str, str, str, tuple[float, float, float]]], model: str = "m") -> pl.DataFrame:

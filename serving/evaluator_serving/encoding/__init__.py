@@ -27,7 +27,7 @@ class Encoder:
         Raises InputError, with the reason only, for a kind of request that the model has no head for, an empty text
         or candidate, a word that the tokenizer doesn't know, and an input longer than the model's context.
         """
-        encode, head = _encoding(request)
+        encode, head = _encoding(request, self.source.heads)
         if head not in self.source.heads:
             can = " and ".join(sorted(self.source.heads))
             raise InputError(f"model {self.source.spec} can't answer this: it needs a {head} head, the model has {can}")
@@ -44,8 +44,10 @@ def encoder_for(source: ModelSource) -> Encoder:
     return Encoder(source, load_tokenizer(source))
 
 
-def _encoding(request: Request) -> tuple[Encode, Head]:
+def _encoding(request: Request, heads: frozenset[str]) -> tuple[Encode, Head]:
     match request:
+        case Masked() if "masked" not in heads and "seq2seq" in heads:
+            return seq2seq.encode_masked, "seq2seq"
         case Masked():
             return masked.encode, "masked"
         case SharedTokens():

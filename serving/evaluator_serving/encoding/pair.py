@@ -3,6 +3,7 @@
 from evaluator_serving.encoding.text import TextTokenizer, check_text
 from evaluator_serving.errors import InputError
 from evaluator_serving.models import next_label
+from evaluator_serving.nsp import next_sentence
 from evaluator_serving.requests import Pair
 from evaluator_serving.rows import EncodedCandidate, Read, Row
 
@@ -14,6 +15,7 @@ def encode(request: Pair, text: TextTokenizer) -> tuple[list[Row], list[EncodedC
     label = next_label(text.config)
     if label is None:
         raise InputError("the classifier's config names no label is_next")
-    tokens = text.tokens(request.first, request.second)
+    ours = next_sentence(text.config)
+    tokens = text.tokens((ours.prefix if ours else "") + request.first, request.second)
     row = Row("pair", tokens.ids, ((0, label),), tokens.type_ids)
     return [row], [EncodedCandidate((label,), (Read(0, 0),))]

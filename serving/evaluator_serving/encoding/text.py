@@ -7,6 +7,9 @@ from typing import Any
 from evaluator_serving.errors import InputError
 from evaluator_serving.models import ModelSource
 
+SENTINEL = "<extra_id_0>"
+"""Marks the first span that T5 and mT5 fill in."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
@@ -53,6 +56,12 @@ class TextTokenizer:
     def mask_id(self) -> int:
         """The mask token's id. Raises InputError where there is none."""
         return self._required(self._tokenizer.mask_token_id, "mask")
+
+    @property
+    def sentinel_id(self) -> int:
+        """The id of T5's first span sentinel. Raises InputError where the tokenizer has none."""
+        ids = self.ids(SENTINEL)
+        return self._required(ids[0] if len(ids) == 1 and ids[0] != self.unk_id else None, f"sentinel ({SENTINEL})")
 
     @property
     def start_id(self) -> int:

@@ -14,7 +14,10 @@ _END = ".!?…。！？"
 _CLOSING = "\"'”’»)]"
 _OPENING = "\"'“‘„«(¿¡["
 _ABBREVIATIONS = frozenset(
-    "mr mrs ms dr prof st sr jr vs no vol fig al etc e.g i.e z.b d.h u.a bzw ca usw nr mme mlle av sra dña pág vb".split()
+    [
+        *("mr", "mrs", "ms", "dr", "prof", "st", "sr", "jr", "vs", "no", "vol", "fig", "al", "etc", "e.g", "i.e"),
+        *("z.b", "d.h", "u.a", "bzw", "ca", "usw", "nr", "mme", "mlle", "av", "sra", "dña", "pág", "vb"),
+    ]
 )
 
 
@@ -91,7 +94,7 @@ def _sentence_end(line: str, start: int, index: int) -> int:
     if not (first.isupper() or first.isdigit()):
         return 0
     word = line[start:index].split()[-1].strip(_OPENING).lower() if line[start:index].split() else ""
-    if line[index] == "." and (len(word) == 1 and word.isalpha() or word in _ABBREVIATIONS):
+    if line[index] == "." and ((len(word) == 1 and word.isalpha()) or word in _ABBREVIATIONS):
         return 0
     return end
 

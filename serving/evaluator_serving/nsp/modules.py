@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 from transformers import AutoModel, AutoModelForSeq2SeqLM, PretrainedConfig
+from transformers.modeling_outputs import SequenceClassifierOutput
 
 from evaluator_serving.nsp import CAUSAL, SEQ2SEQ, NextSentence, next_sentence
 
@@ -16,37 +17,54 @@ WIDTH = 300
 """Width of the causal classifier's hidden layers."""
 
 
-class CausalForNextSentence(nn.Module):
-    """Mean of a causal model's last hidden states, three linear layers (no activation between them, as published)."""
+class Classifier(nn.Module):
+    """A core language model under a decision between "is not next" (label 0) and "is next" (label 1)."""
 
     def __init__(self, core: Any) -> None:
         super().__init__()
         self.core = core
-        hidden = core.config.hidden_size
-        self.head = nn.Sequential(nn.Linear(hidden, WIDTH), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 2))
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, pool_padding: bool = False) -> Tensor:
+    @property
+    def config(self) -> PretrainedConfig:
+        """The core model's config."""
+        config: PretrainedConfig = self.core.config
+        return config
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.parameters()).device
+
+
+class CausalForNextSentence(Classifier):
+    """Mean of a causal model's last hidden states, three linear layers (no activation between them, as published)."""
+
+    def __init__(self, core: Any) -> None:
+        super().__init__(core)
+        self.head = nn.Sequential(nn.Linear(core.config.hidden_size, WIDTH), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 2))
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, pool_padding: bool = False
+    ) -> SequenceClassifierOutput:
         """Logits [batch, 2]. `pool_padding` takes the mean over padding too, as the published training does."""
-        states = self.core(input_ids=input_ids, attention_mask=attention_mask, use_cache=False).last_hidden_state
-        weights = torch.ones_like(attention_mask) if pool_padding else attention_mask
-        weights = weights.to(states.dtype).unsqueeze(-1)
-        logits: Tensor = self.head((states * weights).sum(dim=1) / weights.sum(dim=1))
-        return logits
+        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        states = self.core(input_ids=input_ids, attention_mask=mask, use_cache=False).last_hidden_state
+        weights = (torch.ones_like(mask) if pool_padding else mask).to(states.dtype).unsqueeze(-1)
+        return SequenceClassifierOutput(logits=self.head((states * weights).sum(dim=1) / weights.sum(dim=1)))
 
 
-class Seq2SeqForNextSentence(nn.Module):
+class Seq2SeqForNextSentence(Classifier):
     """An encoder-decoder model that answers with the text "0" or "1"; the label's logits are read where the two differ."""
 
     def __init__(self, core: Any, how: NextSentence) -> None:
-        super().__init__()
-        self.core = core
+        super().__init__(core)
         self.how = how
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> SequenceClassifierOutput:
         """Logits [batch, 2] of the two labels' tokens."""
         forced = torch.tensor([self.how.forced], device=input_ids.device).expand(len(input_ids), -1)
         output = self.core(input_ids=input_ids, attention_mask=attention_mask, decoder_input_ids=forced, use_cache=False)
-        return output.logits[:, -1, list(self.how.labels)]
+        return SequenceClassifierOutput(logits=output.logits[:, -1, list(self.how.labels)])
 
     def loss(self, input_ids: Tensor, attention_mask: Tensor, targets: Tensor) -> Tensor:
         """Mean cross-entropy of the target texts' tokens [batch, length]."""
@@ -54,12 +72,12 @@ class Seq2SeqForNextSentence(nn.Module):
         return loss
 
 
-def build(core: Any, how: NextSentence) -> nn.Module:
+def build(core: Any, how: NextSentence) -> Classifier:
     """The classifier around a loaded core model."""
     return Seq2SeqForNextSentence(core, how) if core.config.is_encoder_decoder else CausalForNextSentence(core)
 
 
-def load(path: Path, config: PretrainedConfig) -> nn.Module:
+def load(path: Path, config: PretrainedConfig) -> Classifier:
     """The classifier of a folder that `save` wrote, in float32 and evaluation mode."""
     how = next_sentence(config)
     assert how is not None
@@ -69,15 +87,14 @@ def load(path: Path, config: PretrainedConfig) -> nn.Module:
     return module.eval()
 
 
-def save(module: nn.Module, how: NextSentence, tokenizer: Any, folder: Path, record: dict[str, Any]) -> None:
+def save(module: Classifier, how: NextSentence, tokenizer: Any, folder: Path, record: dict[str, Any]) -> None:
     """Write the classifier as a model folder, which appears whole or not at all; `record` becomes training.json."""
     scratch = folder.with_name(f".tmp-{folder.name}")
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
-    core: Any = module.core
     tokenizer.save_pretrained(scratch)
-    config = core.config.to_dict()
-    config |= {"architectures": [SEQ2SEQ if core.config.is_encoder_decoder else CAUSAL]}
+    config = module.config.to_dict()
+    config |= {"architectures": [SEQ2SEQ if module.config.is_encoder_decoder else CAUSAL]}
     config |= {"next_sentence": how.as_config()}
     (scratch / "config.json").write_text(json.dumps(config, indent=1, default=str), "utf8")
     (scratch / "training.json").write_text(json.dumps(record, indent=1), "utf8")

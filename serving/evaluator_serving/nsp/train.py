@@ -20,7 +20,7 @@ from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.models import ModelSource, load_tokenizer
 from evaluator_serving.nsp import NextSentence
 from evaluator_serving.nsp.corpus import Pairs, articles, sentences
-from evaluator_serving.nsp.modules import CausalForNextSentence, Seq2SeqForNextSentence, build, save
+from evaluator_serving.nsp.modules import CausalForNextSentence, Classifier, Seq2SeqForNextSentence, build, save
 
 ENGLISH_PREFIX = "binary classification: "
 PUBLISHED_PREFIXES = {
@@ -206,7 +206,7 @@ class Trainer:
             for begin in range(0, count, 32):
                 first, second, labels = epoch.batch(begin, min(begin + 32, count))
                 inputs = self._inputs(first, second, self.settings.prefix)
-                answer = self.module(**inputs).argmax(dim=-1)
+                answer = self.module(**inputs).logits.argmax(dim=-1)
                 right += int((answer.cpu() == torch.tensor(labels)).sum())
         self.module.train()
         return right / count
@@ -228,7 +228,7 @@ class Trainer:
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=mixed):
             if isinstance(self.module, Seq2SeqForNextSentence):
                 return self.module.loss(**inputs, targets=self.targets[labels].to(self.device))
-            logits = self.module(**inputs, pool_padding=self.settings.pool_padding)
+            logits = self.module(**inputs, pool_padding=self.settings.pool_padding).logits
             return nn.functional.cross_entropy(logits.float(), torch.tensor(labels, device=self.device))
 
 
@@ -249,9 +249,8 @@ def _how(source: ModelSource, tokenizer: Any, settings: Settings) -> tuple[NextS
     return NextSentence(settings.prefix, (zero[place], one[place]), forced), torch.tensor([zero, one])
 
 
-def _groups(module: nn.Module, settings: Settings) -> list[dict[str, Any]]:
-    core: Any = module.core
-    groups = [{"params": list(core.parameters()), "lr": settings.core_rate}]
+def _groups(module: Classifier, settings: Settings) -> list[dict[str, Any]]:
+    groups = [{"params": list(module.core.parameters()), "lr": settings.core_rate}]
     if isinstance(module, CausalForNextSentence):
         groups.append({"params": list(module.head.parameters()), "lr": settings.head_rate})
     return groups

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from evaluator_serving.errors import InputError
 from evaluator_serving.nsp.corpus import Pairs, articles, sentences
 
