@@ -6,6 +6,7 @@ import click
 
 KINDS: dict[str, tuple[str, str]] = {
     "gest-predictions": ("evaluator.cli.import_gest", "GEST: MODEL_template-K.txt, one log10 score a line."),
+    "stereoset-predictions": ("evaluator.cli.import_stereoset", "StereoSet: JSON, a score for each candidate's id."),
 }
 """Kind to (module with a click.Command called `command`, one-line help)."""
 

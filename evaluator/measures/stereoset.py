@@ -12,7 +12,7 @@ al. (2023). For n examples with candidate scores x:
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -57,18 +57,18 @@ def stereoset_measures(scores: pl.DataFrame, options: MeasureOptions) -> pl.Data
 
     Intervals: Agresti–Coull for SS whatever `options.interval` says; for the others a bootstrap over each test's examples, one
     draw for all groups at once. Resampled ICATs are biased downward, because |SS − 50| grows with noise (with 27 examples a
-    term by several points, so that ICAT_macro would lie outside its own interval): except for BCa, which corrects
-    for it itself, their intervals are shifted by the resamples' mean bias and clipped to 0 … 100. They are intervals of
-    the value to be expected with this number of examples.
+    term by several points, so that ICAT_macro would lie outside its own interval): their intervals are shifted by the
+    resamples' mean bias and clipped to 0 … 100. They are intervals of the value to be expected with this number of examples.
+    BCa's own correction breaks down at a bias of this size: where it is asked for, ICATs have shifted percentile intervals.
 
     Raises InputError for an unknown case.
     """
     scores = _with_case(scores, options.extra.get("case"))
     bootstrap = Bootstrap.of(options)
-    recentre = options.interval != "bca"
+    shifted = Bootstrap.of(replace(options, interval="percentile")) if options.interval == "bca" else bootstrap
     rows: list[tuple[object, ...]] = []
     for (model, task, language), frame in scores.group_by("model", "task", "language", maintain_order=True):
-        for template, *row in _rows(Layout.of(frame), frame, bootstrap, recentre):
+        for template, *row in _rows(Layout.of(frame), frame, bootstrap, shifted):
             rows.append((model, task, language, template, *row, None))
     tidy = pl.DataFrame(rows, schema=TIDY, orient="row")
     return tidy.with_columns(pl.col("value", "low", "high").fill_nan(None))
@@ -176,14 +176,19 @@ def _values(sums: Array, layout: Layout, present: NDArray[np.bool_]) -> Array:
 
 
 def _rows(
-    layout: Layout, frame: pl.DataFrame, bootstrap: Bootstrap, recentre: bool
+    layout: Layout, frame: pl.DataFrame, bootstrap: Bootstrap, shifted: Bootstrap
 ) -> Iterator[tuple[str, str, str, float, float, float, int]]:
-    """(template, measure, group, value, low, high, n) of one model."""
+    """(template, measure, group, value, low, high, n) of one model; `shifted` makes the ICATs' intervals."""
     strata = layout.strata(frame)
     sums = layout.sums(np.stack([stratum.values.sum(axis=0) for stratum in strata]))
     present = sums[..., 0] > 0
-    estimate = bootstrap.estimate(strata, lambda drawn: _values(layout.sums(drawn), layout, present))
-    shift = np.nan_to_num(estimate.value - estimate.mean) if recentre else np.zeros(len(estimate.value))
+
+    def statistic(drawn: Array) -> Array:
+        return _values(layout.sums(drawn), layout, present)
+
+    estimate = bootstrap.estimate(strata, statistic)
+    biased = estimate if shifted is bootstrap else shifted.estimate(strata, statistic)
+    shift = biased.value - biased.mean
     names = [(m, row, g) for row, g in enumerate(layout.groups) for m in SIMPLE]
     names += [(m, layout.groups.index(g), g) for g in layout.classes for m in MULTICLASS]
     for index, value in enumerate(estimate.value):
@@ -195,5 +200,5 @@ def _rows(
         if measure == "SS":
             low, _, high = (100 * share for share in agresti_coull(stereotype, n))
         elif measure.startswith("ICAT"):
-            low, high = np.clip([low + shift[index], high + shift[index]], 0, 100)
+            low, high = np.clip([biased.low[index] + shift[index], biased.high[index] + shift[index]], 0, 100)
         yield layout.templates[template], measure, group, float(value), float(low), float(high), int(n)

@@ -46,6 +46,7 @@ class PreparedModel:
         answered: ids of the requests that have an answer already.
         kinds: request id → kind, for all of `encoded`.
         total: distinct requests asked of the model now.
+        refused: (request id, reason) of samples that can't be asked of this model and that their task allows to skip.
     """
 
     name: str
@@ -58,6 +59,7 @@ class PreparedModel:
     answered: frozenset[str]
     kinds: Mapping[str, str]
     total: int
+    refused: tuple[tuple[str, str], ...] = ()
 
     def pending_chunks(self, tokens: int, *, share_prefixes: bool) -> list[Chunk]:
         """The chunks (of about `tokens` forward tokens) of what has no answer yet."""
@@ -130,14 +132,16 @@ def name_sample(tables: Mapping[str, pl.DataFrame], request: str) -> str:
     for task, table in tables.items():
         hit = table.filter(pl.col("request") == request).head(1)
         if hit.height:
-            return f"{task}, sample {hit['sample'][0]}, template {hit['template'][0]}"
+            example = f" (example {hit['example'][0]})" if "example" in hit.columns else ""
+            return f"{task}, sample {hit['sample'][0]}{example}, template {hit['template'][0]}"
     return f"request {request}"
 
 
 def prepare_model(spec: ModelSpec, run: RunSpec, tasks: Sequence[LoadedTask], renderer: Renderer) -> PreparedModel:
     """Resolve a model, render the tasks for it and encode every request that has no answer yet.
 
-    Raises InputError naming the model, task and sample at fault.
+    Raises InputError naming the model, task and sample at fault. A task that `skips_unaskable` samples has them recorded
+    as refused instead, unless nothing at all can be asked.
     """
     from evaluator_serving.choose import choose_engine
     from evaluator_serving.encoding import encoder_for
@@ -162,14 +166,22 @@ def prepare_model(spec: ModelSpec, run: RunSpec, tasks: Sequence[LoadedTask], re
     info = identity(engine, source, spec.options)
     answered = frozenset(_known_answers(run.out, spec.name, fingerprint(info)) & requests.keys())
     encoder = encoder_for(source)
-    encoded = []
+    lenient = [t.task.name for t in tasks if getattr(t.task, "skips_unaskable", False)]
+    skippable = set().union(*(tables[name]["request"] for name in lenient))
+    encoded, refused = [], []
     for request_id, request in requests.items() if len(answered) < len(requests) else ():
         try:
             encoded.append(encoder.encode(request))
         except InputError as error:
-            raise InputError(f"{spec.name}: {name_sample(tables, request_id)}: {error}") from error
+            reason = f"{name_sample(tables, request_id)}: {error}"
+            refused.append((request_id, reason))
+            if request_id not in skippable or len(refused) == len(requests):
+                raise InputError(f"{spec.name}: {reason}") from error
+    total = len(requests) - len(refused)
+    if len(answered) == total:
+        encoded = []
     kinds = {item.request: kind(requests[item.request]) for item in encoded}
-    return PreparedModel(spec.name, spec, source, info, heads, tables, tuple(encoded), answered, kinds, len(requests))
+    return PreparedModel(spec.name, spec, source, info, heads, tables, tuple(encoded), answered, kinds, total, tuple(refused))
 
 
 def check_names(models: Sequence[ModelSpec]) -> None:
@@ -210,5 +222,9 @@ def record(spec: RunSpec, tasks: Sequence[LoadedTask], models: Sequence[Prepared
             run.add_model(model.name, model.entry)
             for task, heads in model.heads.items():
                 run.add_table(task, heads, model.tables[task])
+            known = set(run.failures().select("model", "request").iter_rows()) if model.refused else set()
+            new = [(model.name, *pair) for pair in model.refused if (model.name, pair[0]) not in known]
+            if new:
+                run.add_failures(new)
         run.add_attempt(attempt)
     return run

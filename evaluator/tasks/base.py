@@ -103,7 +103,11 @@ class MeasureOptions:
 
 
 class Task(Protocol):
-    """A measure of a model: which data, which requests, which numbers. Instances are immutable."""
+    """A measure of a model: which data, which requests, which numbers. Instances are immutable.
+
+    A task with `skips_unaskable = True` lets samples that can't be asked of a model (a word unknown to its tokenizer, a text
+    longer than its context) be recorded as failures and skipped; for all others they are errors.
+    """
 
     @property
     def name(self) -> str:

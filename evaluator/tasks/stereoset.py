@@ -26,7 +26,7 @@ Where the released code differs, `--protocol published` follows it:
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import polars as pl
 
@@ -34,8 +34,8 @@ from evaluator.datasets.registry import datasets, folder
 from evaluator.datasets.stereoset import BLANK, file_name, read
 from evaluator.measures.stereoset import CANDIDATES, COMPONENTS
 from evaluator.tasks.base import DataSource, MeasureOptions, Protocol_, Rendered, Samples
-from evaluator_serving.errors import InputError
 from evaluator_serving.encoding.text import SENTINEL
+from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Continuation, Masked, Pair, Request, request_id
 
 TABLE: dict[str, pl.DataType] = {
@@ -82,6 +82,7 @@ class StereoSetTask:
     """StereoSet in one language; follows `evaluator.tasks.base.Task`."""
 
     language: str
+    skips_unaskable: ClassVar[bool] = True
 
     @property
     def name(self) -> str:

@@ -1,0 +1,32 @@
+"""`evaluator import stereoset-predictions`."""
+
+from pathlib import Path
+
+import click
+
+from evaluator.cli.options import data_option
+from evaluator.tasks.base import DataSource
+
+
+@click.command(name="stereoset-predictions")
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="PATH…")
+@click.option("--language", required=True, metavar="L", help="Two-letter code: en, de, fr, es, tr or your own.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Run folder to make or add to.")
+@data_option
+def command(paths: tuple[Path, ...], language: str, out: Path, data: Path | None) -> None:
+    """Make a run out of public prediction files: {"intrasentence": [{"id", "score"}, …], "intersentence": […]}.
+
+    Every file becomes a model called as the file is, less its ending and language. Examples that lack a score are named
+    on stderr and in the run's failures; the rest is imported.
+
+    \b
+    Example:
+      evaluator import stereoset-predictions --language en DATA/stereoset/predictions/*_en.json --out runs/published
+      evaluator report runs/published
+    """
+    from evaluator.imports.stereoset_predictions import import_predictions
+
+    run, notes = import_predictions(paths, language, DataSource(data), out)
+    for note in notes:
+        click.echo(f"left out: {note}", err=True)
+    click.echo(f"{len(paths)} models in {run.path}, {len(notes)} examples left out")
