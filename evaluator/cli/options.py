@@ -41,7 +41,11 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Precision of the weights and the arithmetic.",
         ),
         click.option(
-            "--engine", type=click.Choice(["auto", *ENGINES]), default="auto", show_default=True, help="What runs the model."
+            "--engine",
+            default="auto",
+            show_default=True,
+            metavar="NAME",
+            help=f"What runs the model: auto, {', '.join(ENGINES)}, or module:Class of your own.",
         ),
     ):
         command = option(command)

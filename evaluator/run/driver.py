@@ -14,7 +14,7 @@ from evaluator.run.prepare import (
     record,
 )
 from evaluator.run.progress import ModelProgress, ProgressView
-from evaluator.run.score import CHUNK_TOKENS, requests_of_row, score_chunk
+from evaluator.run.score import requests_of_row, score_chunk
 from evaluator.run.spec import RunSpec
 from evaluator.run.work import Work
 from evaluator.store.run import Run
@@ -89,7 +89,7 @@ def _score_model(run: Run, model: PreparedModel, view: ProgressView, spec: RunSp
         view.state(model.name, "running")
         device = "cuda" if str(details.get("device", "cpu")).startswith("cuda") else "cpu"
         share = engine.share_prefixes
-        pending = model.pending_chunks(CHUNK_TOKENS[device], share_prefixes=share)
+        pending = model.pending_chunks(device, share_prefixes=share)
         work = Work.of(pending, share_prefixes=share)
         _drain(work, engine, run, model, view, skip_rows=spec.skip_rows)
         view.state(model.name, "done")

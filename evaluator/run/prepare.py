@@ -13,13 +13,14 @@ from typing import Any
 import polars as pl
 
 from evaluator import __version__
+from evaluator.run.score import chunk_tokens
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
 from evaluator.tasks.base import Protocol_, Rendered, Samples, Task
-from evaluator_serving.engine import EngineInfo
+from evaluator_serving.engine import EngineInfo, engine_class
 from evaluator_serving.errors import InputError
 from evaluator_serving.identity import fingerprint, identity
-from evaluator_serving.models import ModelSource
+from evaluator_serving.models import ModelSource, count_parameters
 from evaluator_serving.requests import Request, kind
 from evaluator_serving.rows import Chunk, Encoded, chunks, make_chunk
 
@@ -61,8 +62,9 @@ class PreparedModel:
     total: int
     refused: tuple[tuple[str, str], ...] = ()
 
-    def pending_chunks(self, tokens: int, *, share_prefixes: bool) -> list[Chunk]:
-        """The chunks (of about `tokens` forward tokens) of what has no answer yet."""
+    def pending_chunks(self, device: str, *, share_prefixes: bool) -> list[Chunk]:
+        """The chunks of what has no answer yet, sized for `device` (`cpu` or `cuda`)."""
+        tokens = chunk_tokens(count_parameters(self.source.path), device)
         pending = []
         for chunk in chunks(self.encoded, tokens=tokens, share_prefixes=share_prefixes):
             rest = [item for item in chunk.encoded if item.request not in self.answered]
@@ -163,6 +165,7 @@ def prepare_model(spec: ModelSpec, run: RunSpec, tasks: Sequence[LoadedTask], re
         requests |= _wanted(rendered, loaded.samples, run.limit)
     used = frozenset().union(*heads.values())
     engine = choose_engine(source, used, spec.options.device) if spec.engine == "auto" else spec.engine
+    engine_class(engine)  # an engine that isn't there is found out before anything is encoded
     info = identity(engine, source, spec.options)
     answered = frozenset(_known_answers(run.out, spec.name, fingerprint(info)) & requests.keys())
     encoder = encoder_for(source)

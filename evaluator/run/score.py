@@ -10,8 +10,21 @@ from evaluator_serving.answers import Answer, assemble
 from evaluator_serving.engine import Engine
 from evaluator_serving.rows import Chunk
 
+CHUNK_SECONDS = 5
+"""About how much work one chunk is: what a crash can lose."""
+FLOPS = {"cpu": 1e11, "cuda": 1e14}
+"""Rough arithmetic rate of a device, to turn seconds into tokens."""
 CHUNK_TOKENS = {"cpu": 4096, "cuda": 131072}
-"""Forward tokens a chunk: a few seconds of work, which is what a crash can lose."""
+"""Most forward tokens a chunk, however small the model is."""
+
+
+def chunk_tokens(parameters: int, device: str) -> int:
+    """Forward tokens a chunk for a model of this many parameters on `cpu` or `cuda`: about CHUNK_SECONDS of work.
+
+    Depends on nothing that changes between attempts, so that a resumed run cuts the same chunks.
+    """
+    seconds = CHUNK_SECONDS * FLOPS[device] / (2 * max(parameters, 1))
+    return int(min(CHUNK_TOKENS[device], max(256, seconds)))
 
 
 @dataclass(frozen=True, slots=True)

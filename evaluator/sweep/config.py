@@ -13,7 +13,7 @@ dtype = "bfloat16"
 model = "EleutherAI/pythia-1b"     # hub id, id@revision, folder or GGUF file; required
 revisions = ["step1000", "main"]   # one entry each, for curves over training checkpoints
 name = "pythia"                    # in the results; default: the hub id or the folder's name
-engine = "vllm"                    # auto, transformers, onnx, vllm, openai
+engine = "vllm"                    # auto, transformers, onnx, vllm, openai, or module:Class of your own
 dtype = "bfloat16"
 device = "auto"
 tensor_parallel = 2
@@ -111,7 +111,8 @@ def _check(document: Document, table: Mapping[str, Any], allowed: Mapping[str, t
             raise document.error(f"{key} must be a {kind.__name__}, not {value!r}", section, index, key)
         if isinstance(value, int) and value < 1:
             raise document.error(f"{key} must be at least 1, not {value}", section, index, key)
-        if key in CHOICES and value not in CHOICES[key]:
+        own_engine = key == "engine" and ":" in str(value)
+        if key in CHOICES and value not in CHOICES[key] and not own_engine:
             raise document.error(f"{key} {value!r}: choose one of {', '.join(CHOICES[key])}", section, index, key)
 
 

@@ -17,7 +17,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 
 from evaluator.run.prepare import PreparedModel
 from evaluator.run.progress import ProgressView
-from evaluator.run.score import CHUNK_TOKENS, Scored, requests_of_row
+from evaluator.run.score import Scored, requests_of_row
 from evaluator.run.work import Work
 from evaluator.store.run import Run
 from evaluator.sweep.hardware import Hardware, gpus
@@ -105,7 +105,7 @@ class Pool:
             state.rows = tuple(rows[i] for i in longest[::step][: self._options.sample_rows])
             device = "cuda" if self._options.cuda else "cpu"
             share = engine_class(state.prepared.info.engine).share_prefixes
-            pending = state.prepared.pending_chunks(CHUNK_TOKENS[device], share_prefixes=share)
+            pending = state.prepared.pending_chunks(device, share_prefixes=share)
             state.work = Work.of(pending, share_prefixes=share)
             state.to_start = min(self._options.replicas[state.prepared.name], len(state.work.waiting))
             self._starts.append(state)

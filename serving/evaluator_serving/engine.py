@@ -95,10 +95,13 @@ ENGINES: dict[str, str] = {
 
 
 def engine_class(name: str) -> Any:
-    """The class of the engine called `name`, imported only now. Raises InputError for an unknown or uninstalled one."""
-    if name not in ENGINES:
-        raise InputError(f"unknown engine {name!r}: choose one of {', '.join(ENGINES)}")
-    module, attribute = ENGINES[name].split(":")
+    """The class of the engine called `name`, imported only now. Raises InputError for an unknown or uninstalled one.
+
+    Besides the names in ENGINES, an import path `module:Class` names an engine of the user's own.
+    """
+    if name not in ENGINES and ":" not in name:
+        raise InputError(f"unknown engine {name!r}: choose one of {', '.join(ENGINES)}, or module:Class of your own")
+    module, attribute = ENGINES.get(name, name).split(":", 1)
     try:
         return getattr(importlib.import_module(module), attribute)
     except ImportError as error:

@@ -41,7 +41,7 @@ def identity(engine: str, source: ModelSource, options: EngineOptions) -> Engine
         model=source.spec,
         revision=source.revision,
         dtype=options.dtype,
-        versions=installed(PACKAGES[engine]),
+        versions=installed(PACKAGES.get(engine, ())),
         details=details,
     )
 

@@ -1,0 +1,211 @@
+"""A sweep on real Ray while its actors, workers and driver are killed at random, with one poisonous row planted.
+
+Three small models, two workers. Between the start and the end, every few seconds a process of the sweep is killed with
+SIGKILL: mostly the actors that hold models, sometimes any other Ray worker, sometimes the driver (whose command is then
+given again). One sentence makes the engine kill its own process whenever it is scored, like a native crash. In the end
+
+- every answer equals an undisturbed run's, but for the poisonous row, which is in the run's failures and nowhere else;
+- no answer was stored twice: a chunk was only scored again if it was in flight when something died.
+
+    python benchmarks/fault_soak.py [--kills 30] [--json FILE]
+"""
+
+import argparse
+import contextlib
+import csv
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import psutil
+from numpy.typing import NDArray
+
+from evaluator.store.run import ANSWERS, Run
+from evaluator_serving.rows import Row
+from evaluator_serving.transformers_engine import TransformersEngine
+
+HERE = Path(__file__).resolve().parent
+POISON = "I always swallow the bitter poison today."
+SPOKEN = "like to work sleep think talk cook read lead help with my friends family often never always today quietly"
+
+
+class PoisonEngine(TransformersEngine):
+    """The transformers engine, which dies of one of its rows (the one with the token ids in EVALUATOR_POISON)."""
+
+    def score(self, rows: Sequence[Row]) -> list[NDArray[np.floating]]:
+        """Score, or kill this process without a word if the poisonous row is among the rows."""
+        poison = os.environ.get("EVALUATOR_POISON", "-")
+        if any(poison in " ".join(map(str, row.ids)) for row in rows):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().score(rows)
+
+
+def write_inputs(folder: Path, models: Sequence[Path], sentences: int) -> tuple[Path, str]:
+    """Made-up sentences with the poisonous one among them, and SWEEP.toml. Returns its path and the poison's ids."""
+    from transformers import AutoTokenizer
+
+    dice = random.Random(1)
+    rows = [(" ".join(["I", *dice.choices(SPOKEN.split(), k=dice.randint(3, 30))]) + ".", i % 16 + 1) for i in range(sentences)]
+    rows[sentences // 3] = (POISON, 1)
+    with (folder / "samples.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("sentence", "stereotype"), *rows])
+    entries = [f'[[models]]\nmodel = "{m}"\nname = "m{i}"\nengine = "fault_soak:PoisonEngine"\n' for i, m in enumerate(models)]
+    path = folder / "SWEEP.toml"
+    path.write_text(f'tasks = ["gest"]\nsamples = "{folder / "samples.csv"}"\nout = "unused"\n' + "\n".join(entries))
+    ids = AutoTokenizer.from_pretrained(models[0])(" swallow the bitter poison", add_special_tokens=False)["input_ids"]
+    return path, " ".join(map(str, ids))
+
+
+def start(sweep: Path, out: Path, poison: str, workers: int) -> subprocess.Popen[bytes]:
+    """The sweep's command in a session of its own, so that its whole tree can be found and ended."""
+    environment = os.environ | {
+        "EVALUATOR_POISON": poison,
+        "PYTHONPATH": str(HERE),
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
+    command = [sys.executable, "-m", "evaluator", "sweep", str(sweep), "--out", str(out)]
+    command += ["--ray", "local", "--workers", str(workers), "--no-verify"]
+    log = (out.parent / f"{out.name}.log").open("ab")
+    return subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+
+
+def tree(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    """The live descendants of the driver."""
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process(process.pid).children(recursive=True)
+    return []
+
+
+def title(process: psutil.Process) -> str:
+    """What a Ray worker calls itself (`ray::Replica.score`, `ray::IDLE`), or an empty string."""
+    with contextlib.suppress(psutil.Error):
+        return " ".join(process.cmdline())
+    return ""
+
+
+def end(process: subprocess.Popen[bytes], family: Sequence[psutil.Process]) -> None:
+    """Kill a driver and everything that it had started."""
+    for one in family:
+        with contextlib.suppress(psutil.Error):
+            one.kill()
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+    process.wait()
+
+
+def disturbed(sweep: Path, out: Path, poison: str, kills: int, workers: int, seed: int, gap: float) -> dict[str, Any]:
+    """Run the sweep to its end with `kills` kills on the way. Returns counts of what was killed and the last exit code."""
+    dice = random.Random(seed)
+    counts = {"actor": 0, "worker": 0, "driver": 0}
+    process = start(sweep, out, poison, workers)
+    family: list[psutil.Process] = []
+    try:
+        while True:
+            pause = time.monotonic() + dice.uniform(0.3, gap)
+            while time.monotonic() < pause and process.poll() is None:
+                time.sleep(0.05)
+            if process.poll() is not None:
+                break
+            if sum(counts.values()) >= kills:
+                process.wait()
+                break
+            family = tree(process)
+            workers_alive = [(p, t) for p in family if (t := title(p)).startswith("ray::")]
+            actors = [p for p, t in workers_alive if "Replica" in t]
+            others = [p for p, t in workers_alive if "Replica" not in t]
+            kind = dice.choices(["actor", "worker", "driver"], [6, 2, 1])[0]
+            if kind == "driver" and actors:
+                end(process, family)
+                counts["driver"] += 1
+                process = start(sweep, out, poison, workers)
+            elif (kind == "actor" and actors) or (kind == "worker" and others):
+                with contextlib.suppress(psutil.Error):
+                    dice.choice(actors if kind == "actor" else others).kill()
+                    counts[kind] += 1
+        return {**counts, "exit_code": process.returncode}
+    finally:
+        end(process, tree(process) or family)
+
+
+def raw_answers(run: Path) -> pl.DataFrame:
+    """All stored answers with any repetitions, with the model's folder."""
+    frames = [
+        pl.read_parquet(part).with_columns(pl.lit(part.parent.parent.name).alias("folder"))
+        for part in sorted(run.glob("logprobs/*/*/part-*.parquet"))
+    ]
+    return pl.concat(frames) if frames else pl.DataFrame(schema={**ANSWERS, "folder": pl.String})
+
+
+def soak(
+    models: Sequence[Path], folder: Path, *, sentences: int, kills: int, workers: int = 2, gap: float = 6.0
+) -> dict[str, Any]:
+    """The whole experiment in `folder`. Returns the record; raises AssertionError where something was lost or doubled."""
+    workers = 2
+    sweep, poison = write_inputs(folder, models, sentences)
+    calm = start(sweep, folder / "calm", "-", workers)
+    assert calm.wait() == 0, (folder / "calm.log").read_text()[-3000:]
+    begun = time.monotonic()
+    record = disturbed(sweep, folder / "run", poison, kills, workers, seed=3, gap=gap)
+    record["seconds"] = round(time.monotonic() - begun, 1)
+    assert record["exit_code"] == 1, (folder / "run.log").read_text()[-3000:]
+    run, whole = Run.open(folder / "run"), Run.open(folder / "calm")
+    failures = run.failures()
+    (task,) = run.tasks
+    expected, got = whole.scores(task), run.scores(task)
+    poisonous = expected.filter(pl.col("sample") == sentences // 3)
+    assert got.equals(expected.filter(pl.col("sample") != sentences // 3)), "the tables differ"
+    assert failures.height == poisonous.height, failures
+    raw = raw_answers(folder / "run")
+    repeated = raw.group_by("folder", "request", "candidate").len().filter(pl.col("len") > 1).height
+    assert repeated == 0, f"{repeated} answers were stored twice"
+    timings = run.timings()
+    record |= {
+        "models": len(models),
+        "sentences": sentences,
+        "requests_per_model": whole.timings()["requests"].sum() // len(models),
+        "chunks": timings.height,
+        "failures": failures.height,
+        "stored_twice": repeated,
+        "equal_scores": got.height,
+    }
+    return record
+
+
+def make_models(folder: Path) -> list[Path]:
+    """Three small random-weight models of the tests' own making."""
+    sys.path.insert(0, str(HERE.parent))
+    from tests.tiny_models import tiny_model
+
+    return [tiny_model(family, folder / "models" / family) for family in ("gpt2", "llama", "bert")]
+
+
+def main() -> None:
+    """Run the soak with tiny models of three families and write the record."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=30)
+    parser.add_argument("--sentences", type=int, default=4000)
+    parser.add_argument("--json", type=Path, default=HERE / "results" / "fault_soak.json")
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="fault-soak-"))
+    try:
+        record = soak(make_models(folder), folder, sentences=options.sentences, kills=options.kills)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    print(json.dumps(record, indent=1))
+    options.json.write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
