@@ -56,7 +56,7 @@ def write_inputs(folder: Path, models: Sequence[Path], sentences: int) -> tuple[
     from transformers import AutoTokenizer
 
     dice = random.Random(1)
-    rows = [(" ".join(["I", *dice.choices(SPOKEN.split(), k=dice.randint(3, 30))]) + ".", i % 16 + 1) for i in range(sentences)]
+    rows = [(" ".join(["I", *dice.choices(SPOKEN.split(), k=dice.randint(3, 9))]) + ".", i % 16 + 1) for i in range(sentences)]
     rows[sentences // 3] = (POISON, 1)
     with (folder / "samples.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("sentence", "stereotype"), *rows])
@@ -184,15 +184,15 @@ def soak(
 
 
 def make_models(folder: Path) -> list[Path]:
-    """Three small random-weight models of the tests' own making."""
+    """Three small random-weight models of the tests' own making, with one tokenizer (the poison is known by its ids)."""
     sys.path.insert(0, str(HERE.parent))
     from tests.tiny_models import tiny_model
 
-    return [tiny_model(family, folder / "models" / family) for family in ("gpt2", "llama", "bert")]
+    return [tiny_model("gpt2", folder / "models" / str(n), seed=n, n_layer=n) for n in (2, 3, 4)]
 
 
 def main() -> None:
-    """Run the soak with tiny models of three families and write the record."""
+    """Run the soak with tiny models and write the record."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--sentences", type=int, default=4000)

@@ -4,12 +4,12 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from evaluator_serving.rows import Chunk, make_chunk
+from evaluator_serving.rows import Chunk, make_chunk, pieces
 
 KILLS_BEFORE_SPLIT = 2
-"""A chunk during which a worker died this often is halved."""
-KILLS_OF_ONE = 3
-"""A single request during which a worker died this often is given up (one more, since workers also die by chance)."""
+"""A chunk during which a worker died this often is cut up: workers also die by chance, and a restart costs seconds."""
+KILLS_OF_ONE = 2
+"""Requests that share one row and are alone in their chunk are given up after this many deaths."""
 
 
 @dataclass(slots=True)
@@ -19,6 +19,7 @@ class Work:
     waiting: deque[Chunk]
     share_prefixes: bool = True
     _kills: dict[tuple[str, ...], int] = field(default_factory=dict)
+    _suspects: set[tuple[str, ...]] = field(default_factory=set)
 
     @classmethod
     def of(cls, chunks: Iterable[Chunk], *, share_prefixes: bool = True) -> "Work":
@@ -36,18 +37,19 @@ class Work:
     def killed(self, chunk: Chunk) -> list[str]:
         """A worker died while it was scoring this chunk. Returns the ids of the requests that are given up now.
 
-        The chunk is tried again, then halved again and again until the one request that kills workers is alone.
+        The chunk is tried again, then cut into about as many pieces as each then has requests; a piece that kills once more
+        is cut into single rows. So the row that kills workers is given up after five deaths, however large the chunk.
         """
         key = tuple(item.request for item in chunk.encoded)
         kills = self._kills[key] = self._kills.get(key, 0) + 1
-        if len(key) == 1:
-            if kills >= KILLS_OF_ONE:
-                return list(key)
-            self.waiting.appendleft(chunk)
-        elif kills >= KILLS_BEFORE_SPLIT:
-            middle = len(chunk.encoded) // 2
-            for part in (chunk.encoded[middle:], chunk.encoded[:middle]):
-                self.waiting.appendleft(make_chunk(part, share_prefixes=self.share_prefixes))
+        suspect = key in self._suspects
+        cut = pieces(chunk, len(key) if suspect else max(2, round(len(key) ** 0.5)), share_prefixes=self.share_prefixes)
+        if len(cut) == 1 and kills >= KILLS_OF_ONE:
+            return list(key)
+        if len(cut) > 1 and (kills >= KILLS_BEFORE_SPLIT or suspect):
+            for piece in reversed(cut):
+                self._suspects.add(tuple(item.request for item in piece.encoded))
+                self.waiting.appendleft(piece)
         else:
             self.waiting.appendleft(chunk)
         return []

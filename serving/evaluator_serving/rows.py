@@ -3,6 +3,7 @@
 A row is one forward pass over one token sequence and the log-probabilities to read from it. Everything here is pure.
 """
 
+import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -130,13 +131,9 @@ class Chunk:
         return sum(row.length for row in self.merged.rows)
 
 
-def chunks(encoded: Sequence[Encoded], *, tokens: int, share_prefixes: bool = True) -> list[Chunk]:
-    """Cut requests into chunks of about `tokens` forward tokens, longest rows first.
-
-    Requests that share a forward pass always fall into one chunk, so that no row is computed twice in a run.
-    """
-    merged = merge(encoded, share_prefixes=share_prefixes)
-    parent = list(range(len(encoded)))
+def _sharing(merged: Merged) -> list[list[int]]:
+    """Requests (by index, in order) grouped so that requests which read from one row are in one group."""
+    parent = list(range(len(merged.places)))
 
     def find(i: int) -> int:
         while parent[i] != i:
@@ -149,8 +146,18 @@ def chunks(encoded: Sequence[Encoded], *, tokens: int, share_prefixes: bool = Tr
         for index, _ in spots:
             parent[find(i)] = find(owner.setdefault(index, i))
     groups: dict[int, list[int]] = defaultdict(list)
-    for i in range(len(encoded)):
+    for i in range(len(parent)):
         groups[find(i)].append(i)
+    return list(groups.values())
+
+
+def chunks(encoded: Sequence[Encoded], *, tokens: int, share_prefixes: bool = True) -> list[Chunk]:
+    """Cut requests into chunks of about `tokens` forward tokens, longest rows first.
+
+    Requests that share a forward pass always fall into one chunk, so that no row is computed twice in a run.
+    """
+    merged = merge(encoded, share_prefixes=share_prefixes)
+    groups = _sharing(merged)
 
     def rows_of(members: Sequence[int]) -> set[int]:
         return {index for i in members for index, _ in merged.places[i]}
@@ -161,7 +168,7 @@ def chunks(encoded: Sequence[Encoded], *, tokens: int, share_prefixes: bool = Tr
     cut: list[Chunk] = []
     members: list[int] = []
     size = 0
-    for group in sorted(groups.values(), key=longest):
+    for group in sorted(groups, key=longest):
         members += group
         size += sum(merged.rows[r].length for r in rows_of(group))
         if size >= tokens:
@@ -179,3 +186,17 @@ def make_chunk(encoded: Sequence[Encoded], *, share_prefixes: bool = True) -> Ch
     new = {old: i for i, old in enumerate(order)}
     places = tuple(tuple((new[index], lookups) for index, lookups in spots) for spots in merged.places)
     return Chunk(tuple(encoded), Merged(tuple(merged.rows[r] for r in order), places))
+
+
+def pieces(chunk: Chunk, count: int, *, share_prefixes: bool = True) -> list[Chunk]:
+    """Cut a chunk into at most `count` chunks of about equally many requests, requests that share a row kept together.
+
+    One chunk comes back where all its requests share rows.
+    """
+    groups = _sharing(chunk.merged)
+    count = min(count, len(groups))
+    bounds = [len(groups) * i // count for i in range(count + 1)]
+    return [
+        make_chunk([chunk.encoded[i] for group in groups[a:b] for i in group], share_prefixes=share_prefixes)
+        for a, b in itertools.pairwise(bounds)
+    ]

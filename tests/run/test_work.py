@@ -52,6 +52,23 @@ def test_without_keeps_the_rest() -> None:
     assert work.take() is None
 
 
+def test_poison_is_alone_after_five_deaths_and_takes_all_requests_of_its_row() -> None:
+    """400 requests in one chunk, two of them read from one poisonous row."""
+    items = encoded(400)
+    twin = Encoded("twin", items[123].rows, ())
+    work = Work.of(chunks([*items, twin], tokens=10**6))
+    deaths, lost, scored = 0, [], 0
+    while chunk := work.take():
+        if {"r123", "twin"} & set(ids(chunk)):
+            deaths += 1
+            lost += work.killed(chunk)
+        else:
+            scored += len(ids(chunk))
+    assert sorted(lost) == ["r123", "twin"]
+    assert deaths == 5
+    assert scored == 399
+
+
 @pytest.mark.parametrize(("failed", "total", "hopeless"), [(100, 50, False), (101, 50, True), (300, 3000, False)])
 def test_hopeless(failed: int, total: int, hopeless: bool) -> None:
     assert Work.hopeless(failed, total) is hopeless
