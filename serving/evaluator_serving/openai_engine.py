@@ -1,0 +1,290 @@
+"""The openai engine: a model behind a running OpenAI-compatible completions server (vLLM's own).
+
+`--model` names the same model's tokenizer and configuration (folder or hub id); the server is given by `--extra url=…`.
+"""
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evaluator_serving.engine import EngineInfo, EngineOptions
+from evaluator_serving.errors import EngineError, InputError
+from evaluator_serving.http_client import Client, Patience, ServerError
+from evaluator_serving.identity import identity
+from evaluator_serving.models import ModelSource
+from evaluator_serving.rows import Row
+from evaluator_serving.verify import TOLERANCE
+from evaluator_serving.vllm_plan import Cell, Query, plan
+
+_PROMPTS_A_REQUEST = 32
+"""Most prompts of one HTTP request; prompts whose parameters are the same (all of a GEST template's) travel together."""
+
+_Job = tuple[int, Query]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The engine's own options.
+
+    Attributes:
+        url: the server's base URL, `/v1` included.
+        served_model: the model's name at the server; None where it serves only one.
+        concurrency: most HTTP requests in flight.
+        patience: retries and time limits.
+    """
+
+    url: str
+    served_model: str | None
+    concurrency: int
+    patience: Patience
+
+    @classmethod
+    def read(cls, options: EngineOptions) -> "Settings":
+        """From the run's options. Raises InputError for missing, unknown or unusable ones."""
+        extra = dict(options.extra)
+        url = extra.pop("url", None)
+        if not isinstance(url, str) or not url.startswith(("http://", "https://")):
+            raise InputError("the openai engine needs the server's URL: --extra url=http://127.0.0.1:8000/v1")
+        usual = Patience()
+        settings = cls(
+            url=url,
+            served_model=extra.pop("served_model", None),
+            concurrency=_number(extra, "concurrency", 32, int),
+            patience=Patience(
+                retries=_number(extra, "retries", usual.retries, int),
+                timeout=_number(extra, "timeout", usual.timeout, float),
+            ),
+        )
+        unused = {
+            "device": options.device != "auto",
+            "batch_tokens": options.batch_tokens is not None,
+            "tensor_parallel": options.tensor_parallel != 1,
+            "pipeline_parallel": options.pipeline_parallel != 1,
+            "quantization": options.quantization is not None,
+            **dict.fromkeys(extra, True),
+        }
+        for name, given in unused.items():
+            if given:
+                raise InputError(f"the openai engine has no option {name}: leave it out (the server was started with its own)")
+        return settings
+
+
+class OpenAIEngine:
+    """A causal language model behind a completions server that takes token ids and gives their log-probabilities.
+
+    `dtype` is what the server computes in; it can't be asked. An API key is read from OPENAI_API_KEY. Raises InputError
+    where the server can't be reached, serves another model, is too short for a row, or can't give exact log-probabilities.
+    """
+
+    share_prefixes = True
+
+    def __init__(self, source: ModelSource, options: EngineOptions, rows: Sequence[Row]) -> None:
+        if "causal" not in source.heads or any(row.head != "causal" for row in rows):
+            raise InputError(
+                f"the openai engine scores generative models, {source.spec} isn't asked as one: use another engine"
+            )
+        self._source, self._options, self._settings = source, options, Settings.read(options)
+        self._client = Client(
+            self._settings.url,
+            key=os.environ.get("OPENAI_API_KEY"),
+            connections=self._settings.concurrency,
+            patience=self._settings.patience,
+        )
+        try:
+            self._model, self._details = self._find_model(rows)
+            self._probe(rows)
+        except ServerError as error:
+            self.close()
+            raise InputError(self._first_contact(error)) from error
+        except InputError:
+            self.close()
+            raise
+
+    def describe(self) -> EngineInfo:
+        """Which server and model answer; the server's libraries are its own, only its vLLM version is known."""
+        info = identity("openai", self._source, self._options)
+        return replace(info, details={**info.details, **self._details, "device": "server"})
+
+    def score(self, rows: Sequence[Row]) -> list[NDArray[np.floating]]:
+        """Log-probabilities of every row's lookups, one float32 array a row, in the rows' order.
+
+        Raises EngineError with the row's index where the server refuses a row or a log P isn't finite, and without one
+        where the server is gone.
+        """
+        answers: list[NDArray[np.floating]] = [np.full(len(row.lookups), np.nan, dtype=np.float32) for row in rows]
+        jobs = [(index, query) for index, row in enumerate(rows) for query in plan(row, grid=False)]
+        with ThreadPoolExecutor(self._settings.concurrency) as pool:
+            futures = [(portion, pool.submit(self._ask, rows, portion)) for portion in _portions(jobs)]
+            try:
+                for portion, future in futures:
+                    for (index, query), choice in zip(portion, future.result(), strict=True):
+                        for cell in query.cells:
+                            answers[index][cell.lookup] = _value(choice, rows[index], query, cell)
+            except (KeyError, TypeError, IndexError) as error:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise EngineError(
+                    f"the server at {self._settings.url} left out log-probabilities that were asked for"
+                ) from error
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        for index, values in enumerate(answers):
+            if not (np.isfinite(values) & (values > -9999)).all():  # JSON has no infinity: vLLM's server writes -9999
+                raise EngineError(f"row {index}: log P is not finite (the model's logits are NaN or infinite)", row=index)
+        return answers
+
+    def close(self) -> None:
+        """Close the connections; the server goes on."""
+        self._client.close()
+
+    def _ask(self, rows: Sequence[Row], jobs: Sequence[_Job]) -> list[Any]:
+        """The server's choices for queries with the same parameters, in order. Raises EngineError."""
+        prompts = [list(rows[index].ids[: query.length]) for index, query in jobs]
+        try:
+            return self._complete(prompts, _parameters(jobs[0][1]))
+        except ServerError as error:
+            if error.status == 400 and len(jobs) > 1:  # one prompt is at fault: find out which
+                return [choice for job in jobs for choice in self._ask(rows, [job])]
+            row = jobs[0][0] if error.status == 400 else None
+            where = f"row {row}: " if row is not None else ""
+            raise EngineError(f"{where}the server at {self._settings.url} failed: {error}", row=row) from error
+
+    def _complete(self, prompts: list[list[int]], parameters: dict[str, Any]) -> list[Any]:
+        answer = self._client.post("completions", {"model": self._model, "prompt": prompts, **parameters})
+        try:
+            model, choices = answer["model"], sorted(answer["choices"], key=lambda choice: choice["index"])
+        except (KeyError, TypeError) as error:
+            raise ServerError("the answer is not a completion") from error
+        if model != self._model:
+            raise ServerError(f"model {model!r} answers instead of {self._model!r}")
+        if len(choices) != len(prompts):
+            raise ServerError(f"{len(choices)} answers to {len(prompts)} prompts")
+        return choices
+
+    def _find_model(self, rows: Sequence[Row]) -> tuple[str, dict[str, Any]]:
+        """The model's name at the server, and what the server says of it."""
+        listed = self._client.get("models")
+        try:
+            served = {model["id"]: model for model in listed["data"]}
+        except (KeyError, TypeError) as error:
+            raise InputError(f"{self._settings.url} is no OpenAI-compatible server: give its base URL, /v1 included") from error
+        names = ", ".join(map(repr, served)) or "nothing"
+        wanted = self._settings.served_model or (next(iter(served)) if len(served) == 1 else None)
+        if wanted is None:
+            raise InputError(f"the server at {self._settings.url} serves {names}: choose with --extra served_model=NAME")
+        if wanted not in served:
+            raise InputError(f"the server at {self._settings.url} serves {names}, not {wanted!r}: correct served_model")
+        longest = max((len(row.ids) for row in rows), default=0)
+        limit = served[wanted].get("max_model_len")
+        if limit is not None and longest + 1 > limit:
+            raise InputError(
+                f"the server at {self._settings.url} takes {limit} tokens, the longest row needs {longest + 1}: "
+                "start it with a larger --max-model-len"
+            )
+        return wanted, {"served_model": wanted, "served_from": served[wanted].get("root"), "server": self._server_version()}
+
+    def _server_version(self) -> str | None:
+        """vLLM's version as its server tells it; other servers don't."""
+        client = Client(
+            self._settings.url.rstrip("/").removesuffix("/v1"),
+            key=None,
+            connections=1,
+            patience=Patience(retries=0, timeout=10),
+        )
+        try:
+            return f"vllm {client.get('version')['version']}"
+        except (ServerError, KeyError, TypeError):
+            return None
+        finally:
+            client.close()
+
+    def _probe(self, rows: Sequence[Row]) -> None:
+        """Ask for one number in both ways that scoring asks: forced after a prompt, and as the prompt's own token."""
+        row = min((row for row in rows if row.lookups), key=lambda row: len(row.ids), default=None)
+        if row is None:
+            return
+        position, token = row.lookups[0]
+        probe = Row("causal", (*row.ids[: position + 1], token), ((position, token),))
+        forced = Query(position + 1, (token,), token, False, (), 0, (Cell(0, "step", 0, 0),))
+        scored = Query(position + 2, (token,), None, True, (), 0, (Cell(0, "prompt", position, 0),))
+        values = []
+        for query, what in (forced, "log-probabilities of given tokens"), (scored, "prompt log-probabilities"):
+            (choice,) = self._complete([list(probe.ids[: query.length])], _parameters(query))
+            try:
+                values.append(_value(choice, probe, query, query.cells[0]))
+            except (KeyError, TypeError, IndexError) as error:
+                raise InputError(
+                    f"the server at {self._settings.url} can't give {what}: it must be vLLM's own, 0.31 or newer"
+                ) from error
+        limit = TOLERANCE[self._options.dtype]
+        if not (abs(values[0] - values[1]) <= limit and max(values) <= limit):
+            raise InputError(
+                f"the server at {self._settings.url} contradicts itself: log P {values[0]:.4f} and {values[1]:.4f} for one "
+                "token; start it with --logprobs-mode raw_logprobs"
+            )
+
+    def _first_contact(self, error: ServerError) -> str:
+        url = self._settings.url
+        match error.status:
+            case None:
+                return f"the server at {url} can't be used: {error}; is it running, and is the URL right?"
+            case 401 | 403:
+                return f"the server at {url} refuses access ({error}): set OPENAI_API_KEY"
+            case 404:
+                return f"the server at {url} has no completions API ({error}): give its base URL, /v1 included"
+            case 400 | 422:
+                return f"the server at {url} can't give exact log-probabilities ({error}): it must be vLLM's own server"
+            case _:
+                return f"the server at {url} fails ({error}): look at its log"
+
+
+def _number(extra: dict[str, Any], name: str, default: Any, kind: type) -> Any:
+    """A positive number from the extra options; on the command line it comes as a word."""
+    value = extra.pop(name, default)
+    try:
+        number = kind(value)
+    except (TypeError, ValueError):
+        number = -1
+    if number < 0 or (number == 0 and name != "retries"):
+        raise InputError(f"extra option {name}={value!r} is not a positive number")
+    return number
+
+
+def _portions(jobs: Iterable[_Job]) -> list[list[_Job]]:
+    """Jobs grouped into HTTP requests: equal parameters, at most so many prompts; the order is kept where it can be."""
+    groups: dict[tuple[Any, ...], list[_Job]] = defaultdict(list)
+    for job in jobs:
+        query = job[1]
+        groups[(query.tokens, query.forced, query.prompt_scores)].append(job)
+    return [group[i : i + _PROMPTS_A_REQUEST] for group in groups.values() for i in range(0, len(group), _PROMPTS_A_REQUEST)]
+
+
+def _parameters(query: Query) -> dict[str, Any]:
+    """The completion parameters of a query; temperature 0 keeps sampling cheap, what is sampled is ignored."""
+    parameters: dict[str, Any] = {
+        "max_tokens": query.steps,
+        "temperature": 0.0,
+        "ignore_eos": True,
+        "logprobs": 1,
+        "logprob_token_ids": list(query.tokens),
+        "return_tokens_as_token_ids": True,
+    }
+    if query.forced is not None:
+        parameters["allowed_token_ids"] = [query.forced]
+    if query.prompt_scores:
+        parameters["prompt_logprobs"] = 0
+    return parameters
+
+
+def _value(choice: Any, row: Row, query: Query, cell: Cell) -> float:
+    """One lookup's log P from the server's choice. Raises KeyError, TypeError or IndexError if it isn't there."""
+    if cell.source == "step":
+        return float(choice["logprobs"]["top_logprobs"][cell.line][f"token_id:{query.tokens[cell.column]}"])
+    # The list's first element is the first token's, which is predicted from nothing.
+    return float(choice["prompt_logprobs"][cell.line + 1][str(row.ids[cell.line + 1])]["logprob"])

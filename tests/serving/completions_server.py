@@ -1,0 +1,93 @@
+"""A small HTTP server with the parts of vLLM's completions API that the openai engine uses, and ways to go wrong."""
+
+import json
+import math
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+def log_p(prefix: Sequence[int], token: int) -> float:
+    """The made-up model: some negative number for every prefix and token."""
+    return -1.0 - abs(math.sin(sum((i + 1) * t for i, t in enumerate(prefix)) + 0.7 * token))
+
+
+Failure = Callable[[dict[str, Any], int], tuple[int, Any] | None]
+"""(request body, how many completions were asked for before) → a status and a body to answer instead, None for none."""
+
+
+class CompletionsServer:
+    """Serves `log_p` at `url` until it is closed. `seen` counts requests, prompts and computed tokens."""
+
+    def __init__(
+        self, *, models: Sequence[str] = ("made-up",), failure: Failure | None = None, max_model_len: int = 64
+    ) -> None:
+        self.models, self.failure, self.max_model_len = models, failure, max_model_len
+        self.seen: Counter[str] = Counter()
+        self.headers: list[dict[str, str]] = []
+        self.in_flight = self.most_in_flight = 0
+        self.lock = threading.Lock()
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                server.headers.append({name.lower(): value for name, value in self.headers.items()})
+                models = [{"id": name, "root": f"/{name}", "max_model_len": server.max_model_len} for name in server.models]
+                known = {"/v1/models": {"data": models}, "/version": {"version": "0.0.test"}}
+                self.reply(*((200, known[self.path]) if self.path in known else (404, {"detail": "Not Found"})))
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                with server.lock:
+                    before = server.seen["requests"]
+                    server.seen["requests"] += 1
+                    server.in_flight += 1
+                    server.most_in_flight = max(server.most_in_flight, server.in_flight)
+                try:
+                    failed = server.failure(body, before) if server.failure else None
+                    self.reply(*(failed or (200, server.complete(body))))
+                finally:
+                    with server.lock:
+                        server.in_flight -= 1
+
+            def reply(self, status: int, body: Any) -> None:
+                content = body if isinstance(body, bytes) else json.dumps(body).encode()
+                self.send_response(status)
+                self.send_header("content-length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
+        self._thread.start()
+        self.url = f"http://127.0.0.1:{self._http.server_port}/v1"
+
+    def complete(self, body: dict[str, Any]) -> dict[str, Any]:
+        """What vLLM's server answers, as far as the engine reads it."""
+        self.seen["prompts"] += len(body["prompt"])
+        choices = []
+        for index, ids in enumerate(body["prompt"]):
+            given = list(ids)
+            steps = []
+            for _ in range(body["max_tokens"]):
+                sampled = (body.get("allowed_token_ids") or [0])[0]
+                steps.append({f"token_id:{t}": log_p(given, t) for t in (sampled, *body["logprob_token_ids"])})
+                given.append(sampled)
+            self.seen["tokens"] += len(given) - 1
+            choice: dict[str, Any] = {"index": index, "logprobs": {"top_logprobs": steps}}
+            if body.get("prompt_logprobs") == 0:
+                choice["prompt_logprobs"] = [None, *({str(t): {"logprob": log_p(ids[:i], t)}} for i, t in enumerate(ids) if i)]
+            choices.append(choice)
+        return {"model": body["model"], "choices": choices[::-1]}
+
+    def close(self) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join()

