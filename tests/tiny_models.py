@@ -130,7 +130,7 @@ TOKENIZERS: dict[str, Callable[[Sequence[str]], PreTrainedTokenizerFast]] = {
 
 
 def tiny_tokenizer(kind: str) -> PreTrainedTokenizerFast:
-    """A tokenizer of a kind in TOKENIZERS, or of `KIND-split`."""
+    """A new tokenizer of a kind in TOKENIZERS, or of `KIND-split`."""
     name = kind.removesuffix("-split")
     return TOKENIZERS[name](SPLIT if name != kind else ())
 

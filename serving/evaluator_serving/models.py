@@ -170,7 +170,7 @@ def gguf_folder(file: Path, spec: str) -> Path:
 def _locate(spec: str) -> tuple[Path, str | None]:
     """(folder or GGUF file, hub commit or None) of a spec."""
     local = Path(spec).expanduser()
-    if local.is_dir():
+    if spec and local.is_dir():  # the empty path is the current folder
         return local.resolve(), None
     if local.is_file():
         if local.suffix != ".gguf":

@@ -6,14 +6,11 @@ from evaluator_serving.requests import Masked
 from evaluator_serving.rows import EncodedCandidate, Read, Row
 
 
-def encode(
-    request: Masked, text: TextTokenizer, mask_id: int | None = None
-) -> tuple[list[Row], list[EncodedCandidate]]:
+def encode(request: Masked, text: TextTokenizer, mask_id: int | None = None) -> tuple[list[Row], list[EncodedCandidate]]:
     """Rows of a masked request; see `Masked` for what each method asks. `mask_id` is the tokenizer's own mask if None."""
     if request.method == "single_greedy":
         raise InputError("the single_greedy method is for encoder-decoder models")
     mask_id = text.mask_id if mask_id is None else mask_id
-    check_text("".join(request.parts), "text")
     filled = [_fill(request.parts, fillers, text) for fillers in request.candidates]
     if request.method == "positional":
         return _positional(filled, mask_id)

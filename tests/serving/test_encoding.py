@@ -1,0 +1,350 @@
+"""Requests to rows: which tokens are masked or read, for tokenizers of every kind."""
+
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from tiny_models import SPLIT
+from tiny_models import tiny_tokenizer as new_tokenizer
+
+from evaluator_serving.encoding import Encoder
+from evaluator_serving.errors import InputError
+from evaluator_serving.models import ModelSource
+from evaluator_serving.requests import Continuation, Masked, Pair, Request, SharedTokens, request_id
+from evaluator_serving.rows import Encoded, Row, merge
+
+MASKED_KINDS = ("wordpiece", "wordpiece-lower", "roberta", "xlmr")
+CAUSAL_KINDS = ("gpt2", "llama")
+BOTH = ("", "-split")
+
+SPACE = "▁Ġ"
+
+tiny_tokenizer = cache(new_tokenizer)
+
+
+@cache
+def encoder(kind: str, *, context: int = 128, chat: str = "none") -> Encoder:
+    """An encoder with a tokenizer of a kind and no model behind it."""
+    tokenizer = new_tokenizer(kind)
+    if chat == "user":
+        tokenizer.chat_template = (
+            "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+            "{% if add_generation_prompt %}assistant: {% endif %}"
+        )
+    types = 2 if kind.startswith("wordpiece") else 1
+    config = SimpleNamespace(type_vocab_size=types, decoder_start_token_id=0, architectures=None, label2id=None)
+    heads = frozenset({"masked", "causal", "seq2seq", "pair"})
+    source = ModelSource("tiny", Path("."), "none", heads, config, context, chat_template=chat)
+    return Encoder(source, tokenizer)
+
+
+def tokens(kind: str, ids: tuple[int, ...]) -> list[str]:
+    return list(tiny_tokenizer(kind).convert_ids_to_tokens(list(ids)))
+
+
+def spelled(kind: str, row: Row) -> str:
+    """A row's tokens as one string."""
+    return " ".join(tokens(kind, row.ids))
+
+
+def read(kind: str, row: Row) -> list[tuple[int, str]]:
+    """A row's lookups with the tokens spelled."""
+    return [(at, tokens(kind, (token,))[0]) for at, token in row.lookups]
+
+
+def encode(kind: str, request: Request, **options: Any) -> Encoded:
+    return encoder(kind, **options).encode(request)
+
+
+# --- masked ---
+
+
+def test_two_words_of_one_token_share_one_forward_pass() -> None:
+    encoded = encode("wordpiece", Masked(("", ' said: "I cry."'), (("He",), ("She",))))
+    merged = merge([encoded])
+    assert encoded.request == request_id(Masked(("", ' said: "I cry."'), (("He",), ("She",))))
+    assert [spelled("wordpiece", row) for row in merged.rows] == ['[CLS] [MASK] said : " I cry . " [SEP]']
+    assert read("wordpiece", merged.rows[0]) == [(1, "He"), (1, "She")]
+
+
+def test_sequential_fills_in_earlier_pieces() -> None:
+    encoded = encode("wordpiece-split", Masked(("the ", " is you"), (("woman",),)))
+    assert [spelled("wordpiece-split", row) for row in encoded.rows] == [
+        "[CLS] the [MASK] [MASK] is you [SEP]",
+        "[CLS] the wo [MASK] is you [SEP]",
+    ]
+    assert [read("wordpiece-split", row) for row in encoded.rows] == [[(2, "wo")], [(3, "##man")]]
+    assert tokens("wordpiece-split", encoded.candidates[0].tokens) == ["wo", "##man"]
+
+
+def test_joint_masks_all_pieces_in_one_input() -> None:
+    encoded = encode("wordpiece-split", Masked(("the ", " is you"), (("woman",), ("man",)), "joint"))
+    assert [spelled("wordpiece-split", row) for row in encoded.rows] == [
+        "[CLS] the [MASK] [MASK] is you [SEP]",
+        "[CLS] the [MASK] is you [SEP]",
+    ]
+    assert read("wordpiece-split", encoded.rows[0]) == [(2, "wo"), (3, "##man")]
+
+
+def test_single_has_one_mask_for_the_rest_of_the_word_in_every_slot() -> None:
+    request = Masked(("the ", " is the ", " of you"), (("woman", "woman"),), "single")
+    encoded = encode("wordpiece-split", request)
+    assert [spelled("wordpiece-split", row) for row in encoded.rows] == [
+        "[CLS] the [MASK] is the [MASK] of you [SEP]",
+        "[CLS] the wo [MASK] is the wo [MASK] of you [SEP]",
+    ]
+    assert [read("wordpiece-split", row) for row in encoded.rows] == [[(2, "wo")], [(3, "##man")]]
+
+
+def test_positional_masks_the_shifted_tail_over_the_shorter_length() -> None:
+    encoded = encode("wordpiece-split", Masked(("the ", " is you"), (("man",), ("woman",)), "positional"))
+    assert [spelled("wordpiece-split", row) for row in encoded.rows] == [
+        "[CLS] the [MASK] [MASK] [MASK] [MASK]",
+        "[CLS] the [MASK] [MASK] [MASK] [MASK] [SEP]",
+    ]
+    assert [tokens("wordpiece-split", c.tokens) for c in encoded.candidates] == [
+        ["man", "is", "you", "[SEP]"],
+        ["wo", "##man", "is", "you"],
+    ]
+
+
+def test_several_slots_are_read_together() -> None:
+    encoded = encode("wordpiece", Masked(("", " said ", " is not happy"), (("He", "he"), ("She", "she"))))
+    assert [spelled("wordpiece", row) for row in encoded.rows[:2]] == [
+        "[CLS] [MASK] said [MASK] is not happy [SEP]",
+        "[CLS] He said [MASK] is not happy [SEP]",
+    ]
+    assert tokens("wordpiece", encoded.candidates[1].tokens) == ["She", "she"]
+
+
+@pytest.mark.parametrize("kind", MASKED_KINDS)
+def test_the_word_is_found_by_place_not_by_search(kind: str) -> None:
+    text = 'He said: "'
+    encoded = encode(kind, Masked((f"{text}(", ') is he. He."'), (("He",), ("She",))))
+    masks = [spelled(kind, row).replace("[MASK]", "<mask>") for row in encoded.rows if "mask" in spelled(kind, row).lower()]
+    for line in masks:
+        before, _, behind = line.partition("<mask>")
+        assert before.count("(") == 1
+        assert ")" not in before
+        assert behind.replace("<mask>", "").strip().startswith(")")
+
+
+@pytest.mark.parametrize("kind", ["roberta", "xlmr", "gpt2", "llama"])
+def test_space_and_capital_follow_from_the_place(kind: str) -> None:
+    causal = kind in CAUSAL_KINDS
+    first: Request = Continuation("", ("She",)) if causal else Masked(("", " said"), (("She",),))
+    later: Request = Continuation("so", (" she",)) if causal else Masked(("said ", " said"), (("she",),))
+    found = [tokens(kind, encode(kind, request).candidates[0].tokens) for request in (first, later)]
+    mark = {"roberta": "Ġ", "gpt2": "Ġ", "xlmr": "▁", "llama": "▁"}[kind]
+    front = "▁" if mark == "▁" else ""
+    assert found == [[f"{front}She"], [f"{mark}she"]]
+
+
+words = st.sampled_from(["he", "She", "woman", "Man", "a", *SPLIT])
+around = st.text(max_size=25)
+gaps = st.sampled_from([" ", ' "', " (", " - "])
+
+
+@pytest.mark.parametrize("kind", [k + s for k in MASKED_KINDS for s in BOTH])
+@given(before=around, gap=gaps, word=words, after=around, method=st.sampled_from(["sequential", "joint", "single"]))
+@example(before="😀🇸🇰 É", gap=" ", word="woman", after="日本 ё ", method="sequential")
+@example(before="he she", gap=' "', word="she", after=" she", method="joint")
+def test_exactly_the_words_tokens_are_masked(kind: str, before: str, gap: str, word: str, after: str, method: Any) -> None:
+    encoded = encode(kind, Masked((before + gap, f" {after}"), ((word,),), method), context=10_000)
+    tokenizer = tiny_tokenizer(kind)
+    (candidate,) = encoded.candidates
+    written = tokenizer.decode(list(candidate.tokens)).strip()
+    assert written == (word.lower() if "lower" in kind else word)
+    whole = tokenizer(before + gap + word + f" {after}")["input_ids"]
+    k = len(candidate.tokens)
+    mask = tokenizer.mask_token_id
+    for j, row in enumerate(encoded.rows):
+        # What stands before and behind the word is the text's own, untouched.
+        at = row.lookups[0][0] - (0 if method == "joint" else j)
+        hidden = {"sequential": k - j, "joint": k, "single": 1}[method]
+        assert row.ids[:at] == tuple(whole[:at])
+        assert row.ids[at : len(row.ids) - (len(whole) - at - k)] == (*candidate.tokens[:j], *[mask] * hidden)
+        assert row.ids[len(row.ids) - (len(whole) - at - k) :] == tuple(whole[at + k :])
+
+
+# --- continuations ---
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_both_generative_templates_take_one_forward_pass(kind: str) -> None:
+    requests = [
+        Continuation('"I cry.",', (" he", " she")),
+        Continuation('"I cry.", the', (" man", " woman")),
+    ]
+    merged = merge([encode(kind, request) for request in requests])
+    assert len(merged.rows) == 1
+    (row,) = merged.rows
+    n = len(row.ids)
+    assert [(at, t.strip(SPACE)) for at, t in read(kind, row)] == [
+        (n - 2, "he"),
+        (n - 2, "she"),
+        (n - 1, "man"),
+        (n - 1, "woman"),
+    ]
+
+
+def test_one_bos_where_the_tokenizer_uses_one_and_none_elsewhere() -> None:
+    assert spelled("llama", encode("llama", Continuation("the", (" man",))).rows[0]) == "<s> ▁the"
+    assert spelled("gpt2", encode("gpt2", Continuation("the", (" man",))).rows[0]) == "the"
+
+
+def test_whole_texts_start_after_bos_or_end_of_text() -> None:
+    for kind, start in (("llama", "<s>"), ("gpt2", "<|endoftext|>")):
+        (row,) = encode(kind, Continuation("", ("the man said",))).rows
+        assert tokens(kind, row.ids)[0] == start
+        assert [at for at, _ in row.lookups] == [0, 1, 2]
+
+
+def test_a_token_that_straddles_the_boundary_is_the_candidates() -> None:
+    encoded = encode("gpt2", Continuation("the wo", ("man",)))
+    assert tokens("gpt2", encoded.candidates[0].tokens) == ["Ġwoman"]
+    assert spelled("gpt2", encoded.rows[0]) == "the"
+
+
+def test_a_candidate_that_swallows_the_whole_context_starts_after_end_of_text() -> None:
+    encoded = encode("gpt2", Continuation("wo", ("man said",)))
+    assert tokens("gpt2", encoded.candidates[0].tokens) == ["woman", "Ġsaid"]
+    assert spelled("gpt2", encoded.rows[0]) == "<|endoftext|> woman"
+
+
+def test_last_token_reads_the_candidates_own_last_token() -> None:
+    for kind, expected in (("gpt2-split", "an"), ("llama-split", "man"), ("llama", "▁woman"), ("gpt2", "Ġwoman")):
+        encoded = encode(kind, Continuation("the", (" woman",), "last_token"))
+        assert [at for at, _ in encoded.rows[0].lookups] == [len(encoded.rows[0].ids) - 1]
+        assert read(kind, encoded.rows[0])[0][1] == expected
+        assert len(encoded.candidates[0].tokens) == 1
+
+
+def test_unconditional_first_reads_the_rest_without_bos() -> None:
+    encoded = encode("llama", Continuation("", ("the man said",), "unconditional_first"))
+    assert [spelled("llama", row) for row in encoded.rows] == ["<s>", "▁the ▁man"]
+    assert [read("llama", row) for row in encoded.rows] == [[(0, "▁the")], [(0, "▁man"), (1, "▁said")]]
+    assert len(encoded.candidates[0].reads) == 3
+
+
+def test_chat_template_puts_the_context_at_the_assistants_beginning() -> None:
+    encoded = encode("llama", Continuation("the", (" man",)), chat="user")
+    ids = encoded.rows[0].ids
+    bos = tiny_tokenizer("llama").bos_token_id
+    assert ids.count(bos) == 1
+    assert ids[0] == bos
+    assert tiny_tokenizer("llama").decode(list(ids[1:])).replace(" ", "").endswith("assistant:the")
+
+
+@pytest.mark.parametrize("kind", [k + s for k in CAUSAL_KINDS for s in BOTH])
+@given(context=st.text(max_size=25), candidate=st.text(min_size=1, max_size=15).filter(str.strip))
+@example(context="I 😀", candidate="🇸🇰")
+@example(context="the ", candidate=" woman")
+def test_a_continuations_tokens_are_the_texts_tail(kind: str, context: str, candidate: str) -> None:
+    tokenizer = tiny_tokenizer(kind)
+    whole = tuple(tokenizer(context + candidate)["input_ids"])
+    try:
+        encoded = encode(kind, Continuation(context, (candidate,)), context=10_000)
+    except InputError:
+        # Refused for a reason: an unknown character, or a candidate that the tokenizer drops.
+        assert tokenizer.unk_token_id in whole or whole == tuple(tokenizer(context)["input_ids"])
+        return
+    (row,), (found,) = encoded.rows, encoded.candidates
+    full = (*row.ids, found.tokens[-1])
+    assert full in (whole, (tokenizer.bos_token_id, *whole))
+    assert full[-len(found.tokens) :] == found.tokens
+    assert [at for at, _ in row.lookups] == list(range(len(full) - len(found.tokens) - 1, len(full) - 1))
+
+
+# --- encoder-decoder, pairs, shared tokens ---
+
+
+def test_decoder_starts_with_its_start_token_and_the_sentinel() -> None:
+    request = Continuation("<extra_id_0>", (" man", " woman"), encoder="the <extra_id_0> said.")
+    encoded = encode("t5-split", request)
+    assert tokens("t5", encoded.rows[0].encoder_ids or ())[-1] == "</s>"
+    assert [spelled("t5-split", row) for row in encoded.rows] == ["<pad> <extra_id_0>", "<pad> <extra_id_0> ▁wo"]
+    assert [read("t5-split", row) for row in encoded.rows] == [[(1, "▁man")], [(1, "▁wo"), (2, "man")]]
+
+
+def test_a_pair_is_read_at_label_zero_with_token_types() -> None:
+    (row,) = encode("wordpiece", Pair("I cry.", "you said")).rows
+    assert spelled("wordpiece", row) == "[CLS] I cry . [SEP] you said [SEP]"
+    assert row.type_ids == (0, 0, 0, 0, 0, 1, 1, 1)
+    assert row.lookups == ((0, 0),)
+
+
+def test_shared_tokens_are_masked_one_at_a_time() -> None:
+    encoded = encode("wordpiece", SharedTokens("She is not happy", "He was not happy"))
+    assert [spelled("wordpiece", row) for row in encoded.rows] == [
+        "[CLS] She is [MASK] happy [SEP]",
+        "[CLS] She is not [MASK] [SEP]",
+        "[CLS] He was [MASK] happy [SEP]",
+        "[CLS] He was not [MASK] [SEP]",
+    ]
+    assert [tokens("wordpiece", c.tokens) for c in encoded.candidates] == [["not", "happy"]] * 2
+
+
+def test_texts_that_share_nothing_have_empty_answers() -> None:
+    encoded = encode("wordpiece", SharedTokens("She cry", "the man"))
+    assert [c.tokens for c in encoded.candidates] == [(), ()]
+
+
+def test_frequent_tokens_of_long_texts_are_shared_too() -> None:
+    text = "the man and the woman of the work " * 30  # difflib's autojunk would drop what fills more than 1% of 200 tokens
+    encoded = encode("wordpiece", SharedTokens(text, text), context=1000)
+    assert len(encoded.candidates[0].tokens) == 8 * 30
+
+
+# --- refusals ---
+
+
+@pytest.mark.parametrize(
+    ("kind", "request_", "reason"),
+    [
+        ("wordpiece", Masked(("", " said"), (("",),)), "empty candidate"),
+        ("wordpiece", Masked(("", " said"), ((" ",),)), "empty candidate"),
+        ("wordpiece", Masked(("the ", " said"), (("жена",),)), "unknown"),
+        ("xlmr", Masked(("the ", " said"), (("жена",),)), "unknown"),
+        ("wordpiece", Masked(("the ", " said"), (("\x00\u200b\x00",),)), "no token"),
+        ("wordpiece", Masked(("the ", " said"), (("he", "she"),)), "1 slots"),
+        ("wordpiece", Masked(("the ", " said"), (("he",), ("he",)), "positional"), "same tokens"),
+        ("wordpiece", Masked(("the ", " said"), (("he",),), "positional"), "two candidates"),
+        ("wordpiece", Masked(("the " * 130, " said"), (("he",),)), "134 tokens are more than the model's context of 128"),
+        ("gpt2", Masked(("the ", " said"), (("he",),)), "no mask token"),
+        ("gpt2", Continuation("the", ("",)), "empty candidate"),
+        ("gpt2", Continuation("the " * 200, (" man",)), "more than the model's context"),
+        ("gpt2", Continuation("the", (" man",), "unconditional_first"), "context must be empty"),
+        ("llama", Continuation("the", (" жена",)), "unknown"),
+        ("llama", Continuation("the", (" жена",), "last_token"), "unknown"),
+        ("t5", Continuation("<extra_id_0>", (" man",), encoder=" "), "empty encoder text"),
+        ("t5", Continuation("<extra_id_0>", (" man",), "last_token", encoder="the"), "no last_token"),
+        ("wordpiece", Pair("", "the"), "empty first text"),
+        ("wordpiece", Pair("the", " "), "empty second text"),
+        ("wordpiece", SharedTokens(" ", "the"), "empty first text"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_with_its_reason(kind: str, request_: Request, reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        encode(kind, request_)
+
+
+def test_a_sentence_may_hold_unknown_characters_that_its_word_may_not() -> None:
+    encode("llama", Continuation("the", (" man said жена to you",)))
+    encode("wordpiece", Masked(("жена ", " said"), (("he",),)))
+
+
+def test_a_model_is_not_asked_what_it_has_no_head_for() -> None:
+    source = ModelSource("tiny", Path("."), "none", frozenset({"causal"}), SimpleNamespace(), 128)
+    with pytest.raises(InputError, match="needs a masked head, the model has causal"):
+        Encoder(source, tiny_tokenizer("gpt2")).encode(Masked(("", " said"), (("He",),)))
+
+
+def test_missing_chat_template_is_said_at_once() -> None:
+    source = ModelSource("tiny", Path("."), "none", frozenset({"causal"}), SimpleNamespace(), 128, chat_template="user")
+    with pytest.raises(InputError, match="no chat template"):
+        Encoder(source, tiny_tokenizer("gpt2"))
