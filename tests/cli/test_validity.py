@@ -1,0 +1,77 @@
+"""`evaluator validity` on a run of made-up scores whose correlations are known beforehand."""
+
+import json
+import math
+from pathlib import Path
+
+import polars as pl
+import pytest
+from click.testing import CliRunner
+
+from evaluator.cli.validity import command
+from evaluator.store.run import Run
+from evaluator.tasks import task
+from evaluator.tasks.base import Samples
+from evaluator_serving.errors import InputError
+
+# ln g_s of GEST and of WinoBias's first split by model
+MODELS = {"a": (0.1, 0.2), "b": (0.2, 0.1), "c": (0.3, 0.4), "d": (0.5, 0.5), "e": (0.4, 0.8)}
+
+
+def scores(template: str, rows: list[tuple[str, float]]) -> pl.DataFrame:
+    """Two samples a group, so that a bootstrap has something to do, with the given mean."""
+    data = [(template, group, value + d) for group, value in rows for d in (-0.01, 0.01)]
+    frame = pl.DataFrame(data, schema=["template", "group", "score"], orient="row")
+    return frame.with_columns(language=pl.lit("en"), sample=pl.int_range(pl.len(), dtype=pl.Int64))
+
+
+def make_run(path: Path, tasks: tuple[str, ...] = ("gest", "winobias")) -> Path:
+    run = Run.create_or_open(path, protocol="default", provenance={})
+    for model, (gest, winobias) in MODELS.items():
+        made = {
+            "gest": scores("3", [(str(i), gest if i > 7 else 0.0) for i in range(1, 17)]),
+            "winobias": scores("type1-test", [("male", winobias), ("female", 0.0)]),
+        }
+        for name in tasks:
+            samples = Samples(made[name].select("sample"), {})
+            run.add_imported(task(name), samples, model, made[name], {"made": "up"})
+    return path
+
+
+def test_correlations_and_plot(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    plot = tmp_path / "plot.png"
+    run = make_run(tmp_path / "run")
+    result = CliRunner().invoke(command, [str(run), "--format", "json", "--scale", "ratio", "--plot", str(plot)])
+    assert result.exit_code == 0, result.output
+    rows = json.loads(result.stdout)
+    (pearson,) = [r for r in rows if r["measure"] == "pearson" and r["group"] == "g_s"]
+    x, y = ([math.exp(v[i]) for v in MODELS.values()] for i in (0, 1))
+    mx, my = sum(x) / 5, sum(y) / 5
+    cov = sum((a - mx) * (b - my) for a, b in zip(x, y, strict=True))
+    expected = cov / math.sqrt(sum((a - mx) ** 2 for a in x) * sum((b - my) ** 2 for b in y))
+    assert pearson["value"] == pytest.approx(expected)
+    assert (pearson["n"], pearson["template"], pearson["scale"]) == (5, "type1-test", "ratio")
+    (spearman,) = [r for r in rows if r["measure"] == "spearman" and r["group"] == "g_s"]
+    assert spearman["value"] == pytest.approx(1 - 6 * 4 / (5 * 24))  # ranks 1 2 3 5 4 against 2 1 3 4 5
+    # q_1 is the same for every model: a correlation with it is undefined, with q_8 it is that of g_s.
+    by_group = {r["group"]: r["value"] for r in rows if r["measure"] == "pearson"}
+    assert by_group["1"] is None
+    assert by_group["8"] == pytest.approx(expected)
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    assert (run / "tables" / "validity.parquet").is_file()
+    table = CliRunner().invoke(command, [str(run)])
+    assert table.exit_code == 0
+    assert (run / "tables" / "validity.svg").read_text().lstrip().startswith("<?xml")
+
+
+def test_what_is_missing_is_said(tmp_path: Path) -> None:
+    only = make_run(tmp_path / "one", tasks=("winobias",))
+    with pytest.raises(InputError, match="0 GEST tasks"):
+        CliRunner().invoke(command, [str(only)], catch_exceptions=False)
+    gest = make_run(tmp_path / "two", tasks=("gest",))
+    with pytest.raises(InputError, match="no task 'winobias'"):
+        CliRunner().invoke(command, [str(gest)], catch_exceptions=False)
+    with pytest.raises(InputError, match="plot"):
+        both = make_run(tmp_path / "three")
+        CliRunner().invoke(command, [str(both), "--plot", str(tmp_path / "x.nonsense")], catch_exceptions=False)
