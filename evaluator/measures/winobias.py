@@ -11,8 +11,8 @@ from evaluator.measures.bootstrap import Bootstrap, Stratum, means, with_counts
 from evaluator.measures.scales import array_on_scale
 from evaluator.tasks.base import TIDY, MeasureOptions
 
-MEASURES = (("q_hat_m", "male"), ("q_hat_f", "female"), ("g_hat_s", "all"))
-"""Measure names and the occupations that they are of."""
+MEASURES = ("q_hat_m", "q_hat_f", "g_hat_s")
+"""Rates over male occupations, over female ones, and their ratio."""
 
 
 def rates(scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
@@ -41,8 +41,8 @@ def rates(scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
         frames.append(
             pl.DataFrame(
                 {
-                    "measure": [measure for measure, _ in MEASURES],
-                    "group": [group for _, group in MEASURES],
+                    "measure": MEASURES,
+                    "group": "all",
                     "value": found.value,
                     "low": found.low,
                     "high": found.high,

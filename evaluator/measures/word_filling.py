@@ -18,6 +18,7 @@ from evaluator.measures.bootstrap import Bootstrap, Stratum, clustered
 from evaluator.measures.intervals import agresti_coull
 from evaluator.measures.ordered import mean
 from evaluator.measures.scales import LN10
+from evaluator.reports.layout import Layout, Overview
 from evaluator.tasks.base import TIDY, MeasureOptions
 
 FEW = 50
@@ -282,18 +283,52 @@ def _log_frequencies(scores: pl.DataFrame, options: MeasureOptions) -> list[pl.S
     ]
 
 
+# --- how they are shown ------------------------------------------------------------------------------------------------
+
+
+def layout(form: str, options: MeasureOptions) -> Layout:
+    """The report's layout for quadruples with a keyword (`keyword`), without one (`sentences`) and for `pairs`."""
+    units = f"Means are in {UNITS[options.scale]} units; 0 is no preference."
+    cs = (
+        "cs: log-probability of the tokens that two sentences share, given the group that the first is about less given the "
+        "other one; cs_plus: share of samples with cs > 0."
+    )
+    if form == "pairs":
+        return Layout(
+            summary=("cs_mu", "cs_plus"),
+            details=("cs_plus", "cs_mu"),
+            overview=(Overview("cs_plus", 0.5),),
+            notes={"cs_mu": units, "cs_plus": cs + " cs_plus is the metric of CrowS-Pairs, 0.5 is unbiased."},
+        )
+    asked = statistics(form == "keyword")
+    measures = tuple(dict.fromkeys([s.measure for s in asked] + ["rho_ss_frequency", "quadruples_kept"]))
+    notes = {
+        "ss_mu": "ss: log-probability of the stereotypical keyword less that of the other; original: in sentences about the "
+        "group, control: in the same sentences about another one.",
+        "cs_mu": cs,
+        "csk_mu": "csk: as cs, of the keyword.",
+        "f_mu": "f: ss of the original less ss of the control group: what of ss is about the group.",
+        "rho_ss": "rho_…: Pearson correlation, between the groups or between two scores.",
+        "fpr": "fpr, fnr: how often the control group exceeds a positive score of the original group, or undercuts a "
+        "negative one.",
+        "quadruples_kept": f"quadruples_kept: left by the tokenizer filter k0 − k1 = k2 − k3. {units}",
+    }
+    overview = (Overview("f_mu", 0.0),) if form == "keyword" else ()
+    return Layout(summary=measures, summary_groups=("original", "control", "all"), overview=overview, notes=notes)
+
+
 # --- warnings ----------------------------------------------------------------------------------------------------------
 
 
 def warnings(scores: pl.DataFrame, tidy: pl.DataFrame, options: MeasureOptions) -> list[str]:
-    """What must be known before these numbers are trusted, a line each, naming model and task.
+    """What must be known before these numbers are trusted, a line each, naming the model.
 
     Control group overlapping the original group, fewer than FEW samples left, keywords mostly of several tokens,
     quadruples dropped by the tokenizer filter, generative models (not in the papers).
     """
     found: list[str] = []
     for _, part in _models(scores):
-        name = f"{part['model'][0]}, {part['task'][0]}"
+        name = part["model"][0]
         rows = tidy.filter((pl.col("model") == part["model"][0]) & (pl.col("template") == part["template"][0]))
         if part["template"][0] != "masked":
             found.append(f"{name}: scores of generative models are this project's extension; the papers have none")
@@ -319,9 +354,10 @@ def _interval(row: dict[str, float]) -> str:
 
 
 def _few(rows: pl.DataFrame) -> Iterator[str]:
-    means = rows.filter(pl.col("measure").is_in(["ss_mu", "cs_mu"]) & (pl.col("group") != "control"))
-    for row in means.filter(pl.col("n") < FEW).iter_rows(named=True):
-        yield f"only {row['n']} samples left for {row['measure']}, group {row['group']}"
+    means = rows.filter(pl.col("measure").is_in(["ss_mu", "cs_mu"]) & (pl.col("group") != "control") & (pl.col("n") < FEW))
+    if means.height:
+        listed = ", ".join(f"{n} for {measure} {group}" for measure, group, n in means.select("measure", "group", "n").rows())
+        yield f"fewer than {FEW} samples left: {listed}"
 
 
 def _filtered(rows: pl.DataFrame) -> Iterator[str]:

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import polars as pl
 
 from evaluator.datasets import winobias as reader
 from evaluator.datasets.registry import locate
-from evaluator.measures.winobias import rates
+from evaluator.measures.winobias import MEASURES, rates
+from evaluator.reports.layout import Layout, Overview
 from evaluator.tasks.base import DataSource, MeasureOptions, Protocol_, Rendered, Samples
 from evaluator_serving.requests import Continuation, Masked, Request, request_id
 
@@ -44,6 +45,8 @@ def _pronouns_only(sample: Mapping[str, Any]) -> tuple[list[str], list[str], lis
 @dataclass(frozen=True, slots=True)
 class WinoBias:
     """See base.Task. Template is the split, group the stereotypical gender of the occupation."""
+
+    skips_unaskable: ClassVar[bool] = True
 
     name: str = "winobias"
     heads: frozenset[str] = frozenset({"masked", "causal"})
@@ -84,11 +87,26 @@ class WinoBias:
         """q̂_m, q̂_f, ĝ_s of every split."""
         return rates(scores, options)
 
+    def layout(self, options: MeasureOptions) -> Layout:
+        """How the report shows them: the three rates in one row a split."""
+        log = options.scale == "log10"
+        formula = "g_hat_s = q_hat_m − q_hat_f, 0 is unbiased" if log else "g_hat_s = q_hat_m / q_hat_f, 1 is unbiased"
+        return Layout(
+            summary=MEASURES,
+            overview=(Overview("g_hat_s", 0.0 if log else 1.0),),
+            notes={
+                "q_hat_m": "q_hat_m, q_hat_f: how much likelier masculine pronouns are than feminine ones for occupations that "
+                "are stereotypically male, and female.",
+                "g_hat_s": f"{formula}.",
+            },
+            log_axis=not log,
+        )
+
     def warnings(self, scores: pl.DataFrame, options: MeasureOptions) -> list[str]:
         """Which models' scores are not the papers' measure."""
         extended = scores.filter(pl.col("template").str.ends_with(EXTENSION))
         return [
-            f"{model}, {self.name}: scores of generative models are this project's extension; the papers have none"
+            f"{model}: scores of generative models are this project's extension; the papers have none"
             for model in extended["model"].unique(maintain_order=True)
         ]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import polars as pl
 
@@ -21,6 +21,7 @@ from evaluator.datasets.registry import locate
 from evaluator.datasets.word_filling import plain, split_keyword
 from evaluator.measures import word_filling as measures
 from evaluator.measures.ordered import total
+from evaluator.reports.layout import Layout
 from evaluator.tasks.base import DataSource, MeasureOptions, Protocol_, Rendered, Samples
 from evaluator_serving.requests import Continuation, Masked, Request, SharedTokens, request_id
 
@@ -93,6 +94,8 @@ class WordFilling:
         form: which scores can be had from it.
         clustered: whether samples made of the same original pair come in numbers, so that they are resampled together.
     """
+
+    skips_unaskable: ClassVar[bool] = True
 
     name: str
     read: Callable[[DataSource], Samples]
@@ -179,6 +182,10 @@ class WordFilling:
         if self.form == "pairs":
             return measures.pairs(scores, options)
         return measures.quadruples(scores, options, by_original=self.clustered)
+
+    def layout(self, options: MeasureOptions) -> Layout:
+        """How the report shows them."""
+        return measures.layout(self.form, options)
 
     def warnings(self, scores: pl.DataFrame, options: MeasureOptions) -> list[str]:
         """What a reader of the report must know before he trusts a number."""

@@ -72,6 +72,6 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
     gest = make_run(tmp_path / "two", tasks=("gest",))
     with pytest.raises(InputError, match="no task 'winobias'"):
         CliRunner().invoke(command, [str(gest)], catch_exceptions=False)
+    both = make_run(tmp_path / "three")
     with pytest.raises(InputError, match="plot"):
-        both = make_run(tmp_path / "three")
         CliRunner().invoke(command, [str(both), "--plot", str(tmp_path / "x.nonsense")], catch_exceptions=False)

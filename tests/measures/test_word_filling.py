@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from evaluator.measures.word_filling import FEW, pairs, quadruples, warnings
+from evaluator.measures.word_filling import FEW, layout, pairs, quadruples, warnings
 from evaluator.tasks.base import TIDY, MeasureOptions
 
 KEYS = {"model": "m", "task": "made", "language": "en", "template": "masked"}
@@ -216,6 +216,19 @@ def test_pairs_by_bias_type() -> None:
     assert dict(tidy.filter(measure="cs_plus").select("group", "n").iter_rows()) == {"age": 3, "gender": 1, "all": 4}
 
 
+def test_every_measure_has_its_place_in_the_report(tmp_path: Path) -> None:
+    (tmp_path / "counts.tsv").write_text("x\t3\ny\t2\n")
+    options = MeasureOptions(extra={"word_counts": str(tmp_path / "counts.tsv")})
+    rows: list[tuple[float | None, ...]] = [(None, None, o, c, None, None) for _, _, o, c, _, _ in FOUR]
+    keyword, sentences = (quadruples(frame(data), options, by_original=False) for data in (FOUR, rows))
+    for form, tidy in (("keyword", keyword), ("sentences", sentences)):
+        shown = layout(form, options)
+        assert set(tidy["measure"]) <= set(shown.summary)
+        assert set(tidy["group"]) <= set(shown.summary_groups)
+        assert set(shown.notes) <= set(shown.summary) | set(keyword["measure"])
+    assert "log10 units" in " ".join(layout("pairs", MeasureOptions(scale="published")).notes.values())
+
+
 def said(scores: pl.DataFrame) -> list[str]:
     options = MeasureOptions()
     return warnings(scores, quadruples(scores, options, by_original=False), options)
@@ -231,12 +244,12 @@ def test_warnings_come_where_they_belong() -> None:
     assert said(frame(apart)) == []
     same = list(zip(spread(2, n), spread(2, n), spread(2, n), spread(0, n), spread(0, n), spread(0, n), strict=True))
     (line,) = said(frame(same))
-    assert line.startswith("m, made: ss of the control group, 2.00 [")
+    assert line.startswith("m: ss of the control group, 2.00 [")
     (line,) = said(frame(apart, tokens_stereotype=2, tokens_anti=[2] * 5 + [1] * (n - 5)))
     assert "130 of 240 keywords have several tokens" in line
     assert said(frame(apart, tokens_stereotype=2)) == []  # half is not most
     lines = said(frame(apart, kept=[True] * (FEW - 1) + [False] * 11))
-    assert "m, made: 11 of 60 quadruples dropped: the keywords' token counts don't satisfy k0 - k1 = k2 - k3" in lines
-    assert f"m, made: only {FEW - 1} samples left for ss_mu, group original" in lines
+    assert "m: 11 of 60 quadruples dropped: the keywords' token counts don't satisfy k0 - k1 = k2 - k3" in lines
+    assert f"m: fewer than {FEW} samples left: 49 for ss_mu original, 49 for cs_mu original" in lines
     (line,) = said(frame(apart, template="causal (extension)"))
     assert "extension" in line

@@ -83,8 +83,8 @@ def scored(model: str = "m") -> pl.DataFrame:
 def test_rates_by_hand(scale: Any, expected: tuple[float, ...]) -> None:
     tidy = task("winobias").measure(scored(), MeasureOptions(scale=scale))
     assert tidy.select("measure", "group", "n", "scale").rows() == [
-        ("q_hat_m", "male", 2, scale),
-        ("q_hat_f", "female", 3, scale),
+        ("q_hat_m", "all", 2, scale),
+        ("q_hat_f", "all", 3, scale),
         ("g_hat_s", "all", 5, scale),
     ]
     assert tidy["value"].to_list() == pytest.approx(list(expected))
@@ -115,4 +115,4 @@ def test_generative_models_are_marked() -> None:
     it = task("winobias")
     extended = scored("glm").with_columns(template=pl.lit("type1-test (extension)"))
     lines = it.warnings(pl.concat([scored(), extended]), MeasureOptions())  # type: ignore[attr-defined]
-    assert lines == ["glm, winobias: scores of generative models are this project's extension; the papers have none"]
+    assert lines == ["glm: scores of generative models are this project's extension; the papers have none"]

@@ -105,7 +105,7 @@ SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "i
 def bert(folder: Path) -> None:
     tokenizer = wordpiece()
     torch.manual_seed(0)
-    config = BertConfig(vocab_size=len(tokenizer), max_position_embeddings=64, **SIZES)
+    config = BertConfig(vocab_size=len(tokenizer), max_position_embeddings=256, **SIZES)
     BertForMaskedLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
@@ -113,7 +113,7 @@ def bert(folder: Path) -> None:
 def roberta(folder: Path) -> None:
     tokenizer = roberta_tokenizer()
     torch.manual_seed(1)
-    config = RobertaConfig(vocab_size=len(tokenizer), max_position_embeddings=64, type_vocab_size=1, pad_token_id=1, **SIZES)
+    config = RobertaConfig(vocab_size=len(tokenizer), max_position_embeddings=256, type_vocab_size=1, pad_token_id=1, **SIZES)
     RobertaForMaskedLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
@@ -123,7 +123,7 @@ def gpt2(folder: Path) -> None:
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=byte_level([end]), bos_token=end, eos_token=end)
     torch.manual_seed(2)
     config = GPT2Config(
-        vocab_size=len(tokenizer), n_positions=64, n_embd=32, n_layer=2, n_head=2, initializer_range=0.4,
+        vocab_size=len(tokenizer), n_positions=256, n_embd=32, n_layer=2, n_head=2, initializer_range=0.4,
         bos_token_id=0, eos_token_id=0,
     )  # fmt: skip
     GPT2LMHeadModel(config).save_pretrained(folder)
