@@ -10,7 +10,7 @@ import polars as pl
 from evaluator.reports.report import Report, Section
 
 MANY_GROUPS = 24
-"""A measure with more groups than this is left to CSV and JSON."""
+"""Of more groups than this only those that the layout names are shown; all are in CSV and JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +109,12 @@ def _summary(section: Section) -> Block | None:
     # a row for each group only where a place and measure has more than one of the summary's groups
     apart = rows.group_by("model", "language", "template", "measure").len()["len"].max() != 1
     kinds = [(g,) for g in layout.summary_groups] if apart else [layout.summary_groups]
+    largest = dict(rows.group_by("measure").agg(pl.col("value").abs().max()).iter_rows())
+
+    def text(measure: str, keys: list[tuple[Any, ...]]) -> str:
+        digits = 3 if largest[measure] < 10 else 2  # percentages need no third one
+        return with_interval(found[keys[0]] if keys else None, digits)
+
     table: list[Row] = []
     for model, places in groupby(_cells(rows), key=lambda cell: cell[0]):
         table.append(Row(model))
@@ -117,7 +123,7 @@ def _summary(section: Section) -> Block | None:
             if any(candidates):
                 place = _place(cell[1], cell[2], several)
                 label = f"{place} {kind[0]}" if apart and kind[0] else place
-                table.append(Row(label, tuple(with_interval(found[c[0]] if c else None, 3) for c in candidates)))
+                table.append(Row(label, tuple(map(text, measures, candidates))))
     return Block(section.task, ("template", *measures), tuple(table), _notes(section, measures))
 
 
@@ -126,10 +132,10 @@ def _detail(section: Section, measure: str) -> Block | None:
     rows = section.rows.filter(pl.col("measure") == measure, pl.col("group").is_not_null(), ~pl.col("group").is_in(["all"]))
     if rows.is_empty():
         return None
-    groups = ordered_groups(section, rows)
-    if len(groups) > MANY_GROUPS:
-        note = f"{measure} has {len(groups)} groups: they are in the csv and json formats."
-        return Block(f"{section.task}: {measure} by group", ("group",), (), (note,))
+    groups, left_out = detail_groups(section, rows)
+    notes = _notes(section, [measure])
+    if left_out:
+        notes = (*notes, f"{left_out} {'more ' if groups else ''}groups of {measure} are in the csv and json formats.")
     cells = _cells(rows)
     found = _lookup(rows)
     several = rows["language"].n_unique() > 1
@@ -144,8 +150,16 @@ def _detail(section: Section, measure: str) -> Block | None:
             previous = polarity
         keys = [(model, language, template, measure, group) for model, language, template in cells]
         table.append(Row(group_name(section, group), tuple(with_interval(found.get(key), 2, style) for key in keys)))
-    title = f"{section.task}: {measure} by group"
-    return Block(title, ("group", *columns), tuple(table), _notes(section, [measure]))
+    return Block(f"{section.task}: {measure} by group", ("group", *columns), tuple(table), notes)
+
+
+def detail_groups(section: Section, rows: pl.DataFrame) -> tuple[list[str], int]:
+    """The groups that are shown, and how many are not: of very many only those that the layout names."""
+    groups = ordered_groups(section, rows)
+    if len(groups) <= MANY_GROUPS:
+        return groups, 0
+    named = [g for g in groups if g in section.layout.groups]
+    return named, len(groups) - len(named)
 
 
 def group_name(section: Section, group: str) -> str:

@@ -36,7 +36,7 @@ class Layout:
         ranks: measures whose distribution over models and templates is shown by group.
         pairs: correlations of pairs, of which the mean and the range are shown.
         overview: measures compared between models in a plot.
-        groups: group → its name, in the order of the tables.
+        groups: group → its name, in the order of the tables. Of a measure with very many groups only these are shown.
         polarity: group → `female` or `male`, for the groups that have one.
         notes: measure → what a reader must know of it, shown under each table with that measure.
         log_axis: whether plots of `details` and `overview` have logarithmic axes (ratios do).

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from evaluator.reports.blocks import MANY_GROUPS, group_name, ordered_groups
+from evaluator.reports.blocks import detail_groups, group_name, ordered_groups
 from evaluator.reports.layout import Overview
 from evaluator.reports.report import Section
 from evaluator.reports.svg import Drawing, axis_over
@@ -34,7 +34,7 @@ def plots(section: Section) -> Iterator[Plot]:
         yield from _overview(section, overview)
     for measure in section.layout.details:
         rows = section.rows.filter(pl.col("measure") == measure, pl.col("group").is_not_null(), pl.col("group") != "all")
-        if rows.height and rows["group"].n_unique() <= MANY_GROUPS:
+        if rows.height and detail_groups(section, rows)[0]:
             for (model,), part in rows.partition_by("model", as_dict=True, maintain_order=True).items():
                 yield _intervals(section, measure, str(model), part)
     for measure in section.layout.ranks:
@@ -69,7 +69,8 @@ def _label_room(labels: Sequence[str]) -> float:
 
 def _intervals(section: Section, measure: str, model: str, rows: pl.DataFrame) -> Plot:
     """A panel a template: groups from top to bottom, value and interval of each, one axis for all panels."""
-    groups = ordered_groups(section, rows)
+    groups, _ = detail_groups(section, rows)
+    rows = rows.filter(pl.col("group").is_in(groups))
     labels = [_group_label(section, g) for g in groups]
     left = _label_room(labels)
     panels = [

@@ -35,7 +35,7 @@ def block_lines(block: Block, width: int) -> Iterator[Text]:
     yield Text(block.title, style="bold")
     columns = [_column(block, i) for i in range(1, len(block.columns))]
     first = max(len(text) for text in (block.columns[0], *(row.label for row in block.rows if row.cells)))
-    for part in _parts(columns, width - first):
+    for part in _parts(columns, width - first) if block.rows else ():
         yield from _part(block, first, part)
         yield Text()
     for note in block.notes:

@@ -96,7 +96,7 @@ def test_plain_layout_separates_whole_measures_from_groups(rows: Any, report: An
     assert layout.summary == ("SS", "LMS")
     assert layout.details == ("SS",)
     summary, detail = blocks(report(table, layout=layout).sections[0])
-    assert summary.rows[1] == Row("overall", ("55.000 [50.000, 60.000]", "80.000"))
+    assert summary.rows[1] == Row("overall", ("55.00 [50.00, 60.00]", "80.00"))
     assert detail.rows == (Row("gender", ("60.00",)),)
 
 
@@ -124,6 +124,10 @@ def test_too_many_groups_are_left_to_csv(rows: Any, report: Any) -> None:
     (block,) = blocks(report(table, layout=plain_layout(table)).sections[0])
     assert block.rows == ()
     assert "79 groups" in block.notes[0]
+    layout = Layout(summary=(), details=("SS",), groups={"term 5": "fifth"})
+    (block,) = blocks(report(table, layout=layout).sections[0])
+    assert block.rows == (Row("term 5 fifth", ("1.00",)),)
+    assert "78 more groups" in block.notes[0]
 
 
 def test_no_rows_no_tables(rows: Any, report: Any) -> None:
