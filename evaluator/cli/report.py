@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from evaluator.reports.report import Report
 
 FORMATS = ("table", "csv", "json", "markdown", "latex", "html")
+MANY_MODELS = 6
+"""After a run of more models than this only each task's first table is printed."""
 
 
 @click.command(name="report")
@@ -97,18 +99,18 @@ def emit(run: Run, options: MeasureOptions, format_: str, tasks: tuple[str, ...]
         write(html.render(report))
 
 
-def _table(report: "Report") -> None:
+def _table(report: "Report", *, brief: bool = False) -> None:
     from evaluator.reports import table
 
-    write_lines(list(table.render(report)))
+    write_lines(list(table.render(report, brief=brief)))
 
 
 def show(path: Path) -> None:
-    """Print the tables of a run with the default choices and keep their rows in RUN/tables."""
+    """Print the tables of a run with the default choices (of many models the first only); keep the rows in RUN/tables."""
     from evaluator.reports.report import build_report
 
     run = Run.open(path)
     report = build_report(run, MeasureOptions(protocol=run.protocol))
-    _table(report)
+    _table(report, brief=len(run.models) > MANY_MODELS)
     for section in report.sections:
         run.write_table(section.task, section.rows)

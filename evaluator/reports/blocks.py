@@ -1,5 +1,6 @@
 """Tables as text cells: made once from a report's rows, set by each format in its own way."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, product
@@ -42,6 +43,13 @@ def number(value: float | None, digits: int) -> str:
         return ""
     text = f"{value:.{digits}f}"
     return text.removeprefix("-") if float(text) == 0 else text
+
+
+def digits_for(largest: float | None) -> int:
+    """Decimals of a column: 3, or 2 for percentages, or so many that the largest value has 3 that count (at most 6)."""
+    if largest is None or largest == 0 or 0.1 <= largest < 10:
+        return 3
+    return 2 if largest >= 10 else min(6, 2 - math.floor(math.log10(largest)))
 
 
 def with_interval(row: Mapping[str, Any] | None, digits: int, style: str = "{} [{}, {}]") -> str:
@@ -112,8 +120,7 @@ def _summary(section: Section) -> Block | None:
     largest = dict(rows.group_by("measure").agg(pl.col("value").abs().max()).iter_rows())
 
     def text(measure: str, keys: list[tuple[Any, ...]]) -> str:
-        digits = 3 if largest[measure] < 10 else 2  # percentages need no third one
-        return with_interval(found[keys[0]] if keys else None, digits)
+        return with_interval(found[keys[0]] if keys else None, digits_for(largest[measure]))
 
     table: list[Row] = []
     for model, places in groupby(_cells(rows), key=lambda cell: cell[0]):

@@ -73,9 +73,9 @@ def _intervals(section: Section, measure: str, model: str, rows: pl.DataFrame) -
     rows = rows.filter(pl.col("group").is_in(groups))
     labels = [_group_label(section, g) for g in groups]
     left = _label_room(labels)
+    several = section.rows["language"].n_unique() > 1
     panels = [
-        (" ".join(filter(None, place)), list(part))
-        for place, part in groupby(rows.iter_rows(named=True), key=lambda row: _panel_name(section, row))
+        (place, list(part)) for place, part in groupby(rows.iter_rows(named=True), key=lambda row: _panel_name(row, several))
     ]
     values = _bounds(list(rows.iter_rows(named=True)))
     lines = -(-len(panels) // _PER_LINE)
@@ -111,9 +111,10 @@ def _shapes(section: Section) -> str:
     return "Circles (f): female groups; squares (m): male groups." if section.layout.polarity else ""
 
 
-def _panel_name(section: Section, row: Mapping[str, Any]) -> tuple[str, ...]:
-    language = row["language"] if section.rows["language"].n_unique() > 1 else None
-    return tuple(text for text in (language, f"template {row['template']}" if row["template"] else None) if text)
+def _panel_name(row: Mapping[str, Any], several: bool) -> str:
+    """`template 1`, with the language in front where there are several."""
+    template = f"template {row['template']}" if row["template"] else None
+    return " ".join(text for text in (row["language"] if several else None, template) if text)
 
 
 def _overview(section: Section, overview: Overview) -> Iterator[Plot]:

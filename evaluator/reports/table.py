@@ -14,8 +14,8 @@ WIDTH = 80
 _GAP = 2
 
 
-def render(report: Report, width: int = WIDTH) -> Iterator[Text]:
-    """Lines of the report, none wider than `width` unless a single label and cell are."""
+def render(report: Report, width: int = WIDTH, *, brief: bool = False) -> Iterator[Text]:
+    """Lines of the report, none wider than `width` unless a single label and cell are; `brief`: each task's first table."""
     for section in report.sections:
         lines = [f"{section.task} · {report.path}", *report.choices]
         yield from (Text(line, style="bold") for text in lines for line in textwrap.wrap(text, width, subsequent_indent="  "))
@@ -23,9 +23,11 @@ def render(report: Report, width: int = WIDTH) -> Iterator[Text]:
         made = blocks(section)
         if not made:
             yield from (Text("no scores yet"), Text())
-        for block in made:
+        for block in made[:1] if brief else made:
             yield from block_lines(block, width)
         yield from (Text(line, style="yellow") for text in section.warnings for line in _bullet("warning: " + text, width))
+    if brief:
+        yield Text(f"by group, ranks, correlations: evaluator report {report.path}", style="dim")
     if report.failures.height:
         yield Text(f"{report.failures.height} failures: evaluator status {report.path}", style="red")
 

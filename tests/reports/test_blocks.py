@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from evaluator.reports.blocks import Block, Row, blocks, by_model, facts, number, with_interval
+from evaluator.reports.blocks import Block, Row, blocks, by_model, digits_for, facts, number, with_interval
 from evaluator.reports.layout import Layout, plain_layout
 from evaluator.reports.report import Report
 
@@ -20,6 +20,13 @@ def named(made: list[Block], title: str) -> Block:
 )
 def test_number(value: float | None, digits: int, text: str) -> None:
     assert number(value, digits) == text
+
+
+@pytest.mark.parametrize(
+    ("largest", "digits"), [(57.2, 2), (1.2, 3), (0.1, 3), (0.05, 4), (0.0007, 6), (1e-12, 6), (0.0, 3), (None, 3)]
+)
+def test_digits(largest: float | None, digits: int) -> None:
+    assert digits_for(largest) == digits
 
 
 def test_interval() -> None:

@@ -65,6 +65,12 @@ class TestTable:
         assert "warning: the control group overlaps" in lines
         assert any("1 failure" in line for line in lines)
 
+    def test_brief_has_the_first_table_only(self, small: Report) -> None:
+        lines = [line.plain for line in table.render(small, brief=True)]
+        assert any(line.startswith("template") for line in lines)
+        assert not any("emotional" in line for line in lines)
+        assert "evaluator report runs/my-run" in lines[-1]
+
     def test_no_scores_yet(self, rows: Any, report: Any) -> None:
         assert "no scores yet" in text(report(rows()))
 
