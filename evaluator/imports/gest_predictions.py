@@ -128,8 +128,10 @@ def import_predictions(paths: Sequence[Path], kind: Kind, data: DataSource, out:
     models: dict[str, list[Predictions]] = {}
     for _, one in read.values():
         models.setdefault(one.model, []).append(one)
-    run = Run.create_or_open(out, protocol="published", provenance={"imported": "gest-predictions"})
+    provenance = {"imported": "gest-predictions", "kind": kind, "files": sorted(str(path) for path, _ in read.values())}
+    run = Run.create_or_open(out, protocol="published", provenance=provenance)
     with run.locked():
+        run.add_attempt(provenance)
         known = run.scores(task.name) if task.name in run.tasks else None
         for model, predictions in models.items():
             frame = score_frame(predictions, samples, kind)

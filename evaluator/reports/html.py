@@ -42,6 +42,9 @@ def render(report: Report) -> str:
 
 
 def _provenance(report: Report) -> list[tuple[str, str]]:
-    """The run's own facts as (name, value)."""
-    given = report.record.get("provenance", {})
-    return [(key, " ".join(map(str, value)) if isinstance(value, list) else str(value)) for key, value in given.items()]
+    """Facts of the run's attempts as (name, value), the newest attempt first."""
+    return [
+        (key, " ".join(map(str, value)) if isinstance(value, list) else str(value))
+        for attempt in reversed(report.record.get("attempts", []))
+        for key, value in attempt.items()
+    ]

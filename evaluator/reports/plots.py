@@ -64,7 +64,7 @@ def _group_label(section: Section, group: str) -> str:
 
 
 def _label_room(labels: Sequence[str]) -> float:
-    return 12 + 6.4 * max(map(len, labels), default=0)
+    return 12 + 7.2 * max(map(len, labels), default=0)
 
 
 def _intervals(section: Section, measure: str, model: str, rows: pl.DataFrame) -> Plot:

@@ -44,7 +44,7 @@ def make_gest_rows(models: tuple[str, ...] = ("bert",), templates: tuple[str, ..
 RECORD = {
     "format": 1,
     "protocol": "default",
-    "provenance": {"command": ["evaluator", "run", "gest"], "seed": 0},
+    "attempts": [{"command": ["evaluator", "run", "gest"], "seed": 0}],
     "tasks": {
         "gest": {
             "samples": 200,
