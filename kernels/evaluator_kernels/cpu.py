@@ -45,9 +45,10 @@ def _online_logsumexp(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Te
     for start in range(0, vocabulary, block):
         part = weight[start : start + block].float()
         logits = buffer[: rows * part.shape[0]].view(rows, part.shape[0])
-        torch.mm(hidden, part.T, out=logits)
-        if bias is not None:
-            logits += bias[start : start + block].float()
+        if bias is None:
+            torch.mm(hidden, part.T, out=logits)
+        else:
+            torch.addmm(bias[start : start + block].float(), hidden, part.T, out=logits)
         new_max = torch.maximum(running_max, logits.amax(dim=1))
         # A row that has seen nothing but -inf would compute -inf - -inf; against zero it stays at probability zero.
         shift = new_max.masked_fill(new_max == float("-inf"), 0.0)

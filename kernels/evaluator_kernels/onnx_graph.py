@@ -1,0 +1,138 @@
+"""Building ONNX graphs by hand: weights in one external file, a small builder, and the vocabulary head as a subgraph.
+
+A graph made here holds no weights: they stand in a file beside it, which several graphs share, and a tensor may be a
+range of another's rows (a fused projection and its parts, a vocabulary and its blocks) at no cost on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+OPSET = 20
+"""ONNX operator set of every graph: the first that has Gelu."""
+
+MICROSOFT = "com.microsoft"
+"""Domain of ONNX Runtime's own operators."""
+
+PAGE = 4096
+"""Alignment of tensors in the weight file, so that they can be mapped into memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """Where a tensor lies in the weight file."""
+
+    offset: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+    def rows(self, start: int, stop: int) -> StoredTensor:
+        """Rows start..stop of this tensor, in place."""
+        width = int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize
+        return StoredTensor(self.offset + start * width, (stop - start, *self.shape[1:]), self.dtype)
+
+
+class WeightFile:
+    """Tensors written one after another into a file; remembers where each one is."""
+
+    def __init__(self, file: IO[bytes], name: str) -> None:
+        self.name = name
+        self.tensors: dict[str, StoredTensor] = {}
+        self._file = file
+
+    def add(self, name: str, *parts: NDArray[Any]) -> StoredTensor:
+        """Append a tensor given as one array, or as several to be stacked along the first axis."""
+        if name in self.tensors:
+            raise ValueError(f"tensor {name!r} is stored already")
+        self._file.write(b"\0" * (-self._file.tell() % PAGE))
+        offset = self._file.tell()
+        for part in parts:
+            self._file.write(np.ascontiguousarray(part).data)
+        shape = (sum(part.shape[0] for part in parts), *parts[0].shape[1:])
+        self.tensors[name] = StoredTensor(offset, shape, parts[0].dtype)
+        return self.tensors[name]
+
+
+class GraphBuilder:
+    """Collects nodes, constants and stored tensors of one graph.
+
+    Values are referred to by name. `op` names its outputs by itself, so graphs are deterministic.
+    """
+
+    def __init__(self, weights: WeightFile, dtype: np.dtype[Any]) -> None:
+        self.weights = weights
+        self.dtype = dtype
+        self.onnx_type = helper.np_dtype_to_tensor_dtype(dtype)
+        self._nodes: list[onnx.NodeProto] = []
+        self._initializers: dict[str, TensorProto] = {}
+        self._inputs: list[onnx.ValueInfoProto] = []
+        self._outputs: list[onnx.ValueInfoProto] = []
+        self._count = 0
+
+    def input(self, name: str, onnx_type: int, shape: Sequence[int | str]) -> str:
+        """Declare a graph input; strings are dynamic dimensions."""
+        self._inputs.append(helper.make_tensor_value_info(name, onnx_type, shape))
+        return name
+
+    def output(self, name: str, value: str, onnx_type: int, shape: Sequence[int | str]) -> None:
+        """Declare `value` to be the graph output called `name`."""
+        self._nodes.append(helper.make_node("Identity", [value], [name]))
+        self._outputs.append(helper.make_tensor_value_info(name, onnx_type, shape))
+
+    def ops(self, kind: str, *inputs: str, outputs: int, domain: str = "", **attributes: Any) -> list[str]:
+        """Add a node with several outputs; their names are returned. An empty input name is an absent optional input."""
+        names = [f"{kind}_{self._count}_{i}" for i in range(outputs)]
+        self._nodes.append(helper.make_node(kind, list(inputs), names, domain=domain, **attributes))
+        self._count += 1
+        return names
+
+    def op(self, kind: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
+        """Add a node with one output."""
+        return self.ops(kind, *inputs, outputs=1, domain=domain, **attributes)[0]
+
+    def ints(self, *values: int) -> str:
+        """A constant int64 vector."""
+        return self.constant(np.array(values, dtype=np.int64))
+
+    def scalar(self, value: float) -> str:
+        """A constant of the graph's floating-point type."""
+        return self.constant(np.array(value, dtype=self.dtype))
+
+    def constant(self, value: NDArray[Any]) -> str:
+        """A small constant, kept in the graph itself; equal ones are shared."""
+        name = f"const_{value.dtype}_{'x'.join(map(str, value.shape))}_{value.tobytes().hex()}"
+        name = name if len(name) < 80 else f"const_{len(self._initializers)}"
+        self._initializers.setdefault(name, numpy_helper.from_array(value, name))
+        return name
+
+    def stored(self, name: str, tensor: StoredTensor | None = None) -> str:
+        """A tensor of the weight file (by default the one stored as `name`)."""
+        if name not in self._initializers:
+            tensor = tensor or self.weights.tensors[name]
+            proto = TensorProto(name=name, dims=tensor.shape, data_location=TensorProto.EXTERNAL)
+            proto.data_type = helper.np_dtype_to_tensor_dtype(tensor.dtype)
+            for key, value in (("location", self.weights.name), ("offset", tensor.offset), ("length", tensor.nbytes)):
+                proto.external_data.add(key=key, value=str(value))
+            self._initializers[name] = proto
+        return name
+
+    def save(self, path: Path, metadata: Mapping[str, str]) -> None:
+        """Write the graph; `metadata` goes into the model's properties."""
+        graph = helper.make_graph(self._nodes, path.stem, self._inputs, self._outputs, list(self._initializers.values()))
+        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, 1)]
+        model = helper.make_model(graph, opset_imports=opsets, producer_name="evaluator_kernels", ir_version=9)
+        helper.set_model_props(model, dict(metadata))
+        path.write_bytes(model.SerializeToString())
