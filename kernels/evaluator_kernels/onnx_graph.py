@@ -65,6 +65,14 @@ class WeightFile:
         self.tensors[name] = StoredTensor(offset, shape, parts[0].dtype)
         return self.tensors[name]
 
+    def alias(self, name: str, tensor: StoredTensor) -> None:
+        """Give a stored range a name of its own."""
+        self.tensors[name] = tensor
+
+    def has_dense(self, name: str) -> bool:
+        """Whether a matrix that `linear` can use is stored under `name`."""
+        return f"{name}.weight" in self.tensors or f"{name}.int8" in self.tensors
+
 
 class GraphBuilder:
     """Collects nodes, constants and stored tensors of one graph.
@@ -136,3 +144,82 @@ class GraphBuilder:
         model = helper.make_model(graph, opset_imports=opsets, producer_name="evaluator_kernels", ir_version=9)
         helper.set_model_props(model, dict(metadata))
         path.write_bytes(model.SerializeToString())
+
+
+def linear(graph: GraphBuilder, x: str, name: str) -> str:
+    """x [rows, inputs] times the stored `name.weight` [outputs, inputs] transposed, plus `name.bias` where there is one.
+
+    A weight stored by `store_int8` is multiplied in 8 bits, x being quantized on the fly, row-independently of the graph.
+    """
+    bias = graph.stored(f"{name}.bias") if f"{name}.bias" in graph.weights.tensors else ""
+    if f"{name}.int8" in graph.weights.tensors:
+        quantized = [graph.stored(f"{name}.{part}") for part in ("int8", "scale", "zero")]
+        return graph.op("DynamicQuantizeMatMul", x, *quantized, bias, domain=MICROSOFT)
+    return graph.op("Gemm", x, graph.stored(f"{name}.weight"), bias, transB=1)
+
+
+def store_int8(weights: WeightFile, name: str, weight: NDArray[np.float32], levels: int) -> None:
+    """Store a weight [outputs, inputs] as int8 in -levels..levels, with one float32 scale an output."""
+    scale = np.maximum(np.abs(weight).max(axis=1), np.finfo(np.float32).tiny) / levels
+    weights.add(f"{name}.int8", np.rint(weight / scale[:, None]).astype(np.int8).T)
+    weights.add(f"{name}.scale", scale.astype(np.float32))
+    weights.add(f"{name}.zero", np.zeros(len(scale), np.int8))
+
+
+def layer_norm(graph: GraphBuilder, x: str, name: str, epsilon: float) -> str:
+    """Layer normalization over the last axis with the stored `name.weight` and, where there is one, `name.bias`."""
+    bias = [graph.stored(f"{name}.bias")] if f"{name}.bias" in graph.weights.tensors else []
+    return graph.op("LayerNormalization", x, graph.stored(f"{name}.weight"), *bias, axis=-1, epsilon=epsilon)
+
+
+ACTIVATIONS = {
+    "gelu": lambda graph, x: graph.op("Gelu", x),
+    "gelu_python": lambda graph, x: graph.op("Gelu", x),
+    "gelu_new": lambda graph, x: graph.op("Gelu", x, approximate="tanh"),
+    "gelu_pytorch_tanh": lambda graph, x: graph.op("Gelu", x, approximate="tanh"),
+    "relu": lambda graph, x: graph.op("Relu", x),
+    "tanh": lambda graph, x: graph.op("Tanh", x),
+    "silu": lambda graph, x: graph.op("Mul", x, graph.op("Sigmoid", x)),
+    "swish": lambda graph, x: graph.op("Mul", x, graph.op("Sigmoid", x)),
+}
+"""Activation functions by transformers' names."""
+
+VOCABULARY_BLOCK = 16_384
+"""Vocabulary entries of one block of logits: 128 rows of it are 8 MB, which stay in a last-level cache."""
+
+
+def vocabulary_head(graph: GraphBuilder, hidden: str, candidates: str, name: str) -> tuple[str, str]:
+    """Log-probabilities of candidates and the log-sum-exp, without [N, V] logits: `masked_log_probs` as a subgraph.
+
+    hidden [N, H]; candidates int64 [N, K], -1 for padding; the vocabulary is the stored `name.weight` [V, H] with
+    `name.bias` [V]. Returns float32 values log_probs [N, K] (-inf for padding) and logsumexp [N].
+
+    The blocks are rows of the stored vocabulary, so each costs a mapping, not a copy. Every block gives a row maximum and
+    a sum of exp(logit - maximum); the maximum is kept finite, so that a block of -inf sums to 0 instead of NaN.
+    """
+    weight, bias = graph.weights.tensors[f"{name}.weight"], graph.weights.tensors[f"{name}.bias"]
+    parts: list[str] = []
+    for start in range(0, weight.shape[0], VOCABULARY_BLOCK):
+        stop = min(start + VOCABULARY_BLOCK, weight.shape[0])
+        block = graph.stored(f"{name}.weight.{start}", weight.rows(start, stop))
+        offsets = graph.stored(f"{name}.bias.{start}", bias.rows(start, stop))
+        logits = _float32(graph, graph.op("Gemm", hidden, block, offsets, transB=1))
+        top = graph.op("ReduceMax", logits, graph.ints(1), keepdims=1)
+        top = graph.op("Max", top, graph.constant(np.array(np.finfo(np.float32).min)))
+        total = graph.op("ReduceSum", graph.op("Exp", graph.op("Sub", logits, top)), graph.ints(1), keepdims=1)
+        parts.append(graph.op("Add", top, graph.op("Log", total)))
+    logsumexp = graph.op("ReduceLogSumExp", graph.op("Concat", *parts, axis=1), graph.ints(1), keepdims=1)
+
+    padding = graph.op("Less", candidates, graph.ints(0))
+    ids = graph.op("Max", candidates, graph.ints(0))
+    rows = graph.op("Gather", graph.stored(f"{name}.weight"), ids)
+    dots = graph.op("MatMul", rows, graph.op("Unsqueeze", hidden, graph.ints(2)))
+    dots = graph.op("Squeeze", dots, graph.ints(2))
+    chosen = _float32(graph, graph.op("Add", dots, graph.op("Gather", graph.stored(f"{name}.bias"), ids)))
+    log_probs = graph.op("Sub", chosen, logsumexp)
+    nothing = graph.constant(np.array(-np.inf, np.float32))
+    return graph.op("Where", padding, nothing, log_probs), graph.op("Squeeze", logsumexp, graph.ints(1))
+
+
+def _float32(graph: GraphBuilder, value: str) -> str:
+    return value if graph.onnx_type == TensorProto.FLOAT else graph.op("Cast", value, to=TensorProto.FLOAT)

@@ -8,9 +8,7 @@ from torch import Tensor
 from .problem import PADDING, MaskedLogProbs, check_candidate_range
 
 
-def reference_log_probs(
-    hidden: Tensor, weight: Tensor, candidates: Tensor, bias: Tensor | None = None
-) -> MaskedLogProbs:
+def reference_log_probs(hidden: Tensor, weight: Tensor, candidates: Tensor, bias: Tensor | None = None) -> MaskedLogProbs:
     """`masked_log_probs` by definition, computed in float32 (in float64 when the input is float64).
 
     log P(c | position n) = z[n, c] - log Σ_v exp z[n, v], with z = hidden · weightᵀ + bias.

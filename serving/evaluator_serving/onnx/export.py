@@ -1,0 +1,286 @@
+"""Writing a masked model as ONNX graphs: four forms over one weight file, with a manifest beside them.
+
+A folder made here holds
+- `scores.onnx`: the whole model. Inputs (int64) input_ids, attention_mask, token_type_ids (where the model has several
+  types) [batch, length], mask_positions [N, 2] (row, position) and candidate_ids [N, K] (-1: no candidate); outputs
+  (float32, natural log) log_probs [N, K] and logsumexp [N].
+- `hidden.onnx`: the same up to masked_hidden_states [N, H], what the vocabulary matrix multiplies.
+- `head.onnx`: the rest, from masked_hidden_states and candidate_ids.
+- `plain.onnx`: `scores.onnx` with nothing done for speed; what the engine falls back to.
+- `weights.bin` and `manifest.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto
+
+from evaluator_kernels.onnx_graph import (
+    ACTIVATIONS,
+    OPSET,
+    GraphBuilder,
+    WeightFile,
+    layer_norm,
+    linear,
+    store_int8,
+    vocabulary_head,
+)
+from evaluator_serving.errors import InputError
+from evaluator_serving.models import ModelSource, cache_dir
+from evaluator_serving.onnx.architecture import Architecture, Layer, Norm
+from evaluator_serving.onnx.encoder import masked_hidden_states
+from evaluator_serving.onnx.families import Tensors, architecture, refusal
+
+FORMAT = 1
+"""Version of the folder's layout and of the graphs' arithmetic: part of the cache's key."""
+
+DTYPES = ("float32", "float16", "int8")
+
+INT8_LEVELS = 63
+"""Weights are quantized to 7 bits: processors without VNNI add pairs of 8-bit products in 16 bits, and would saturate."""
+
+VOCABULARY = "vocabulary"
+"""Name that the vocabulary matrix and its bias have in the graphs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What an exported folder holds.
+
+    Attributes:
+        model, revision: spec and content hash or commit of the checkpoint.
+        family: transformers' model type.
+        dtype: float32, float16 or int8 (the encoder's matrices in 8 bits, the rest float32).
+        width: H of masked_hidden_states.
+        types: whether the graphs take token_type_ids.
+        padding: id that pads input_ids.
+        repacks: whether ONNX Runtime may keep repacked copies of weights (not where layers share theirs).
+        vocabulary: place of the vocabulary matrix [V, H] and bias [V] in `weights.bin`: offset and shape.
+        versions: of the libraries that made the folder, and the opset.
+    """
+
+    model: str
+    revision: str
+    family: str
+    dtype: str
+    width: int
+    types: bool
+    padding: int
+    repacks: bool
+    vocabulary: dict[str, tuple[int, list[int]]]
+    versions: dict[str, str]
+    format: int = FORMAT
+
+
+def supports(config: Any) -> bool:
+    """Whether a masked model with this transformers config can be exported."""
+    return refusal(config) is None
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of an exported folder. Raises InputError where there is none or its format isn't this version's."""
+    try:
+        content: dict[str, Any] = json.loads((folder / "manifest.json").read_text("utf8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{folder}: no exported model here (manifest.json is missing or damaged)") from error
+    if content.get("format") != FORMAT:
+        raise InputError(f"{folder}: exported by another version (format {content.get('format')}); export it again")
+    return Manifest(**content)
+
+
+def cached_export(source: ModelSource, dtype: str) -> Path:
+    """The model's exported folder in the cache, made if it isn't there."""
+    name = f"{source.revision.removeprefix('sha256:')[:40]}-{dtype}-{FORMAT}"
+    folder = cache_dir() / "onnx" / name
+    if not (folder / "manifest.json").is_file():
+        export(source, folder, dtype)
+    return folder
+
+
+def export(source: ModelSource, folder: Path, dtype: str) -> Manifest:
+    """Write `source` as ONNX into the new folder `folder`. Raises InputError for what can't be exported.
+
+    The folder appears whole, by a rename; one that another process made meanwhile is left as it is.
+    """
+    if dtype not in DTYPES:
+        raise InputError(f"the onnx engine has no dtype {dtype}: choose one of {', '.join(DTYPES)}")
+    if "masked" not in source.heads:
+        raise InputError(f"model {source.spec}: only masked language models can be exported to ONNX")
+    if reason := refusal(source.config):  # before minutes are spent on loading
+        raise InputError(f"model {source.spec}: {reason}; use --engine transformers")
+    if (folder / "manifest.json").is_file():
+        raise InputError(f"{folder}: holds an exported model already; choose another folder")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        model, tensors = _load(source)
+        manifest = write(source, temporary, dtype, model, tensors)
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+        try:
+            temporary.rename(folder)
+        except OSError:
+            if not (folder / "manifest.json").is_file():
+                raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return manifest
+
+
+def _load(source: ModelSource) -> tuple[Architecture, Tensors]:
+    import torch
+
+    from evaluator_serving.transformers_models import load
+
+    return architecture(load(source, "masked", torch.float32, torch.device("cpu")), source.spec)
+
+
+def write(source: ModelSource, folder: Path, dtype: str, model: Architecture, tensors: Tensors) -> Manifest:
+    """Write weights, graphs and manifest of an architecture into an existing folder."""
+    stored = np.dtype(np.float16 if dtype == "float16" else np.float32)
+    with (folder / "weights.bin").open("wb") as file:
+        weights = WeightFile(file, "weights.bin")
+        _store(weights, model, tensors, stored, int8=dtype == "int8")
+        file.flush()
+        os.fsync(file.fileno())
+    vocabulary = {part: weights.tensors[f"{VOCABULARY}.{part}"] for part in ("weight", "bias")}
+    manifest = Manifest(
+        model=source.spec,
+        revision=source.revision,
+        family=model.family,
+        dtype=dtype,
+        width=vocabulary["weight"].shape[1],
+        types=model.embeddings.types > 1,
+        padding=source.config.pad_token_id or 0,
+        repacks=not model.shares_layers,
+        vocabulary={part: (tensor.offset, list(tensor.shape)) for part, tensor in vocabulary.items()},
+        versions={"opset": str(OPSET), **{name: version(name) for name in ("onnx", "torch", "transformers")}},
+    )
+    properties = {key: value if isinstance(value, str) else json.dumps(value) for key, value in asdict(manifest).items()}
+    for form in ("scores", "hidden", "head", "plain"):
+        _save_form(form, GraphBuilder(weights, stored), model, folder, properties)
+    (folder / "manifest.json").write_text(json.dumps(asdict(manifest), indent=1), "utf8")
+    return manifest
+
+
+# --- graphs -------------------------------------------------------------------------------------------------------
+
+
+def _save_form(form: str, graph: GraphBuilder, model: Architecture, folder: Path, properties: Mapping[str, str]) -> None:
+    """Build one of the four graphs and write it."""
+    width = graph.weights.tensors[f"{VOCABULARY}.weight"].shape[1]
+    if form == "head":
+        hidden = graph.input("masked_hidden_states", graph.onnx_type, ["masks", width])
+    else:
+        hidden = _transform(graph, masked_hidden_states(graph, model, plain=form == "plain"), model)
+    if form == "hidden":
+        graph.output("masked_hidden_states", hidden, graph.onnx_type, ["masks", width])
+    else:
+        candidates = graph.input("candidate_ids", TensorProto.INT64, ["masks", "candidates"])
+        log_probs, logsumexp = vocabulary_head(graph, hidden, candidates, VOCABULARY)
+        graph.output("log_probs", log_probs, TensorProto.FLOAT, ["masks", "candidates"])
+        graph.output("logsumexp", logsumexp, TensorProto.FLOAT, ["masks"])
+    graph.save(folder / f"{form}.onnx", properties)
+
+
+def _transform(graph: GraphBuilder, hidden: str, model: Architecture) -> str:
+    """The head's own layers in front of the vocabulary matrix."""
+    head = model.head
+    activated = ACTIVATIONS[head.activation](graph, linear(graph, hidden, head.dense))
+    return layer_norm(graph, activated, head.norm.name, head.norm.epsilon)
+
+
+# --- weights ------------------------------------------------------------------------------------------------------
+
+
+def _store(weights: WeightFile, model: Architecture, tensors: Tensors, dtype: np.dtype[Any], *, int8: bool) -> None:
+    """Write all tensors that the graphs use, each once; `dtype` is that of floating-point tensors."""
+
+    def cast(name: str) -> np.ndarray[Any, Any]:
+        return tensors[name].astype(dtype, copy=False)
+
+    def add(*names: str | None) -> None:
+        for name in names:
+            if name in tensors and name not in weights.tensors:
+                weights.add(name, cast(name))
+
+    def add_named(*parts: str | Norm | None) -> None:
+        for part in parts:
+            name = part.name if isinstance(part, Norm) else part
+            add(f"{name}.weight", f"{name}.bias")
+
+    embeddings, head = model.embeddings, model.head
+    add(embeddings.word, embeddings.position, embeddings.type)
+    add_named(embeddings.projection, embeddings.norm)
+    for layer in model.layers:
+        if weights.has_dense(layer.out):
+            continue  # a shared layer
+        add_named(layer.attention_norm, layer.feed_forward_norm)
+        add(layer.relative_key, layer.relative_query)
+        _store_projections(weights, layer, tensors, dtype, int8=int8, in_two=layer.out == model.layers[-1].out)
+        for name in (layer.out, layer.up, layer.down):
+            if int8:
+                store_int8(weights, name, tensors[f"{name}.weight"], INT8_LEVELS)
+                add(f"{name}.bias")
+            else:
+                add_named(name)
+        if layer.rotary and layer.rotary not in weights.tensors:
+            weights.add(layer.rotary, tensors[layer.rotary])
+    add_named(model.final_norm, head.dense, head.norm)
+    if model.convolution:
+        add_named(model.convolution.name, model.convolution.norm)
+    if model.buckets:
+        weights.add(model.buckets, tensors[model.buckets])
+    _store_vocabulary(weights, model, tensors, dtype)
+
+
+def _store_projections(
+    weights: WeightFile, layer: Layer, tensors: Tensors, dtype: np.dtype[Any], *, int8: bool, in_two: bool
+) -> None:
+    """Store queries', keys' and values' projections in one piece, whose parts are named as well.
+
+    8-bit matrices are stored transposed, so that parts of them aren't contiguous; the last layer, which needs queries
+    apart, has them stored in two pieces.
+    """
+    parts = (layer.query, layer.key, layer.value)
+    for kind in ("weight", "bias"):
+        if layer.fused:
+            stacked = tensors.get(f"{layer.fused}.{kind}")
+        elif f"{layer.query}.{kind}" in tensors:
+            stacked = np.concatenate([tensors[f"{name}.{kind}"] for name in parts])
+        else:
+            stacked = None
+        if stacked is None:
+            continue
+        width = stacked.shape[0] // 3
+        pieces = {layer.query: slice(0, width), layer.key_value: slice(width, 3 * width)}
+        if int8 and kind == "weight":
+            for name, rows in (pieces if in_two else {layer.query_key_value: slice(None)}).items():
+                store_int8(weights, name, stacked[rows], INT8_LEVELS)
+            continue
+        whole = weights.add(f"{layer.query_key_value}.{kind}", stacked.astype(dtype, copy=False))
+        for name, rows in pieces.items():
+            weights.alias(f"{name}.{kind}", whole.rows(rows.start, rows.stop))
+        for i, name in enumerate(parts[1:], start=1):
+            weights.alias(f"{name}.{kind}", whole.rows(i * width, (i + 1) * width))
+
+
+def _store_vocabulary(weights: WeightFile, model: Architecture, tensors: Tensors, dtype: np.dtype[Any]) -> None:
+    """Store the vocabulary matrix, once where it is the embedding table too, and its bias (zeros if it has none)."""
+    matrix, embedding = tensors[model.head.weight], tensors[model.embeddings.word]
+    if matrix.ctypes.data == embedding.ctypes.data:
+        weights.alias(f"{VOCABULARY}.weight", weights.tensors[model.embeddings.word])
+    else:
+        weights.add(f"{VOCABULARY}.weight", matrix.astype(dtype, copy=False))
+    bias = tensors.get(model.head.bias, np.zeros(len(matrix), np.float32))
+    weights.add(f"{VOCABULARY}.bias", bias.astype(dtype, copy=False))

@@ -1,0 +1,206 @@
+"""How an exported model's graphs are run: pooled (fast) or plain (right by being simple)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from evaluator_serving.errors import InputError
+from evaluator_serving.onnx.export import Manifest
+
+POOL = {"cpu": 192, "cuda": 4_096}
+"""Masked hidden states that are collected before the head runs over them: reading a large vocabulary matrix for a batch's
+few masks takes longer than multiplying by it."""
+
+Inputs = Mapping[str, NDArray[np.int64]]
+
+
+def provider_names(device: str, *, tensorrt: bool) -> tuple[str, list[Any]]:
+    """(`cpu` or `cuda`, ONNX Runtime's execution providers) for a device name. Raises InputError if it isn't there."""
+    available = onnxruntime.get_available_providers()
+    if device == "auto":
+        device = "cuda" if "CUDAExecutionProvider" in available else "cpu"
+    kind, _, index = device.partition(":")
+    if kind not in ("cpu", "cuda") or not (index or "0").isdecimal():
+        raise InputError(f"the onnx engine doesn't run on {device!r}: use auto, cpu, cuda or cuda:1")
+    wanted = ["TensorrtExecutionProvider"] if tensorrt else []
+    wanted += ["CUDAExecutionProvider"] if kind == "cuda" else []
+    missing = [name for name in wanted if name not in available]
+    if missing:
+        raise InputError(f"this ONNX Runtime has no {missing[0]}: install onnxruntime-gpu, or use --device cpu")
+    options = {"device_id": int(index or 0)}
+    return kind, [*((name, options) for name in wanted), "CPUExecutionProvider"]
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether an error of ONNX Runtime or PyTorch means that a batch was too large."""
+    text = str(error).lower()
+    signs = ("out of memory", "failed to allocate memory", "bad allocation", "bad_alloc", "can't allocate memory")
+    return isinstance(error, MemoryError) or any(sign in text for sign in signs)
+
+
+class Runner(ABC):
+    """Takes batches, gives back the log-probabilities of the candidates at every masked position, in order."""
+
+    def __init__(self, folder: Path, manifest: Manifest, providers: Sequence[Any], threads: int) -> None:
+        self._folder, self._manifest = folder, manifest
+        self._providers, self._threads = list(providers), threads
+        self._wanted: list[tuple[int, ...]] = []
+
+    @property
+    @abstractmethod
+    def full(self) -> bool:
+        """Whether it is time to collect."""
+
+    @abstractmethod
+    def submit(self, inputs: Inputs, wanted: Sequence[tuple[int, ...]]) -> None:
+        """Take a batch and the candidate ids at each of its masked positions."""
+
+    @abstractmethod
+    def collect(self) -> list[NDArray[np.float32]]:
+        """Log-probabilities for every masked position submitted since the last time."""
+
+    def _session(self, form: str, *, optimize: bool = True) -> onnxruntime.InferenceSession:
+        """Load one of the graphs."""
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = self._threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        # The level above, which only adds memory layouts for convolutions, crashes on float16 DeBERTa (1.32).
+        levels = onnxruntime.GraphOptimizationLevel
+        options.graph_optimization_level = levels.ORT_ENABLE_EXTENDED if optimize else levels.ORT_DISABLE_ALL
+        # Plans for memory are made per input shape: with shapes as varied as sentences they are made, not reused.
+        options.enable_mem_pattern = False
+        if not self._manifest.repacks:
+            options.add_session_config_entry("session.disable_prepacking", "1")
+        return onnxruntime.InferenceSession(self._folder / f"{form}.onnx", options, providers=self._providers)
+
+    def _candidates(self) -> NDArray[np.int64]:
+        """The wanted ids as a matrix, padded with -1."""
+        width = max((len(ids) for ids in self._wanted), default=0)
+        matrix = np.full((len(self._wanted), max(1, width)), -1, np.int64)
+        for row, ids in zip(matrix, self._wanted, strict=True):
+            row[: len(ids)] = ids
+        return matrix
+
+    def _cut(self, log_probs: NDArray[np.float32]) -> list[NDArray[np.float32]]:
+        """Take the padding away again and forget what was wanted."""
+        values = [row[: len(ids)] for row, ids in zip(log_probs, self._wanted, strict=True)]
+        self._wanted = []
+        return values
+
+
+class Plain(Runner):
+    """The plain graph, one run a batch, without ONNX Runtime's optimizations."""
+
+    def __init__(self, folder: Path, manifest: Manifest, providers: Sequence[Any], threads: int) -> None:
+        super().__init__(folder, manifest, providers, threads)
+        self._scores = self._session("plain", optimize=False)
+        self._done: list[NDArray[np.float32]] = []
+
+    @property
+    def full(self) -> bool:
+        """Always: nothing is gained by waiting."""
+        return True
+
+    def submit(self, inputs: Inputs, wanted: Sequence[tuple[int, ...]]) -> None:
+        """Score a batch."""
+        self._wanted = list(wanted)
+        (log_probs,) = self._scores.run(["log_probs"], {**inputs, "candidate_ids": self._candidates()})
+        self._done += self._cut(log_probs)
+
+    def collect(self) -> list[NDArray[np.float32]]:
+        """What has been scored."""
+        done, self._done = self._done, []
+        return done
+
+
+class Pooled(Runner):
+    """The encoder graph a batch at a time, its outputs written into a pool; the head over the pool.
+
+    On CUDA the pool is a torch tensor on the device, and the head is the Triton kernel over the same memory: no hidden
+    state is copied to the host.
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest, providers: Sequence[Any], threads: int) -> None:
+        super().__init__(folder, manifest, providers, threads)
+        self._encoder = self._session("hidden")
+        self._on_cuda = len(providers) > 1
+        self._device_id = providers[0][1]["device_id"] if self._on_cuda else 0
+        self._size = POOL["cuda" if self._on_cuda else "cpu"]
+        self._type = np.float16 if manifest.dtype == "float16" else np.float32
+        if self._on_cuda:
+            from evaluator_serving.onnx.cuda_head import CudaHead
+
+            self._head: Any = CudaHead(folder, manifest, self._device_id)
+        else:
+            self._head = CpuHead(self._session("head"))
+        self._pool = self._head.allocate(self._size, manifest.width)
+        self._filled = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether the pool has reached its size."""
+        return self._filled >= self._size
+
+    def submit(self, inputs: Inputs, wanted: Sequence[tuple[int, ...]]) -> None:
+        """Run the encoder on a batch; its masked hidden states go into the pool."""
+        needed = self._filled + len(wanted)
+        if needed > len(self._pool):
+            self._pool = self._head.grow(self._pool, self._filled, needed)
+        binding = self._encoder.io_binding()
+        for name, value in inputs.items():
+            binding.bind_cpu_input(name, value)
+        binding.bind_output(
+            "masked_hidden_states",
+            "cuda" if self._on_cuda else "cpu",
+            self._device_id,
+            self._type,
+            (len(wanted), self._manifest.width),
+            self._head.address(self._pool, self._filled),
+        )
+        self._encoder.run_with_iobinding(binding)
+        binding.synchronize_outputs()
+        self._filled = needed
+        self._wanted += wanted
+
+    def collect(self) -> list[NDArray[np.float32]]:
+        """Run the head over the pool and empty it."""
+        if not self._wanted:
+            return []
+        log_probs = self._head.log_probs(self._pool, self._filled, self._candidates())
+        self._filled = 0
+        return self._cut(log_probs)
+
+
+class CpuHead:
+    """The head graph over a pool in host memory."""
+
+    def __init__(self, session: onnxruntime.InferenceSession) -> None:
+        self._session = session
+
+    def allocate(self, rows: int, width: int) -> NDArray[np.float32]:
+        """A pool of `rows` hidden states."""
+        return np.empty((rows, width), np.float32)
+
+    def grow(self, pool: NDArray[np.float32], filled: int, rows: int) -> NDArray[np.float32]:
+        """A larger pool with the first `filled` hidden states of `pool`."""
+        larger = np.empty((rows, pool.shape[1]), np.float32)
+        larger[:filled] = pool[:filled]
+        return larger
+
+    def address(self, pool: NDArray[np.float32], row: int) -> int:
+        """Where a row of the pool begins in memory."""
+        return int(pool.ctypes.data + row * pool.strides[0])
+
+    def log_probs(self, pool: NDArray[np.float32], filled: int, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Log-probabilities [filled, K] of candidates at the pool's first `filled` rows."""
+        inputs = {"masked_hidden_states": pool[:filled], "candidate_ids": candidates}
+        (values,) = self._session.run(["log_probs"], inputs)
+        return np.asarray(values)
