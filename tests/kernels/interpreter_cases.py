@@ -2,9 +2,10 @@
 
 import pytest
 import torch
-from evaluator_kernels.triton_kernel import INTERPRETED, triton_log_probs, vocabulary_splits
 from hypothesis import HealthCheck, given, settings
 from problems import Problem, assert_exact, make, problems
+
+from evaluator_kernels.triton_kernel import INTERPRETED, triton_log_probs, vocabulary_splits
 
 
 def test_this_process_interprets() -> None:

@@ -2,10 +2,11 @@
 
 import pytest
 import torch
-from evaluator_kernels import cpu, masked_log_probs
-from evaluator_kernels.reference import reference_log_probs
 from hypothesis import example, given, settings
 from problems import Problem, assert_exact, make, problems
+
+from evaluator_kernels import cpu, masked_log_probs
+from evaluator_kernels.reference import reference_log_probs
 
 
 @given(problems(rows=9, vocabulary=300, depth=40))

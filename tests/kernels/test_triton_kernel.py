@@ -33,9 +33,10 @@ def test_arithmetic_in_the_interpreter() -> None:
 def test_compiles_to_machine_code(capability: int, dtype: str, tile: str | None) -> None:
     """Triton and its bundled ptxas make a cubin for the chip; on Hopper the wide tiles use its matrix instructions."""
     import triton
-    from evaluator_kernels import triton_kernel
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
+
+    from evaluator_kernels import triton_kernel
 
     kernel = triton_kernel._partial_logsumexp.fn.fn
     floats = dict.fromkeys(["hidden", "weight", "bias"], f"*{dtype}") | dict.fromkeys(["part_max", "part_sum"], "*fp32")

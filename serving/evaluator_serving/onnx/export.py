@@ -95,7 +95,8 @@ def read_manifest(folder: Path) -> Manifest:
         raise InputError(f"{folder}: no exported model here (manifest.json is missing or damaged)") from error
     if content.get("format") != FORMAT:
         raise InputError(f"{folder}: exported by another version (format {content.get('format')}); export it again")
-    return Manifest(**content)
+    places = {part: (offset, shape) for part, (offset, shape) in content.pop("vocabulary").items()}
+    return Manifest(**content, vocabulary=places)
 
 
 def cached_export(source: ModelSource, dtype: str) -> Path:
