@@ -2,7 +2,7 @@
 
 import itertools
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
 from evaluator_serving.errors import InputError
@@ -77,9 +77,11 @@ def make_detector(
     envvar="EVALUATOR_TRANKIT_CACHE",
     help="Folder with Trankit's weights (EVALUATOR_TRANKIT_CACHE).",
 )
+@click.argument("file", type=click.File(encoding="utf-8", errors="replace"), default="-")
 @click.option("--parses", type=click.Path(path_type=Path, dir_okay=False), help="CoNLL-U file for --detector conllu.")
 @click.option("--parse-cache", type=click.Path(path_type=Path, file_okay=False), help="Folder that remembers parses.")
 def command(
+    file: TextIO,
     language: str,
     detector: str,
     explain: bool,
@@ -88,7 +90,7 @@ def command(
     parses: Path | None,
     parse_cache: Path | None,
 ) -> None:
-    """Read one sentence a line and print masculine, feminine or unknown, a line each.
+    """Read one sentence a line (FILE or standard input) and print masculine, feminine or unknown, a line each.
 
     Only the first sentence of a line is read, as the published pipeline does. An empty line is unknown.
 
@@ -97,7 +99,7 @@ def command(
       echo "Bola som doma." | evaluator gender --language sk --explain
     """
     judge = make_detector(language, detector, trankit_python, trankit_cache, parses, parse_cache)
-    lines = (text.rstrip("\n") for text in click.get_text_stream("stdin", encoding="utf-8"))
+    lines = (text.rstrip("\n") for text in file)
     while batch := list(itertools.islice(lines, BATCH)):
         for verdict in judge.detect(batch):
             click.echo(line(verdict, explain))
