@@ -43,7 +43,7 @@ FOLLOWERS = Tail(
         "už i také ještě tam tu tady teď vždy vždycky někdy stále doma dost velmi příliš dnes nikdy často právě opravdu",
         "venku potom hned víc více méně tolik tak moc",
     ),
-    endings=endings("-t -ci -cky -ky -ně -em -ami -ými -ím -ým -ou"),
+    endings=endings("-t -ci -cky -ky -ně -em -mi -ím -ým -ou -ých -ému -ého"),
     joins=words(", a ale ani i nebo či"),
 )
 
@@ -59,7 +59,7 @@ RULES = LanguageRules(
             "auxiliary-participle", words("jsem nejsem bych abych kdybych"), PARTICIPLES, bridges=words("a i ani nebo")
         ),
         AuxiliaryParticiple("pronoun-participle", words("já"), PARTICIPLES),
-        PredicateAdjective("predicate-adjective", words("jsem nejsem budu nebudu"), ADJECTIVES, FOLLOWERS),
+        PredicateAdjective("predicate-adjective", words("jsem nejsem budu nebudu cítím necítím"), ADJECTIVES, FOLLOWERS),
         PredicateAdjective("infinitive-copula", words("být"), ADJECTIVES, FOLLOWERS),
         FixedPairs("fixed-pair", Forms(masculine_words=words("rád nerad sám"), feminine_words=words("ráda nerada sama"))),
     ),

@@ -58,7 +58,7 @@ FOLLOWERS = Tail(
         "li već danas sada sad tada ovdje tu tamo uvijek nikad nikada često još samo jako vrlo baš vani ovde uvek",
         "veoma kad kada što koliko toliko",
     ),
-    endings=endings("-ti -ći -om -em -ima -ama"),
+    endings=endings("-ti -ći -om -em -ima -ama -og -ih -im -oj"),
     joins=words(", a ali i ili pa te"),
 )
 

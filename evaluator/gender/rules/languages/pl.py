@@ -63,7 +63,7 @@ FOLLOWERS = Tail(
         "już dziś dzisiaj teraz tu tam zawsze nigdy często jeszcze tylko bardzo niż sam sama razem tak by całkiem gdzie",
         "jestem będę",
     ),
-    endings=endings("-ć -ąc -łem -łam -owo -lnie -cznie -wnie -em -iem -ami -ymi -ą"),
+    endings=endings("-ć -ąc -łem -łam -owo -lnie -cznie -wnie -em -ami -ą -ego -emu -ych -ich -ym -im -ymi"),
     joins=words(", a ale ani czy i lub oraz"),
 )
 

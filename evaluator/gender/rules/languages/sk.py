@@ -43,7 +43,7 @@ FOLLOWERS = Tail(
         "už aj len ešte tam tu teraz vždy niekedy stále doma dosť veľmi príliš dnes nikdy často práve naozaj vonku menej viac",
         "potom hneď",
     ),
-    endings=endings("-ť -cky -sky -nejšie -om -ami -ými -ím -ým"),
+    endings=endings("-ť -cky -sky -nejšie -om -mi -ím -ým -ých -ej -ému -ého"),
     joins=words(", a aj ale alebo ani i no či"),
 )
 
@@ -55,7 +55,7 @@ RULES = LanguageRules(
     ),
     strategies=(
         AuxiliaryParticiple("auxiliary-participle", words("som"), PARTICIPLES, bridges=words("a i ani aj alebo")),
-        PredicateAdjective("predicate-adjective", words("som budem nebudem"), ADJECTIVES, FOLLOWERS),
+        PredicateAdjective("predicate-adjective", words("som budem nebudem cítim necítim"), ADJECTIVES, FOLLOWERS),
         PredicateAdjective("infinitive-copula", words("byť"), ADJECTIVES, FOLLOWERS),
         FixedPairs("fixed-pair", Forms(masculine_words=words("rád nerád sám"), feminine_words=words("rada nerada sama"))),
     ),

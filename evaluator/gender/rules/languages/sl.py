@@ -50,7 +50,7 @@ FOLLOWERS = Tail(
         "že danes zdaj tukaj tu tam vedno nikoli pogosto še samo zelo bolj kot kadar doma zunaj tudi pa le kdaj dovolj",
         "tako toliko",
     ),
-    endings=endings("-ti -či -om -em -ami -imi"),
+    endings=endings("-ti -či -om -em -ami -imi -ega -emu -ih -im"),
     joins=words(", a ali ampak in pa ter"),
 )
 
