@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 import click
-from evaluator_serving.errors import InputError
 
 from evaluator.gender import LANGUAGES, GenderDetector, Verdict, rules_detector, ud_detector
+from evaluator_serving.errors import InputError
 
 if TYPE_CHECKING:
     from evaluator.gender.ud.parser import Parser

@@ -3,9 +3,8 @@
 import importlib
 from typing import TYPE_CHECKING
 
-from evaluator_serving.errors import InputError
-
 from evaluator.gender.verdict import GenderDetector
+from evaluator_serving.errors import InputError
 
 if TYPE_CHECKING:
     from evaluator.gender.ud.parser import Parser

@@ -78,19 +78,21 @@ class Sentence:
     @classmethod
     def read(cls, text: str, clause_words: frozenset[str]) -> "Sentence":
         """Cut a text into tokens and clauses; `clause_words` are the conjunctions that open a clause."""
-        surface = tuple(_TOKEN.findall(text))
-        words = tuple(token.lower() for token in surface)
-        breaks = [i for i, word in enumerate(words) if word in clause_words or not word[0].isalnum()]
-        starts, ends = [], []
+        surface = _TOKEN.findall(text)
+        words = [token.lower() for token in surface]
+        starts: list[int] = []
+        ends: list[int] = []
         first = 0
-        for end in (*breaks, len(words)):
-            starts += [first] * (end - first)
-            ends += [end] * (end - first)
-            if end < len(words):
-                starts.append(end)
-                ends.append(end)
-            first = end + 1
-        return cls(surface, words, tuple(starts), tuple(ends))
+        for position, word in enumerate(words):
+            if word in clause_words or not word[0].isalnum():
+                length = position - first
+                starts += [first] * length + [position]
+                ends += [position] * (length + 1)
+                first = position + 1
+        length = len(words) - first
+        starts += [first] * length
+        ends += [len(words)] * length
+        return cls(tuple(surface), tuple(words), tuple(starts), tuple(ends))
 
     def is_break(self, position: int) -> bool:
         """Whether a clause ends at this token (or the sentence does)."""

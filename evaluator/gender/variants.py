@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from evaluator_serving.errors import InputError
-
 from evaluator.gender.text import normalize
 from evaluator.gender.verdict import Gender, Verdict
+from evaluator_serving.errors import InputError
 
 PromptStyle = Literal["pronoun", "noun"]
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from evaluator_serving.errors import InputError
 
 from evaluator.cli.gender import command
+from evaluator_serving.errors import InputError
 
 
 def run(*arguments: str, text: str = "") -> str:

@@ -1,9 +1,9 @@
 """Every rule of every language on sentences made up for it, and the look-alikes that the rules must not fall for."""
 
 import pytest
-from evaluator_serving.errors import InputError
 
 from evaluator.gender import LANGUAGES, rules_detector
+from evaluator_serving.errors import InputError
 
 # language, rule, sentence, word that decides, gender
 EXAMPLES = [

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from evaluator_serving.errors import EngineError, InputError
 
 from evaluator.cli.gender import command
 from evaluator.gender import LANGUAGES, ud_detector
 from evaluator.gender.ud.parse_cache import CachedParser
 from evaluator.gender.ud.trankit_client import NAMES, TrankitParser
+from evaluator_serving.errors import EngineError, InputError
 
 STAND_IN = """
 print("loading a package that prints to standard output")

@@ -6,13 +6,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from evaluator_serving.errors import InputError
 
 from evaluator.gender import LANGUAGES, ud_detector
 from evaluator.gender.ud.conllu import ConlluParser, read_conllu
 from evaluator.gender.ud.parse_cache import CachedParser
 from evaluator.gender.ud.parser import Parse, UdToken
 from evaluator.gender.ud.rules import UD_RULES, judge
+from evaluator_serving.errors import InputError
 
 
 def parse(*rows: str) -> tuple[UdToken, ...]:

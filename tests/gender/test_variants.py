@@ -6,7 +6,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from evaluator_serving.errors import InputError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +25,7 @@ from evaluator.gender.variants import (
     write_variants,
 )
 from evaluator.gender.verdict import Gender
+from evaluator_serving.errors import InputError
 
 
 def test_prompts() -> None:

@@ -4,9 +4,8 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from evaluator_serving.errors import InputError
-
 from evaluator.gender.ud.parser import Parse, UdSentence, UdToken
+from evaluator_serving.errors import InputError
 
 
 def read_conllu(path: Path) -> Iterator[tuple[str, UdSentence]]:

@@ -5,9 +5,8 @@ documented interface and are tested on stand-ins for it, not on the packages the
 from collections.abc import Sequence
 from typing import Any
 
-from evaluator_serving.errors import InputError
-
 from evaluator.gender.ud.parser import Parse, UdToken
+from evaluator_serving.errors import InputError
 
 SPACY_MODELS: dict[str, str] = {
     "hr": "hr_core_news_sm",

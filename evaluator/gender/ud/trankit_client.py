@@ -17,10 +17,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from evaluator_serving.errors import EngineError, InputError
-
 from evaluator.gender.text import serbian_to_latin
 from evaluator.gender.ud.parser import Parse, UdToken
+from evaluator_serving.errors import EngineError, InputError
 
 EMBEDDING = "xlm-roberta-base"
 

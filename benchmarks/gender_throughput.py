@@ -1,0 +1,78 @@
+"""How fast the default gender detector reads: every translation of GEST by four systems into nine languages.
+
+    python benchmarks/gender_throughput.py --data DATA [--out benchmarks/results/gender_throughput.json]
+
+Prints a table by language and writes it as JSON. Sentences that occur twice in gest.csv are read twice (3,565 a system and
+language). Reading the files is not timed; exit code 1 where the whole takes 20 s or more.
+"""
+
+import argparse
+import csv
+import json
+import os
+import platform
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+from evaluator.gender import LANGUAGES, rules_detector
+
+LIMIT_SECONDS = 20
+
+
+def read(path: Path) -> list[list[str]]:
+    """Rows of a CSV file below its header."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.reader(file))[1:]
+
+
+def measure(data: Path, language: str) -> dict[str, float | int | str]:
+    """Read one language's translations and time the detector on them."""
+    sentences = [sentence for sentence, _ in read(data / "gest.csv")]
+    texts: list[str] = []
+    for path in sorted(data.glob(f"translations/*/{language}/translations.csv")):
+        translations = dict(read(path))
+        texts += [translations[sentence] for sentence in sentences]
+    detector = rules_detector(language)
+    start = time.perf_counter()
+    verdicts = detector.detect(texts)
+    seconds = time.perf_counter() - start
+    genders = Counter(verdict.gender for verdict in verdicts)
+    return {
+        "language": language,
+        "sentences": len(texts),
+        "seconds": round(seconds, 3),
+        "sentences_per_second": round(len(texts) / seconds),
+        "masculine": genders["masculine"],
+        "feminine": genders["feminine"],
+        "unknown": genders["unknown"],
+        "conflicts": sum(verdict.conflict for verdict in verdicts),
+    }
+
+
+def main() -> int:
+    """Measure every language, print a table, write JSON; exit code 1 where the limit is missed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=os.environ.get("EVALUATOR_DATA"), help="folder of the public data sets")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "gender_throughput.json")
+    arguments = parser.parse_args()
+    if arguments.data is None:
+        parser.error("give --data or set EVALUATOR_DATA")
+    rows = [measure(arguments.data / "gest", language) for language in LANGUAGES]
+    total: dict[str, float | int | str] = {"language": "all"}
+    for key in ("sentences", "seconds", "masculine", "feminine", "unknown", "conflicts"):
+        total[key] = round(sum(float(row[key]) for row in rows), 3 if key == "seconds" else None)
+    total["sentences_per_second"] = round(float(total["sentences"]) / float(total["seconds"]))
+    columns = list(rows[0])
+    print("  ".join(f"{column:>20}" for column in columns))
+    for row in (*rows, total):
+        print("  ".join(f"{row[column]:>20}" for column in columns))
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    record = {"machine": platform.platform(), "python": platform.python_version(), "rows": rows, "total": total}
+    arguments.out.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    return 0 if float(total["seconds"]) < LIMIT_SECONDS else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
