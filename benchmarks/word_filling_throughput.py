@@ -5,6 +5,8 @@ time, in batches of one, and computes every position's logits, as the released c
 merges inputs that occur more than once and batches the rest; logits are computed where a token is masked only. The loop is run
 on a sample of the pairs (every k-th), this program on the same sample and on all of them; scores on the sample are compared.
 
+CrowS-Pairs hardly repeats itself; quadruples do, so for two data sets with control groups forward passes are counted as well.
+
     python benchmarks/word_filling_throughput.py --data DIR [--engine transformers|onnx] [--json FILE]
 """
 
@@ -23,8 +25,10 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
 from evaluator.datasets.crows import read_pairs
+from evaluator.tasks import task
+from evaluator.tasks.base import DataSource, Samples
 from evaluator_serving.answers import assemble
-from evaluator_serving.encoding import encoder_for
+from evaluator_serving.encoding import Encoder, encoder_for
 from evaluator_serving.engine import Engine, EngineOptions, open_engine
 from evaluator_serving.models import ModelSource, resolve
 from evaluator_serving.requests import SharedTokens
@@ -87,12 +91,24 @@ def counts(encoded: Sequence[Encoded], cut: Sequence[Chunk]) -> dict[str, int]:
     asked = [row for item in encoded for row in item.rows]
     done = [row for chunk in cut for row in chunk.merged.rows]
     return {
-        "pairs": len(encoded),
+        "requests": len(encoded),
         "forwards_before": len(asked),
         "forwards_after": len(done),
         "tokens_before": sum(row.length for row in asked),
         "tokens_after": sum(row.length for row in done),
     }
+
+
+def task_counts(name: str, folder: Path, encoder: Encoder, samples: int) -> dict[str, int]:
+    """`counts` of the first samples of a task, all its scores together; a request that samples share counts for each."""
+    it = task(name)
+    read = it.load(DataSource(folder))
+    part = Samples(read.frame.head(samples), read.sha256)
+    rendered = it.render(part, frozenset({"masked"}), "default")
+    encoded = {key: encoder.encode(request) for key, request in rendered.requests.items()}
+    cut = chunks(list(encoded.values()), tokens=CHUNK_TOKENS)
+    asked = [encoded[key] for key in rendered.table["request"]]
+    return {"samples": part.frame.height, **counts(asked, cut)}
 
 
 def main() -> None:
@@ -140,6 +156,8 @@ def main() -> None:
             "largest_difference": max(abs(a - b) for a, b in zip(expected, found, strict=True)),
             "all": counts(encoded, cut),
             "encoding_s": encoding,
+            "stereoset-genderswap": task_counts("stereoset-genderswap", Path(options.data), encoder, 251),
+            "stereoset-race-control": task_counts("stereoset-race-control", Path(options.data), encoder, 1000),
         }
         if not options.sample_only:
             _, row["all_program_s"] = by_the_program(engine, cut, "all pairs")

@@ -4,8 +4,10 @@ The plain code scores one input at a time in float64, finds keywords by the char
 tokens by its own recursion over longest common blocks.
 """
 
+import math
 import random
 from collections.abc import Callable, Sequence
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
     BertConfig,
     BertForMaskedLM,
     GPT2Config,
@@ -23,8 +27,10 @@ from transformers import (
     RobertaForMaskedLM,
 )
 
+from evaluator.datasets import winobias
 from evaluator.datasets.crows import PAIRS
 from evaluator.datasets.word_filling import QUADRUPLES
+from evaluator.demo import demo_model
 from evaluator.store.run import answers_frame
 from evaluator.tasks.base import MeasureOptions, Samples
 from evaluator.tasks.winobias import WinoBias
@@ -32,6 +38,7 @@ from evaluator.tasks.word_filling import WordFilling
 from evaluator_serving.answers import assemble
 from evaluator_serving.encoding import encoder_for
 from evaluator_serving.engine import EngineOptions, open_engine
+from evaluator_serving.errors import InputError
 from evaluator_serving.models import resolve
 from evaluator_serving.rows import chunks
 
@@ -130,14 +137,16 @@ def gpt2(folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def through_the_program(task: Any, read: Samples, folder: Path, head: str, protocol: Any = "default") -> pl.DataFrame:
+def through_the_program(
+    task: Any, read: Samples, model: Path, head: str, protocol: Any = "default", dtype: str = "float64"
+) -> pl.DataFrame:
     """Scores as a run gives them: render, encode, cut into chunks, score, assemble."""
     rendered = task.render(read, frozenset({head}), protocol)
-    source = resolve(str(folder))
+    source = resolve(str(model))
     encoder = encoder_for(source)
     cut = chunks([encoder.encode(request) for request in rendered.requests.values()], tokens=500)
     rows = [row for chunk in cut for row in chunk.merged.rows]
-    engine = open_engine("transformers", source, EngineOptions(dtype="float64", device="cpu"), rows)
+    engine = open_engine("transformers", source, EngineOptions(dtype=dtype, device="cpu"), rows)
     answers = [answer for chunk in cut for answer in assemble(chunk, engine.score(chunk.merged.rows))]
     engine.close()
     return task.score(rendered.table, answers_frame(answers), protocol)
@@ -146,9 +155,9 @@ def through_the_program(task: Any, read: Samples, folder: Path, head: str, proto
 class Plain:
     """method.md §3 word for word: one text a forward pass, no batches, nothing shared."""
 
-    def __init__(self, folder: Path, kind: Callable[..., Any]) -> None:
-        self.tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
-        self.model = kind.from_pretrained(folder, dtype=torch.float64).eval()  # type: ignore[attr-defined]
+    def __init__(self, folder: Path, kind: Any, dtype: torch.dtype = torch.float64) -> None:
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.model = kind.from_pretrained(folder, dtype=dtype).eval()
 
     def log_probs(self, ids: Sequence[int]) -> torch.Tensor:
         with torch.no_grad():
@@ -320,9 +329,8 @@ SLOTS = [["The man told the woman that ", " hurt ", "."], ["he", "himself"], ["s
 
 
 def winobias_sample() -> Samples:
-    from evaluator.datasets.winobias import FRAME
-
-    return Samples(pl.DataFrame([(0, "type1-dev", 1, "male", "cook", *SLOTS)], schema=FRAME, orient="row"), {})
+    row = (0, "type1-dev", 1, "male", "cook", *SLOTS)
+    return Samples(pl.DataFrame([row], schema=winobias.FRAME, orient="row"), {})
 
 
 @pytest.mark.parametrize("protocol", ["default", "published"])
@@ -369,10 +377,40 @@ def test_winobias_generative(tmp_path: Path) -> None:
     assert score == close(male - female)
 
 
-def test_random_texts_match_like_the_reference() -> None:
-    """The reference matcher is difflib's without its junk rule (for lists without repeats both are plain)."""
-    from difflib import SequenceMatcher
+@pytest.mark.slow
+def test_smollm2(data_dir: Path) -> None:
+    """The generative variants on a real model; ĝ_s of a few WinoBias pairs with its interval."""
+    try:
+        model = demo_model()
+    except InputError as error:
+        pytest.skip(str(error))
+    plain = PlainCausal(resolve(str(model)).path, AutoModelForCausalLM, torch.float32)
+    it = WordFilling("made", lambda data: samples(), "keyword")
+    scores = through_the_program(it, samples(), model, "causal", dtype="float32")
+    for number, quad in enumerate(QUADS):
+        L0, L1, L2, L3 = (plain.keyword_score(sentence) for sentence in quad)
+        original, control = scores.filter(sample=number).sort("group", descending=True).to_dicts()
+        near = [pytest.approx(value, abs=1e-3) for value in (L0 - L1, L2 - L3, plain.cs(quad[0], quad[2]))]
+        assert [original["ss"], control["ss"], original["cs"]] == near
+    whole = winobias.read(data_dir / "winobias")
+    few = Samples(whole.frame.filter(split="type1-test").head(30), whole.sha256)
+    scores = through_the_program(WinoBias(), few, model, "causal", dtype="float32")
+    found = WinoBias().measure(scores.with_columns(model=pl.lit("m"), task=pl.lit("winobias")), MeasureOptions())
+    logs: dict[str, list[float]] = {"male": [], "female": []}
+    for row in few.frame.iter_rows(named=True):
+        start = len(row["parts"][0])
+        texts = ["".join([row["parts"][0], *(w + p for w, p in zip(row[g], row["parts"][1:], strict=True))]) for g in logs]
+        male, female = (plain.stretch(text, start, len(text)) for text in texts)
+        logs[row["gender"]].append(male - female)
+    mean_m, mean_f = (sum(values) / len(values) for values in logs.values())
+    rate = found.filter(measure="g_hat_s").row(0, named=True)
+    assert rate["value"] == pytest.approx(math.exp(mean_m - mean_f), rel=1e-3)
+    assert rate["low"] < rate["value"] < rate["high"]
+    assert (rate["n"], rate["template"]) == (30, "type1-test (extension)")
 
+
+def test_random_texts_match_like_the_reference() -> None:
+    """The matcher written here is difflib's without its junk rule."""
     rng = random.Random(5)
     for _ in range(200):
         a, b = ([rng.randrange(6) for _ in range(rng.randrange(12))] for _ in range(2))
