@@ -113,6 +113,7 @@ class Bootstrap:
         with np.errstate(divide="ignore", invalid="ignore"):
             value = statistic(sums)
             resampled = statistic(self.resampled_sums(strata))
+            resampled = np.where(np.isfinite(resampled), resampled, np.nan)
             if self._interval == "published":
                 low, high = _normal_fit(resampled)
             elif self._interval == "bca":
@@ -122,8 +123,7 @@ class Bootstrap:
             else:
                 levels = np.tile(np.array(_LEVELS), (len(value), 1))
                 low, high = _quantiles(resampled, levels)
-            finite = np.where(np.isfinite(resampled), resampled, np.nan)
-            mean = np.nansum(finite, axis=0) / np.isfinite(finite).sum(axis=0)
+            mean = np.nansum(resampled, axis=0) / np.isfinite(resampled).sum(axis=0)
         return Estimate(value, low, high, mean)
 
 
@@ -166,28 +166,29 @@ def _normal_fit(resampled: Array) -> tuple[Array, Array]:
 
 def _quantiles(resampled: Array, levels: Array) -> tuple[Array, Array]:
     """Linear-interpolation quantiles of each column of [resamples, outputs] at its own two levels [outputs, 2]."""
-    if np.isfinite(resampled).all() and (levels == levels[0]).all():  # the usual case, at once
-        low, high = np.quantile(resampled, levels[0], axis=0)
-        return low, high
-    low, high = np.full((2, resampled.shape[1]), np.nan)
-    for output in np.flatnonzero(_usable(resampled) & np.isfinite(levels).all(axis=1)):
-        column = resampled[:, output]
-        low[output], high[output] = np.quantile(column[np.isfinite(column)], levels[output])
-    return low, high
+    ordered = np.sort(resampled, axis=0)  # NaN last
+    defined = np.isfinite(resampled).sum(axis=0)
+    usable = _usable(resampled) & np.isfinite(levels).all(axis=1)
+    columns = np.flatnonzero(usable)
+    position = levels[columns] * (defined[columns, None] - 1)
+    below = np.floor(position).astype(np.int64)
+    above = np.minimum(below + 1, defined[columns, None] - 1)
+    first, second = ordered[below, columns[:, None]], ordered[above, columns[:, None]]
+    bounds = np.full((2, resampled.shape[1]), np.nan)
+    bounds[:, columns] = (first + (second - first) * (position - below)).T
+    return bounds[0], bounds[1]
 
 
 def _bca_levels(value: Array, resampled: Array, acceleration: Array) -> Array:
     """Quantile levels [outputs, 2] of the BCa interval; NaN where all resamples lie on one side of the value."""
     normal = NormalDist()
     levels = np.full((len(value), 2), np.nan)
-    for output in np.flatnonzero(_usable(resampled)):
-        column = resampled[:, output]
-        column = column[np.isfinite(column)]
-        equal = np.isclose(column, value[output], rtol=1e-12, atol=1e-12)  # sums of a constant differ by their rounding
-        below = ((column < value[output]) & ~equal).mean() + equal.mean() / 2
-        if not 0 < below < 1:
-            continue
-        bias = normal.inv_cdf(below)
+    slack = 1e-12 * np.maximum(1, np.abs(value))  # sums of a constant differ by their rounding
+    defined = np.isfinite(resampled).sum(axis=0)
+    less, more = (resampled < value - slack).sum(axis=0), (resampled > value + slack).sum(axis=0)
+    below = (less + (defined - less - more) / 2) / defined
+    for output in np.flatnonzero(_usable(resampled) & (below > 0) & (below < 1)):
+        bias = normal.inv_cdf(below[output])
         for side, level in enumerate(_LEVELS):
             shifted = bias + normal.inv_cdf(level)
             levels[output, side] = normal.cdf(bias + shifted / (1 - acceleration[output] * shifted))

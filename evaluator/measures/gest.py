@@ -80,10 +80,10 @@ def gest_warnings(scores: pl.DataFrame) -> list[str]:
 
 
 def complete(scores: pl.DataFrame) -> pl.DataFrame:
-    """Scores with every optional column present, rows without a score left out, in one order.
+    """Scores with every optional column present, rows without a score left out, in the order of the samples.
 
     The order (and order-keeping aggregations after it) makes sums the same to the last bit, whatever the order of the
-    models or the number of threads.
+    rows or the number of threads.
     """
     derived = (
         pl.when(pl.col("group").is_in(FEMALE))
@@ -100,7 +100,7 @@ def complete(scores: pl.DataFrame) -> pl.DataFrame:
         "head": pl.lit(None, pl.String),
     }
     added = [expression.alias(name) for name, expression in absent.items() if name not in scores.columns]
-    return scores.with_columns(added).filter(pl.col("score").is_not_null()).sort(*_CELL, "group", "sample")
+    return scores.with_columns(added).filter(pl.col("score").is_not_null()).sort("sample")
 
 
 # --- values: lazy expressions ----------------------------------------------------------------------------------------
@@ -111,6 +111,7 @@ def rates(scores: pl.LazyFrame, scale: Scale) -> pl.LazyFrame:
     groups = scores.group_by(*_CELL, "group", maintain_order=True).agg(
         mean(pl.col("score")).alias("log_q"), pl.len().cast(pl.Int64).alias("n"), pl.col("polarity").first()
     )
+    groups = groups.sort(*_CELL, "group")
     q = groups.select(*_CELL, pl.lit("q").alias("measure"), "group", on_scale(pl.col("log_q"), scale).alias("value"), "n")
     summary = _summary(groups, scale)
     overall = (

@@ -145,6 +145,27 @@ def test_undefined_in_most_resamples() -> None:
     assert np.isnan([estimate.low[0], estimate.high[0]]).all()
 
 
+@pytest.mark.parametrize("interval", ["percentile", "bca", "published"])
+def test_infinite_resamples_are_left_out(interval: str) -> None:
+    """1 / (first unit drawn or not) is infinite in about a third of the resamples; the others have a plain interval."""
+
+    def over_first(sums: Array) -> Array:
+        return 1 / sums[..., 0, :1]
+
+    units = np.zeros((30, 1))
+    units[0] = 1.0
+    bootstrap = Bootstrap(interval, 400)  # type: ignore[arg-type]
+    estimate = bootstrap.estimate([Stratum("s", units)], over_first)
+    drawn = bootstrap.counts("s", 30)[:, 0]
+    finite = np.sort(1 / drawn[drawn > 0].astype(float))
+    if interval == "percentile":
+        assert (estimate.low[0], estimate.high[0]) == pytest.approx(tuple(np.quantile(finite, [0.025, 0.975])))
+    elif interval == "published":
+        assert estimate.high[0] == pytest.approx(finite.mean() + 1.96 * finite.std())
+    else:  # left out, the unit leaves nothing to divide by: no acceleration, so no interval
+        assert np.isnan(estimate.low[0])
+
+
 def test_draws_depend_on_seed_and_name_only() -> None:
     first, again = Bootstrap(seed=1, resamples=50), Bootstrap(seed=1, resamples=50)
     again.counts("other", 9)
