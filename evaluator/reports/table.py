@@ -26,6 +26,8 @@ def render(report: Report, width: int = WIDTH, *, brief: bool = False) -> Iterat
         for block in made[:1] if brief else made:
             yield from block_lines(block, width)
         yield from (Text(line, style="yellow") for text in section.warnings for line in _bullet("warning: " + text, width))
+        if section.warnings:
+            yield Text()
     if brief:
         yield Text(f"by group, ranks, correlations: evaluator report {report.path}", style="dim")
     if report.failures.height:
