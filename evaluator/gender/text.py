@@ -25,8 +25,8 @@ _APOSTROPHES = re.compile("[\u2018\u2019\u02bc\u02b9`´]")
 _CYRILLIC = re.compile("[\u0400-\u04ff]")
 _MIXED = re.compile("[\u0400-\u04ff][A-Za-z]|[A-Za-z][\u0400-\u04ff]")
 
-# A sentence ends at . ! ? … (and closing quotes) before a space and a capital letter or an opening quote.
-_SENTENCE_END = re.compile(r"""(?P<mark>[.!?…]+)["'”“»)\]]*\s+(?=["'„“«»(]*[^\W\d_a-zа-яё])""")
+# A sentence ends at . ! ? … (and closing quotes) before spaces and a capital letter (and opening quotes).
+_SENTENCE_END = re.compile(r"""(?P<mark>[.!?…]+)["'”“»)\]]*\s+(?=["'„“«»(–—-]*\s*(?P<next>[^\W\d_]))""")
 
 
 def normalize(text: str) -> str:
@@ -55,6 +55,8 @@ def first_sentence(text: str) -> str:
     for end in _SENTENCE_END.finditer(text):
         before = text[: end.start()].rsplit(maxsplit=1)
         last = before[-1].strip("\"'„“«»()") if before else ""
+        if not end["next"].isupper():
+            continue
         if end["mark"] == "." and (last.isdigit() or len(last) == 1):
             continue
         if last:

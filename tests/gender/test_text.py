@@ -18,6 +18,9 @@ from evaluator.gender.text import Sentence, first_sentence, normalize, one_scrip
         ("Bylo to 5. května v Brně.", "Bylo to 5. května v Brně."),
         ("Stretol ma J. Novák a odišiel.", "Stretol ma J. Novák a odišiel."),
         ("Mám napr. jablko a hrušku.", "Mám napr. jablko a hrušku."),  # a small letter follows
+        ("Mám napr. šál a čiapku.", "Mám napr. šál a čiapku."),
+        ("Prší. Škoda.", "Prší."),
+        ("— Дождь. — Вот как?", "— Дождь."),
         ("Bez konca", "Bez konca"),
         ("", ""),
         ("... Idem domov.", "... Idem domov."),  # marks alone are no sentence
