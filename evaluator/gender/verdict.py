@@ -14,7 +14,7 @@ class Verdict:
 
     gender: masculine, feminine or unknown.
     rule: name of the rule that answered; empty when none did.
-    word: the word that the rule read, spelled as in the text; empty when no rule answered.
+    word: the word that the rule read, as in the text (Serbian in the Latin script); empty when no rule answered.
     conflict: the rules together found both genders (`gender` is then what the first of them said).
     """
 

@@ -119,6 +119,10 @@ NEUTRAL = [
     ("sk", "Brat bol doma, ja nie som."),
     ("sk", "Stanovili sme si ciele."),
     ("sk", "Páči sa mi more."),
+    ("sk", "Brat má rád more."),
+    ("cs", "Sestra má ráda moře."),
+    ("sl", "Brat ima rad morje."),
+    ("pl", "To ten sam rower."),
     ("cs", "Jsem manažerem hotelu."),
     ("cs", "Jsem tišší než sestra."),  # soft adjectives have one form
     ("cs", "Možná jsem doma."),

@@ -126,15 +126,25 @@ class PredicateAdjective:
 
 @dataclass(frozen=True, slots=True)
 class FixedPairs:
-    """Words that show the speaker's gender wherever they stand: *rád / ráda*, *sám / sama*."""
+    """Words that show the speaker's gender wherever they stand: *rád / ráda*, *sám / sama*.
+
+    others: words in the clause that make them somebody else's (*brat má rád more*).
+    not_after: words before which they mean something else (Polish *ten sam*, the same).
+    """
 
     name: str
     forms: Forms
+    others: frozenset[str] = frozenset()
+    not_after: frozenset[str] = frozenset()
 
     def find(self, sentence: Sentence) -> Iterator[Evidence]:
         for position, word in enumerate(sentence.words):
             gender = self.forms.gender(word)
-            if gender:
+            if (
+                gender
+                and not (position and sentence.words[position - 1] in self.not_after)
+                and not any(sentence.words[other] in self.others for other in sentence.clause(position))
+            ):
                 yield Evidence(gender, position)
 
 

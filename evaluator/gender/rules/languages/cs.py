@@ -61,6 +61,10 @@ RULES = LanguageRules(
         AuxiliaryParticiple("pronoun-participle", words("já"), PARTICIPLES),
         PredicateAdjective("predicate-adjective", words("jsem nejsem budu nebudu cítím necítím"), ADJECTIVES, FOLLOWERS),
         PredicateAdjective("infinitive-copula", words("být"), ADJECTIVES, FOLLOWERS),
-        FixedPairs("fixed-pair", Forms(masculine_words=words("rád nerad sám"), feminine_words=words("ráda nerada sama"))),
+        FixedPairs(
+            "fixed-pair",
+            Forms(masculine_words=words("rád nerad sám"), feminine_words=words("ráda nerada sama")),
+            others=words("má nemá máš nemáš mají nemají"),
+        ),
     ),
 )

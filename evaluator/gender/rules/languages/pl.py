@@ -86,6 +86,10 @@ RULES = LanguageRules(
         AuxiliaryParticiple("future-participle", words("będę"), PARTICIPLES),
         PredicateAdjective("predicate-adjective", words("jestem będę bywam czuję"), ADJECTIVES, FOLLOWERS),
         PredicateAdjective("infinitive-copula", words("być"), ADJECTIVES, FOLLOWERS),
-        FixedPairs("fixed-pair", Forms(masculine_words=words("sam"), feminine_words=words("sama"))),
+        FixedPairs(
+            "fixed-pair",
+            Forms(masculine_words=words("sam"), feminine_words=words("sama")),
+            not_after=words("ten ta taki taka na tak"),
+        ),
     ),
 )

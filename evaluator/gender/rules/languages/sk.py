@@ -57,6 +57,10 @@ RULES = LanguageRules(
         AuxiliaryParticiple("auxiliary-participle", words("som"), PARTICIPLES, bridges=words("a i ani aj alebo")),
         PredicateAdjective("predicate-adjective", words("som budem nebudem cítim necítim"), ADJECTIVES, FOLLOWERS),
         PredicateAdjective("infinitive-copula", words("byť"), ADJECTIVES, FOLLOWERS),
-        FixedPairs("fixed-pair", Forms(masculine_words=words("rád nerád sám"), feminine_words=words("rada nerada sama"))),
+        FixedPairs(
+            "fixed-pair",
+            Forms(masculine_words=words("rád nerád sám"), feminine_words=words("rada nerada sama")),
+            others=words("má nemá máš nemáš majú nemajú"),
+        ),
     ),
 )

@@ -71,7 +71,11 @@ RULES = LanguageRules(
         AuxiliaryParticiple("auxiliary-participle", words("sem nisem bom"), PARTICIPLES, bridges=words("in niti ali")),
         PredicateAdjective("predicate-adjective", words("sem nisem bom"), ADJECTIVES, FOLLOWERS),
         PredicateAdjective("infinitive-copula", words("biti"), ADJECTIVES, FOLLOWERS),
-        FixedPairs("fixed-pair", Forms(masculine_words=words("rad nerad sam"), feminine_words=words("rada nerada sama"))),
+        FixedPairs(
+            "fixed-pair",
+            Forms(masculine_words=words("rad nerad sam"), feminine_words=words("rada nerada sama")),
+            others=words("ima nima imaš nimaš imajo nimajo"),
+        ),
         AuxiliaryParticiple("conditional", words("bi"), PARTICIPLES, others=OTHERS),
     ),
 )
