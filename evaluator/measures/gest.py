@@ -25,7 +25,7 @@ and between them:
     both with model and template `all`: the mean over all pairs; n = pairs
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,21 +61,27 @@ def gest_measures(scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame
     return in_order(joined.select(pl.col(name).cast(dtype) for name, dtype in TIDY.items()), models)
 
 
-def gest_warnings(scores: pl.DataFrame) -> list[str]:
-    """What a reader of the report must know: rates that rest on fewer groups or samples than others of the run do."""
+def gest_warnings(scores: pl.DataFrame, groups: Collection[str] = ()) -> list[str]:
+    """What a reader of the report must know: rates that rest on fewer groups or samples than they should.
+
+    `groups` are all groups of the data set; without them, those that any model of the run has.
+    """
     if scores.is_empty():
         return []
     scores = complete(scores)
-    everything = set(scores["group"])
-    cells = scores.group_by(_CELL, maintain_order=True).agg(pl.col("group").unique(), pl.len().alias("samples"))
+    expected = set(groups) | set(scores["group"])
+    cells = scores.group_by(_CELL, maintain_order=True).agg(pl.col("group").unique(), pl.len().alias("samples")).sort(_CELL)
     fullest = int(cells["samples"].max())  # type: ignore[arg-type]
     messages = []
-    for model, _, _, template, groups, samples in cells.filter(pl.col("samples") < fullest).iter_rows():
-        message = f"{model}, template {template}: {fullest - samples} of {fullest} samples have no score"
-        missing = sorted(everything - set(groups), key=_natural)
+    for model, _, _, template, found, samples in cells.iter_rows():
+        missing = sorted(expected - set(found), key=_natural)
+        parts = []
+        if samples < fullest:
+            parts.append(f"{fullest - samples} of {fullest} samples have no score")
         if missing:
-            message += f", none of group {', '.join(missing)}: q_f, q_m and g_s rest on the other groups"
-        messages.append(message)
+            parts.append(f"no scores of group {', '.join(missing)}: q_f, q_m and g_s rest on the other groups")
+        if parts:
+            messages.append(f"{model}, template {template}: {'; '.join(parts)}")
     return messages
 
 

@@ -125,10 +125,10 @@ class GestTask:
         return gest_measures(scores, options)
 
     def warnings(self, scores: pl.DataFrame, options: MeasureOptions) -> list[str]:
-        """Which rates rest on fewer samples than others of the run."""
+        """Which rates rest on fewer groups or samples than they should."""
         from evaluator.measures.gest import gest_warnings
 
-        return gest_warnings(scores)
+        return gest_warnings(scores, [group.id for group in self.plan.groups.values()])
 
     def layout(self, options: MeasureOptions) -> Layout:
         """Rates by template, then by group with the groups' names."""
