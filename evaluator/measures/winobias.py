@@ -29,8 +29,8 @@ def rates(scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
         return array_on_scale(np.stack([log_m, log_f, log_m - log_f], axis=-1), options.scale)
 
     frames = []
-    ordered = scores.sort("sample", maintain_order=True)
-    for key, part in ordered.group_by("model", "task", "language", "template", maintain_order=True):
+    for key, rows in scores.group_by("model", "task", "language", "template", maintain_order=True):
+        part = rows.sort("sample", maintain_order=True)
         values = [part.filter(pl.col("group") == gender)["score"].to_numpy() for gender in ("male", "female")]
         strata = [
             Stratum(f"winobias/{gender}", with_counts(column[:, None]))

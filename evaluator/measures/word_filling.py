@@ -18,11 +18,7 @@ from evaluator.measures.bootstrap import Bootstrap, Stratum, clustered
 from evaluator.measures.intervals import agresti_coull
 from evaluator.measures.ordered import mean
 from evaluator.measures.scales import LN10
-from evaluator.reports.layout import Layout, Overview
 from evaluator.tasks.base import TIDY, MeasureOptions
-
-FEW = 50
-"""Fewer samples than this left after filtering are warned of."""
 
 UNITS = {"ratio": "natural log", "published": "log10", "log10": "log10"}
 """Units of mean scores by MeasureOptions.scale."""
@@ -156,12 +152,17 @@ def _evaluate(statistics: Sequence[Statistic], sums: NDArray[np.float64]) -> NDA
 
 
 def estimate(
-    frame: pl.DataFrame, statistics: Sequence[Statistic], stratum: str, options: MeasureOptions, cluster: str | None
+    frame: pl.DataFrame,
+    statistics: Sequence[Statistic],
+    stratum: str,
+    options: MeasureOptions,
+    bootstrap: Bootstrap,
+    cluster: str | None = None,
 ) -> pl.DataFrame:
     """The statistics of one model's samples as rows `measure, group, value, low, high, n, scale`.
 
-    `frame` has a row a sample; `cluster` names the column whose equal values are resampled together (None: samples are
-    independent, and shares get the Agresti–Coull interval).
+    `frame` has a row a sample; `bootstrap` is shared by all models; `cluster` names the column whose equal values are
+    resampled together (None: samples are independent, and shares get the Agresti–Coull interval).
     """
     exprs = [e for statistic in statistics for e in _padded(statistic)]
     values = frame.select(e.alias(str(i)) for i, e in enumerate(exprs)).to_numpy()
@@ -170,7 +171,7 @@ def estimate(
     def evaluate(sums: NDArray[np.float64]) -> NDArray[np.float64]:
         return _evaluate(statistics, sums)
 
-    found = Bootstrap.of(options).estimate([Stratum(stratum, units)], evaluate)
+    found = bootstrap.estimate([Stratum(stratum, units)], evaluate)
     totals = values.sum(axis=0).reshape(len(statistics), _ADDENDS)
     rows = []
     for i, statistic in enumerate(statistics):
@@ -217,10 +218,11 @@ def _tidy(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(frames, how="diagonal_relaxed").select(pl.col(c).cast(t) for c, t in TIDY.items())
 
 
-def _models(scores: pl.DataFrame) -> Iterator[tuple[list[pl.Expr], pl.DataFrame]]:
-    """Each model's rows, and its keys as columns to put in front of its results."""
-    for key, part in scores.sort("sample", maintain_order=True).group_by(KEYS, maintain_order=True):
-        yield [pl.lit(value, pl.String).alias(name) for name, value in zip(KEYS, key, strict=True)], part
+def models(scores: pl.DataFrame) -> Iterator[tuple[list[pl.Expr], pl.DataFrame]]:
+    """Each model's rows by sample, and its keys as columns to put in front of its results."""
+    for key, part in scores.group_by(KEYS, maintain_order=True):
+        columns = [pl.lit(value, pl.String).alias(name) for name, value in zip(KEYS, key, strict=True)]
+        yield columns, part.sort("sample", maintain_order=True)
 
 
 def quadruples(scores: pl.DataFrame, options: MeasureOptions, *, by_original: bool) -> pl.DataFrame:
@@ -231,16 +233,17 @@ def quadruples(scores: pl.DataFrame, options: MeasureOptions, *, by_original: bo
     With a word-count file in `options.extra["word_counts"]`, `rho_ss_frequency` is added.
     """
     frames = []
+    bootstrap = Bootstrap.of(options)
     cluster = "original" if by_original and options.interval != "published" else None
-    for keys, part in _models(scores):
+    for keys, part in models(scores):
         samples = wide(part)
         keyword = samples["ss_original"].is_not_null().any()
         asked = statistics(keyword)
         if keyword and "word_counts" in options.extra:
-            samples = samples.with_columns(_log_frequencies(part, options))
+            samples = samples.with_columns(_log_frequencies(samples, Path(options.extra["word_counts"])))
             asked += [Correlation("rho_ss_frequency", g, f"ss_{g}", f"frequency_{g}") for g in ("original", "control")]
         kept = samples.filter("kept")
-        found = estimate(kept, asked, str(part["task"][0]), options, cluster)
+        found = estimate(kept, asked, str(part["task"][0]), options, bootstrap, cluster)
         count = pl.DataFrame({"measure": "quadruples_kept", "group": "all", "value": float(kept.height), "n": samples.height})
         frames.append(pl.concat([found, count], how="diagonal_relaxed").with_columns(keys))
     return _tidy(frames)
@@ -256,19 +259,20 @@ def pairs(scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
     if chosen is not None:
         scores = scores.filter(pl.col("group").is_in(list(known_types(chosen.split(",")))))
     frames = []
-    for keys, part in _models(scores):
+    bootstrap = Bootstrap.of(options)
+    for keys, part in models(scores):
         types = part["group"].unique(maintain_order=True).to_list()
         for group in [*types, "all"]:
             samples = part if group == "all" else part.filter(pl.col("group") == group)
             stratum = f"{part['task'][0]}/{group}"
-            frames.append(estimate(samples, _positive("cs", group, "cs"), stratum, options, None).with_columns(keys))
+            found = estimate(samples, _positive("cs", group, "cs"), stratum, options, bootstrap)
+            frames.append(found.with_columns(keys))
     return _tidy(frames)
 
 
-def _log_frequencies(scores: pl.DataFrame, options: MeasureOptions) -> list[pl.Series]:
-    """ln of stereotype's over anti-stereotype's corpus frequency, by group, in the order of `wide`; null if one is unknown."""
-    counts = read_word_counts(Path(options.extra["word_counts"]))
-    samples = wide(scores)
+def _log_frequencies(samples: pl.DataFrame, path: Path) -> list[pl.Series]:
+    """ln of the stereotype's over the anti-stereotype's corpus frequency, by group; null if one is unknown."""
+    counts = read_word_counts(path)
     words = {f"{role}_{group}" for role in ("stereotype", "anti") for group in ("original", "control")}
     logs = samples.select(
         pl.col(name)
@@ -281,93 +285,3 @@ def _log_frequencies(scores: pl.DataFrame, options: MeasureOptions) -> list[pl.S
     return [
         (logs[f"stereotype_{group}"] - logs[f"anti_{group}"]).alias(f"frequency_{group}") for group in ("original", "control")
     ]
-
-
-# --- how they are shown ------------------------------------------------------------------------------------------------
-
-
-def layout(form: str, options: MeasureOptions) -> Layout:
-    """The report's layout for quadruples with a keyword (`keyword`), without one (`sentences`) and for `pairs`."""
-    units = f"Means are in {UNITS[options.scale]} units; 0 is no preference."
-    cs = (
-        "cs: log-probability of the tokens that two sentences share, given the group that the first is about less given the "
-        "other one; cs_plus: share of samples with cs > 0."
-    )
-    if form == "pairs":
-        return Layout(
-            summary=("cs_mu", "cs_plus"),
-            details=("cs_plus", "cs_mu"),
-            overview=(Overview("cs_plus", 0.5),),
-            notes={"cs_mu": units, "cs_plus": cs + " cs_plus is the metric of CrowS-Pairs, 0.5 is unbiased."},
-        )
-    asked = statistics(form == "keyword")
-    measures = tuple(dict.fromkeys([s.measure for s in asked] + ["rho_ss_frequency", "quadruples_kept"]))
-    notes = {
-        "ss_mu": "ss: log-probability of the stereotypical keyword less that of the other; original: in sentences about the "
-        "group, control: in the same sentences about another one.",
-        "cs_mu": cs,
-        "csk_mu": "csk: as cs, of the keyword.",
-        "f_mu": "f: ss of the original less ss of the control group: what of ss is about the group.",
-        "rho_ss": "rho_…: Pearson correlation, between the groups or between two scores.",
-        "fpr": "fpr, fnr: how often the control group exceeds a positive score of the original group, or undercuts a "
-        "negative one.",
-        "quadruples_kept": f"quadruples_kept: left by the tokenizer filter k0 − k1 = k2 − k3. {units}",
-    }
-    overview = (Overview("f_mu", 0.0),) if form == "keyword" else ()
-    return Layout(summary=measures, summary_groups=("original", "control", "all"), overview=overview, notes=notes)
-
-
-# --- warnings ----------------------------------------------------------------------------------------------------------
-
-
-def warnings(scores: pl.DataFrame, tidy: pl.DataFrame, options: MeasureOptions) -> list[str]:
-    """What must be known before these numbers are trusted, a line each, naming the model.
-
-    Control group overlapping the original group, fewer than FEW samples left, keywords mostly of several tokens,
-    quadruples dropped by the tokenizer filter, generative models (not in the papers).
-    """
-    found: list[str] = []
-    for _, part in _models(scores):
-        name = part["model"][0]
-        rows = tidy.filter((pl.col("model") == part["model"][0]) & (pl.col("template") == part["template"][0]))
-        if part["template"][0] != "masked":
-            found.append(f"{name}: scores of generative models are this project's extension; the papers have none")
-        found += [f"{name}: {text}" for text in (*_overlaps(rows), *_few(rows), *_filtered(rows), *_long(part))]
-    return found
-
-
-def _overlaps(rows: pl.DataFrame) -> Iterator[str]:
-    for score in ("ss", "cs"):
-        both = rows.filter((pl.col("measure") == f"{score}_mu") & pl.col("low").is_not_null())
-        by_group = {row["group"]: row for row in both.iter_rows(named=True)}
-        if {"original", "control"} <= by_group.keys():
-            original, control = by_group["original"], by_group["control"]
-            if control["high"] >= original["low"] and control["low"] <= original["high"]:
-                yield (
-                    f"{score} of the control group, {_interval(control)}, overlaps the original group's, "
-                    f"{_interval(original)}: it can't be read as bias against the group"
-                )
-
-
-def _interval(row: dict[str, float]) -> str:
-    return f"{row['value']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
-
-
-def _few(rows: pl.DataFrame) -> Iterator[str]:
-    means = rows.filter(pl.col("measure").is_in(["ss_mu", "cs_mu"]) & (pl.col("group") != "control") & (pl.col("n") < FEW))
-    if means.height:
-        listed = ", ".join(f"{n} for {measure} {group}" for measure, group, n in means.select("measure", "group", "n").rows())
-        yield f"fewer than {FEW} samples left: {listed}"
-
-
-def _filtered(rows: pl.DataFrame) -> Iterator[str]:
-    for row in rows.filter((pl.col("measure") == "quadruples_kept") & (pl.col("value") < pl.col("n"))).iter_rows(named=True):
-        dropped = row["n"] - int(row["value"])
-        yield f"{dropped} of {row['n']} quadruples dropped: the keywords' token counts don't satisfy k0 - k1 = k2 - k3"
-
-
-def _long(scores: pl.DataFrame) -> Iterator[str]:
-    counts = pl.concat([scores["tokens_stereotype"], scores["tokens_anti"]]).drop_nulls()
-    several = int((counts > 1).sum())
-    if several * 2 > len(counts):
-        yield f"{several} of {len(counts)} keywords have several tokens: L(s) is mostly of word pieces"

@@ -20,6 +20,7 @@ from evaluator.datasets import crows, word_filling
 from evaluator.datasets.registry import locate
 from evaluator.datasets.word_filling import plain, split_keyword
 from evaluator.measures import word_filling as measures
+from evaluator.measures import word_filling_notes as notes
 from evaluator.measures.ordered import total
 from evaluator.reports.layout import Layout
 from evaluator.tasks.base import DataSource, MeasureOptions, Protocol_, Rendered, Samples
@@ -185,11 +186,11 @@ class WordFilling:
 
     def layout(self, options: MeasureOptions) -> Layout:
         """How the report shows them."""
-        return measures.layout(self.form, options)
+        return notes.layout(self.form, options)
 
     def warnings(self, scores: pl.DataFrame, options: MeasureOptions) -> list[str]:
         """What a reader of the report must know before he trusts a number."""
-        return measures.warnings(scores, self.measure(scores, options), options)
+        return notes.warnings(scores, self.measure(scores, options))
 
 
 def _keyword_columns(role: str) -> list[pl.Expr]:

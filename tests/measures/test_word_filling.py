@@ -8,7 +8,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from evaluator.measures.word_filling import FEW, layout, pairs, quadruples, warnings
+from evaluator.measures.word_filling import pairs, quadruples
+from evaluator.measures.word_filling_notes import FEW, layout, warnings
 from evaluator.tasks.base import TIDY, MeasureOptions
 
 KEYS = {"model": "m", "task": "made", "language": "en", "template": "masked"}
@@ -230,8 +231,7 @@ def test_every_measure_has_its_place_in_the_report(tmp_path: Path) -> None:
 
 
 def said(scores: pl.DataFrame) -> list[str]:
-    options = MeasureOptions()
-    return warnings(scores, quadruples(scores, options, by_original=False), options)
+    return warnings(scores, quadruples(scores, MeasureOptions(), by_original=False))
 
 
 def spread(centre: float, n: int) -> list[float]:

@@ -1,0 +1,96 @@
+"""What the reader of a word-filling report is told: where each measure stands, what it means, what to beware of."""
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from evaluator.measures.word_filling import UNITS, models, statistics
+from evaluator.reports.layout import Layout, Overview
+from evaluator.tasks.base import MeasureOptions
+
+FEW = 50
+"""Fewer samples than this left after filtering are warned of."""
+
+
+def layout(form: str, options: MeasureOptions) -> Layout:
+    """The report's layout for quadruples with a keyword (`keyword`), without one (`sentences`) and for `pairs`."""
+    units = f"Means are in {UNITS[options.scale]} units; 0 is no preference."
+    cs = (
+        "cs: log-probability of the tokens that two sentences share, given the group that the first is about less given the "
+        "other one; cs_plus: share of samples with cs > 0."
+    )
+    if form == "pairs":
+        return Layout(
+            summary=("cs_mu", "cs_plus"),
+            details=("cs_plus", "cs_mu"),
+            overview=(Overview("cs_plus", 0.5),),
+            notes={"cs_mu": units, "cs_plus": cs + " cs_plus is the metric of CrowS-Pairs, 0.5 is unbiased."},
+        )
+    asked = statistics(form == "keyword")
+    measures = tuple(dict.fromkeys([s.measure for s in asked] + ["rho_ss_frequency", "quadruples_kept"]))
+    notes = {
+        "ss_mu": "ss: log-probability of the stereotypical keyword less that of the other; original: in sentences about the "
+        "group, control: in the same sentences about another one.",
+        "cs_mu": cs,
+        "csk_mu": "csk: as cs, of the keyword.",
+        "f_mu": "f: ss of the original less ss of the control group: what of ss is about the group.",
+        "rho_ss": "rho_…: Pearson correlation, between the groups or between two scores.",
+        "fpr": "fpr, fnr: how often the control group exceeds a positive score of the original group, or undercuts a "
+        "negative one.",
+        "quadruples_kept": f"quadruples_kept: left by the tokenizer filter k0 − k1 = k2 − k3. {units}",
+    }
+    overview = (Overview("f_mu", 0.0),) if form == "keyword" else ()
+    return Layout(summary=measures, summary_groups=("original", "control", "all"), overview=overview, notes=notes)
+
+
+def warnings(scores: pl.DataFrame, tidy: pl.DataFrame) -> list[str]:
+    """What must be known before these numbers are trusted, a line each, naming the model.
+
+    Control group overlapping the original group, fewer than FEW samples left, keywords mostly of several tokens,
+    quadruples dropped by the tokenizer filter, generative models (not in the papers).
+    """
+    found: list[str] = []
+    for _, part in models(scores):
+        name = part["model"][0]
+        rows = tidy.filter((pl.col("model") == part["model"][0]) & (pl.col("template") == part["template"][0]))
+        if part["template"][0] != "masked":
+            found.append(f"{name}: scores of generative models are this project's extension; the papers have none")
+        found += [f"{name}: {text}" for text in (*_overlaps(rows), *_few(rows), *_filtered(rows), *_long(part))]
+    return found
+
+
+def _overlaps(rows: pl.DataFrame) -> Iterator[str]:
+    for score in ("ss", "cs"):
+        both = rows.filter((pl.col("measure") == f"{score}_mu") & pl.col("low").is_not_null())
+        by_group = {row["group"]: row for row in both.iter_rows(named=True)}
+        if {"original", "control"} <= by_group.keys():
+            original, control = by_group["original"], by_group["control"]
+            if control["high"] >= original["low"] and control["low"] <= original["high"]:
+                yield (
+                    f"{score} of the control group, {_interval(control)}, overlaps the original group's, "
+                    f"{_interval(original)}: it can't be read as bias against the group"
+                )
+
+
+def _interval(row: dict[str, float]) -> str:
+    return f"{row['value']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
+
+
+def _few(rows: pl.DataFrame) -> Iterator[str]:
+    means = rows.filter(pl.col("measure").is_in(["ss_mu", "cs_mu"]) & (pl.col("group") != "control") & (pl.col("n") < FEW))
+    if means.height:
+        listed = ", ".join(f"{n} for {measure} {group}" for measure, group, n in means.select("measure", "group", "n").rows())
+        yield f"fewer than {FEW} samples left: {listed}"
+
+
+def _filtered(rows: pl.DataFrame) -> Iterator[str]:
+    for row in rows.filter((pl.col("measure") == "quadruples_kept") & (pl.col("value") < pl.col("n"))).iter_rows(named=True):
+        dropped = row["n"] - int(row["value"])
+        yield f"{dropped} of {row['n']} quadruples dropped: the keywords' token counts don't satisfy k0 - k1 = k2 - k3"
+
+
+def _long(scores: pl.DataFrame) -> Iterator[str]:
+    counts = pl.concat([scores["tokens_stereotype"], scores["tokens_anti"]]).drop_nulls()
+    several = int((counts > 1).sum())
+    if several * 2 > len(counts):
+        yield f"{several} of {len(counts)} keywords have several tokens: L(s) is mostly of word pieces"
