@@ -15,9 +15,9 @@ def batches(rows: Sequence[Row], *, tokens: int, reads: int) -> list[tuple[int, 
     """Cut rows into batches of at most `tokens` padded tokens and `reads` read positions (at least one row each).
 
     Rows are taken longest first, so that a batch that doesn't fit in memory shows itself at the start, and rows of one
-    length stand together, so that little is padding. Returns indices into `rows`.
+    length stand together, so that little is padding, as do rows with one encoder text. Returns indices into `rows`.
     """
-    order = sorted(range(len(rows)), key=lambda i: (-len(rows[i].encoder_ids or ()), -len(rows[i].ids), rows[i].ids))
+    order = sorted(range(len(rows)), key=lambda i: _place(rows[i]))
     cut: list[tuple[int, ...]] = []
     batch: list[int] = []
     widest = deepest = read = 0
@@ -33,6 +33,11 @@ def batches(rows: Sequence[Row], *, tokens: int, reads: int) -> list[tuple[int, 
     if batch:
         cut.append(tuple(batch))
     return cut
+
+
+def _place(row: Row) -> tuple[int, tuple[int, ...], int, tuple[int, ...]]:
+    encoder = row.encoder_ids or ()
+    return -len(encoder), encoder, -len(row.ids), row.ids
 
 
 def narrow(row: Row, reads: int) -> list[tuple[Row, tuple[int, ...]]]:

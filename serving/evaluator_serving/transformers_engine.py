@@ -69,7 +69,7 @@ class TransformersEngine:
         for head, members in _by_head(rows).items():
             forward = self._forward(head, [rows[i] for i in members])
             reads = max(1, _LOGIT_BYTES[self._device.type] // (forward.vocabulary * self._dtype.itemsize))
-            parts = [(i, part, which) for i in members for part, which in narrow(rows[i], reads)]
+            parts = [(i, part, which) for i in members if rows[i].lookups for part, which in narrow(rows[i], reads)]
             pending = batches([part for _, part, _ in parts], tokens=self._tokens, reads=reads)[::-1]
             while pending:
                 batch = pending.pop()
@@ -136,8 +136,10 @@ def log_probs(logits: Tensor, index: Tensor, tokens: Tensor) -> Tensor:
     """
     index, tokens = index.to(logits.device), tokens.to(logits.device)
     logits = logits if logits.dtype == torch.float64 else logits.float()
-    total = torch.logsumexp(logits, dim=-1)
-    return logits[index, tokens] - total[index]
+    # The largest logit is subtracted from both sides first: the logarithm of the sum is then small, and so is its rounding.
+    top = logits.max(dim=-1).values
+    total = (logits - top[:, None]).exp_().sum(dim=-1).log_()
+    return (logits[index, tokens] - top[index]) - total[index]
 
 
 def _by_head(rows: Sequence[Row]) -> dict[Head, list[int]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers.modeling_outputs import BaseModelOutput
 
 from evaluator_serving.batching import positions
 from evaluator_serving.errors import InputError
@@ -107,9 +108,8 @@ class Forward:
         if self.head == "pair":
             logits: Tensor = self.model(**inputs).logits
             return logits
-        device = inputs["input_ids"].device
         where = [(i, at) for i, row in enumerate(rows) for at in positions(row)]
-        batch, at = (torch.tensor(index, device=device) for index in zip(*where, strict=True))
+        batch, at = (torch.tensor(index, device=self.model.device) for index in zip(*where, strict=True))
         if not self.gathers:
             logits = self.model(**inputs).logits[batch, at]
             return logits
@@ -139,20 +139,38 @@ class Forward:
         return body
 
     def _inputs(self, rows: Sequence[Row]) -> dict[str, Any]:
-        device = self.model.device
-        ids, mask = _padded([row.ids for row in rows], device)
+        ids = [row.ids for row in rows]
         if self.head == "causal":
             # Padding stands on the right, where no causal position looks: no mask, and attention's fastest path.
-            return {"input_ids": ids, "use_cache": False}
+            return {"input_ids": self._padded(ids), "use_cache": False}
         if self.head == "seq2seq":
-            source, seen = _padded([row.encoder_ids or () for row in rows], device)
-            return {"input_ids": source, "attention_mask": seen, "decoder_input_ids": ids, "use_cache": False}
-        inputs: dict[str, Any] = {"input_ids": ids}
-        if not bool(mask.all()):
-            inputs["attention_mask"] = mask
+            return {"decoder_input_ids": self._padded(ids), "use_cache": False, **self._encoded(rows)}
+        inputs: dict[str, Any] = {"input_ids": self._padded(ids)}
+        if len(set(map(len, ids))) > 1:
+            inputs["attention_mask"] = self._mask(ids)
         if any(row.type_ids for row in rows):
-            inputs["token_type_ids"] = _padded([row.type_ids or (0,) * len(row.ids) for row in rows], device)[0]
+            inputs["token_type_ids"] = self._padded([row.type_ids or (0,) * len(row.ids) for row in rows], 0)
         return inputs
+
+    def _encoded(self, rows: Sequence[Row]) -> dict[str, Any]:
+        """The encoder's states for each row; a text that several rows share is encoded once."""
+        texts = {text: n for n, text in enumerate(dict.fromkeys(row.encoder_ids or () for row in rows))}
+        mask = self._mask(list(texts))
+        encoder = self.model.get_encoder()
+        states = encoder(input_ids=self._padded(list(texts)), attention_mask=mask).last_hidden_state
+        which = torch.tensor([texts[row.encoder_ids or ()] for row in rows], device=self.model.device)
+        return {"encoder_outputs": BaseModelOutput(last_hidden_state=states[which]), "attention_mask": mask[which]}
+
+    def _padded(self, sequences: Sequence[tuple[int, ...]], pad: int | None = None) -> Tensor:
+        """[sequences, longest], padded on the right with `pad`, else with the model's own padding id."""
+        if pad is None:
+            pad = self.model.config.get_text_config().pad_token_id or 0
+        longest = max(map(len, sequences))
+        return torch.tensor([[*ids, *(pad,) * (longest - len(ids))] for ids in sequences], device=self.model.device)
+
+    def _mask(self, sequences: Sequence[tuple[int, ...]]) -> Tensor:
+        """1 where a token stands and 0 where there is padding, [sequences, longest]."""
+        return self._padded([(1,) * len(ids) for ids in sequences], 0)
 
 
 def _pick(output: Any, batch: Tensor, at: Tensor) -> Any:
@@ -163,11 +181,3 @@ def _pick(output: Any, batch: Tensor, at: Tensor) -> Any:
     picked = copy.copy(output)
     picked["last_hidden_state"] = states
     return picked
-
-
-def _padded(sequences: Sequence[tuple[int, ...]], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Ids [batch, longest], padded on the right with zeros, and the mask of what is no padding."""
-    longest = max(map(len, sequences))
-    ids = torch.tensor([[*row, *(0,) * (longest - len(row))] for row in sequences], device=device)
-    lengths = torch.tensor([len(row) for row in sequences], device=device)
-    return ids, (torch.arange(longest, device=device)[None, :] < lengths[:, None]).long()

@@ -1,0 +1,234 @@
+"""The transformers engine's own duties: memory, refusals, precision, and a head that is computed where it is read."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from tiny_models import tiny_model
+
+from evaluator_serving import transformers_engine
+from evaluator_serving.engine import EngineOptions, open_engine
+from evaluator_serving.errors import EngineError, InputError
+from evaluator_serving.models import resolve
+from evaluator_serving.rows import Row
+from evaluator_serving.transformers_engine import TransformersEngine, log_probs
+from evaluator_serving.transformers_models import Forward
+
+ROWS = [Row("causal", tuple((7 * i + j) % 50 + 5 for j in range(i + 2)), ((i, 9), (i + 1, 11), (i + 1, 12))) for i in range(12)]
+TWO = [Row("causal", (5, 6, 7), ((2, 9),)), Row("causal", (5, 6), ((1, 9), (0, 6)))]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small GPT-2."""
+    return tiny_model("gpt2", tmp_path_factory.mktemp("gpt2"))
+
+
+def engine_of(folder: Path, rows: Sequence[Row] = ROWS, **options: Any) -> TransformersEngine:
+    return TransformersEngine(resolve(str(folder)), EngineOptions(device="cpu", **options), rows)
+
+
+def loop(folder: Path, rows: Sequence[Row], dtype: torch.dtype = torch.float64) -> list[list[float]]:
+    """Plain answers for causal rows."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
+    answers = []
+    for row in rows:
+        with torch.no_grad():
+            scores = torch.log_softmax(model(torch.tensor([row.ids])).logits[0].double(), -1)
+        answers.append([float(scores[at, token]) for at, token in row.lookups])
+    return answers
+
+
+def largest(got: Sequence[np.ndarray], expected: Sequence[Sequence[float]]) -> float:
+    return max(float(np.abs(np.asarray(a) - np.asarray(b)).max()) for a, b in zip(got, expected, strict=True))
+
+
+# --- numbers ---
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance", "kind"),
+    [("float64", 1e-9, np.float64), ("float32", 1e-4, np.float32), ("bfloat16", 0.6, np.float32), ("float16", 0.1, np.float32)],
+)
+def test_every_dtype_is_as_exact_as_it_can_be(folder: Path, dtype: str, tolerance: float, kind: type) -> None:
+    engine = engine_of(folder, dtype=dtype)
+    got = engine.score(ROWS)
+    assert {array.dtype for array in got} == {np.dtype(kind)}
+    assert largest(got, loop(folder, ROWS)) < tolerance
+    info = engine.describe()
+    assert (info.engine, info.dtype, info.model) == ("transformers", dtype, str(folder))
+    assert info.versions["torch"] == torch.__version__
+    assert info.details == {"device": "cpu", "chat_template": "none"}
+
+
+@pytest.mark.parametrize("tokens", [1, 7, 30, 10_000])
+def test_the_batch_makes_no_difference(folder: Path, tokens: int) -> None:
+    assert largest(engine_of(folder, batch_tokens=tokens).score(ROWS), loop(folder, ROWS)) < 1e-4
+
+
+def test_no_rows_and_rows_that_read_nothing(folder: Path) -> None:
+    engine = engine_of(folder, [])
+    assert engine.score([]) == []
+    got = engine.score([Row("causal", (5, 6), ()), *TWO])
+    assert [len(a) for a in got] == [0, 1, 2]
+    assert largest(got[1:], loop(folder, TWO)) < 1e-4
+
+
+def test_log_probs_of_huge_logits_are_exact() -> None:
+    logits = torch.tensor([[1e4, 1e4 - 1.0, -1e4, -torch.inf]])
+    got = log_probs(logits, torch.tensor([0, 0, 0]), torch.tensor([0, 1, 2]))
+    total = np.log(1 + np.exp(-1.0))
+    assert got.tolist() == pytest.approx([-total, -1 - total, -2e4 - total], rel=1e-6)
+
+
+def test_half_precision_logits_are_summed_in_float32() -> None:
+    logits = torch.randn(3, 50_000, generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
+    got = log_probs(logits, torch.arange(3), torch.tensor([1, 2, 3]))
+    assert got.dtype == torch.float32
+    expected = torch.log_softmax(logits.double(), -1)[torch.arange(3), torch.tensor([1, 2, 3])]
+    assert float((got.double() - expected).abs().max()) < 1e-5
+
+
+def test_masked_and_pair_heads_of_one_checkpoint(tmp_path: Path) -> None:
+    folder = tiny_model("bert-pretraining", tmp_path)
+    rows = [
+        Row("pair", (2, 8, 9, 3, 10, 3), ((0, 0), (0, 1)), type_ids=(0, 0, 0, 0, 1, 1)),
+        Row("masked", (2, 8, 4, 3), ((2, 9),)),
+    ]
+    pair, masked = open_engine("transformers", resolve(str(folder)), EngineOptions(), rows).score(rows)
+    assert float(np.exp(pair.astype(float)).sum()) == pytest.approx(1.0, abs=1e-6)
+    model = transformers.BertForPreTraining.from_pretrained(folder, dtype=torch.float64).eval()
+    with torch.no_grad():
+        both = model(torch.tensor([rows[0].ids]), token_type_ids=torch.tensor([rows[0].type_ids]))
+        one = model(torch.tensor([rows[1].ids]))
+    assert pair.tolist() == pytest.approx(torch.log_softmax(both.seq_relationship_logits[0], -1).tolist(), abs=1e-4)
+    assert float(masked[0]) == pytest.approx(float(torch.log_softmax(one.prediction_logits[0, 2], -1)[9]), abs=1e-4)
+
+
+# --- the head where it is read ---
+
+
+@pytest.mark.parametrize(("family", "head"), [("gpt2", "lm_head"), ("bert", "cls"), ("electra", "generator_lm_head")])
+def test_the_head_sees_only_the_positions_that_are_read(family: str, head: str, tmp_path: Path) -> None:
+    kind: Any = "causal" if family == "gpt2" else "masked"
+    rows = [Row(kind, (5,) * n, ((0, 1), (1, 1), (1, 2))) for n in (4, 6, 6)]
+    engine = engine_of(tiny_model(family, tmp_path), rows)
+    shapes = []
+    model = engine._forwards[kind].model
+    getattr(model, head).register_forward_hook(lambda module, inputs, output: shapes.append(inputs[0].shape[:2]))
+    engine.score(rows)
+    assert shapes == [(1, 6)]
+
+
+def test_a_head_that_looks_at_neighbours_gets_all_positions(folder: Path) -> None:
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    head = model.lm_head.forward
+    model.lm_head.forward = lambda states: head(states) + head(states).cumsum(dim=1)
+    expected = torch.cat([model(torch.tensor([row.ids])).logits[0][sorted({at for at, _ in row.lookups})] for row in TWO])
+    forward = Forward(model, "causal")
+    assert forward.gathers
+    assert not torch.allclose(forward.logits(TWO), expected, atol=1e-3)
+    forward.check(TWO)
+    assert not forward.gathers
+    assert torch.allclose(forward.logits(TWO), expected, atol=1e-4)
+
+
+# --- memory ---
+
+
+def out_of_memory_above(most: int, plain: Callable[[Forward, Sequence[Row]], Any]) -> Callable[[Forward, Sequence[Row]], Any]:
+    def logits(self: Forward, rows: Sequence[Row]) -> Any:
+        if len(rows) > most:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return plain(self, rows)
+
+    return logits
+
+
+def test_out_of_memory_halves_the_batch_and_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = engine_of(folder, batch_tokens=10_000)
+    monkeypatch.setattr(Forward, "logits", out_of_memory_above(2, Forward.logits))
+    assert largest(engine.score(ROWS), loop(folder, ROWS)) < 1e-4
+
+
+def test_one_row_that_does_not_fit_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = engine_of(folder)
+    monkeypatch.setattr(Forward, "logits", out_of_memory_above(0, Forward.logits))
+    with pytest.raises(EngineError, match="row 11: 13 tokens don't fit in memory") as caught:
+        engine.score(ROWS)
+    assert caught.value.row == 11
+
+
+def test_other_errors_are_not_taken_for_want_of_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = engine_of(folder)
+
+    def fail(self: Forward, rows: Sequence[Row]) -> Any:
+        raise RuntimeError("shape mismatch")
+
+    monkeypatch.setattr(Forward, "logits", fail)
+    with pytest.raises(RuntimeError, match="shape mismatch"):
+        engine.score(ROWS)
+
+
+def test_logits_of_a_row_are_bounded_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Row("causal", tuple(range(5, 45)), tuple((at, 7) for at in range(40)))
+    expected = loop(folder, [whole])
+    widths = []
+    plain = Forward.logits
+    monkeypatch.setattr(Forward, "logits", lambda self, rows: widths.append(plain(self, rows)) or widths[-1])
+    engine = engine_of(folder, TWO)
+    monkeypatch.setitem(transformers_engine._LOGIT_BYTES, "cpu", 3 * 4 * engine._forwards["causal"].vocabulary)
+    widths.clear()
+    assert largest(engine.score([whole]), expected) < 1e-4
+    assert [len(w) for w in widths] == [3] * 13 + [1]
+
+
+# --- refusals ---
+
+
+def poisoned(folder: Path, path: Path, **entries: tuple[int, float]) -> Path:
+    """A copy of a model with entries (row, value) of its weights overwritten."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    with torch.no_grad():
+        for name, (row, value) in entries.items():
+            dict(model.named_parameters())[name.replace("__", ".")][row] = value
+    model.save_pretrained(path)
+    transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(path)
+    return path
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_a_row_with_nan_or_infinite_logits_is_named(folder: Path, tmp_path: Path, value: float) -> None:
+    bad = poisoned(folder, tmp_path, transformer__wpe__weight=(9, value))
+    good = [row for row in ROWS if len(row.ids) <= 9]
+    engine = engine_of(bad, good)
+    assert largest(engine.score(good), loop(folder, good)) < 1e-4
+    rows = [*good, ROWS[9], *good]
+    with pytest.raises(EngineError, match=f"row {len(good)}: the model's logits are NaN or infinite") as caught:
+        engine.score(rows)
+    assert caught.value.row == len(good)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"dtype": "int8"}, "no dtype int8"),
+        ({"tensor_parallel": 2}, "no option tensor_parallel"),
+        ({"pipeline_parallel": 2}, "no option pipeline_parallel"),
+        ({"quantization": "awq"}, "no option quantization"),
+        ({"extra": {"graph": True}}, "no option graph"),
+    ],
+)
+def test_options_without_a_use_are_refused(folder: Path, options: dict[str, Any], reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        engine_of(folder, **options)
+
+
+@pytest.mark.parametrize("device", ["tpu", "meta", "cuda:99"])
+def test_devices_that_are_not_there(folder: Path, device: str) -> None:
+    with pytest.raises(InputError, match=device):
+        TransformersEngine(resolve(str(folder)), EngineOptions(device=device), TWO)
