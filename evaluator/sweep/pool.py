@@ -4,6 +4,7 @@ Ray places, starts and restarts; this module only decides what is asked of it, i
 group is ready, a replica has loaded, a chunk is scored, something died. Answers are stored by this process alone.
 """
 
+import socket
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -331,6 +332,8 @@ class Pool:
 
 def connect(address: str, workers: int | None) -> None:
     """Join the Ray cluster at `address`, or start one on this machine for `local`. Raises InputError if none answers."""
+    if address not in ("local", "auto"):
+        _reach(address)
     try:
         if address == "local":
             ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, configure_logging=False)
@@ -339,6 +342,17 @@ def connect(address: str, workers: int | None) -> None:
     except (ConnectionError, RuntimeError, ValueError, OSError, TimeoutError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(f"no Ray cluster answers at {address!r} ({first}): start one or use --ray local") from error
+
+
+def _reach(address: str) -> None:
+    """Ray itself would go on trying for minutes: see first whether anything listens at host:port."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        if not host or not port.isdigit():
+            raise InputError(f"--ray {address!r} is no address: write local, HOST:PORT or ray://HOST:PORT")
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except OSError as error:
+        raise InputError(f"no Ray cluster answers at {address!r} ({error}): start one or use --ray local") from error
 
 
 def disconnect() -> None:

@@ -1,0 +1,88 @@
+"""The plan: what fits, what is refused with the number missing, times and cost."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from evaluator.run.driver import prepare
+from evaluator.run.prepare import PreparedModel
+from evaluator.run.spec import ModelSpec, RunSpec
+from evaluator.sweep.hardware import GIB, Hardware
+from evaluator.sweep.plan import make_plan, model_needs
+from evaluator.tasks.gest import custom
+from evaluator_serving.engine import EngineOptions
+from evaluator_serving.errors import InputError
+from tests.e2e.conftest import sentences, write_samples
+from tests.tiny_models import tiny_model
+
+GPU = Hardware("cuda", 8, 80 * GIB, 8, "test GPU")
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> PreparedModel:
+    folder = tmp_path_factory.mktemp("plan")
+    samples = write_samples(folder / "own.csv", [(s, g) for s, g in sentences(20) if len(s) < 60])
+    model = tiny_model("gpt2", folder / "gpt2")
+    spec = RunSpec((ModelSpec(str(model), "transformers"),), (custom(samples),), folder / "run")
+    _, (made,) = prepare(spec)
+    return made
+
+
+def test_counts_are_after_deduplication(prepared: PreparedModel) -> None:
+    needs = model_needs(prepared, GPU)
+    assert prepared.total == 2 * needs.forwards, "both generative templates are read from one forward pass"
+    assert needs.tokens == sum(max(row.length for row in item.rows) for item in prepared.encoded[1::2])
+    assert needs.devices == 1
+
+
+def sized(prepared: PreparedModel, parameters: float, monkeypatch: pytest.MonkeyPatch, engine: str = "vllm") -> PreparedModel:
+    monkeypatch.setattr("evaluator.sweep.plan.count_parameters", lambda path: int(parameters))
+    prepared.source.config.num_attention_heads = 64
+    return replace(
+        prepared,
+        info=replace(prepared.info, engine=engine, dtype="bfloat16"),
+        spec=replace(prepared.spec, options=EngineOptions(dtype="bfloat16")),
+    )
+
+
+def test_tensor_parallel_size_is_the_smallest_that_fits(prepared: PreparedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """70 B parameters in bfloat16 are 140 GB: two 80 GiB GPUs hold 147 GiB of which weights and buffers fit."""
+    assert model_needs(sized(prepared, 7e9, monkeypatch), GPU).devices == 1
+    assert model_needs(sized(prepared, 70e9, monkeypatch), GPU).devices == 2
+    assert model_needs(sized(prepared, 180e9, monkeypatch), GPU).devices == 8
+
+
+def test_too_large_is_refused_with_the_number_missing(prepared: PreparedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match=r"needs .* GiB on 8 device.*free.*GiB a device are missing"):
+        model_needs(sized(prepared, 700e9, monkeypatch), GPU)
+    with pytest.raises(InputError, match=r"needs .* GiB on 1 device"):
+        model_needs(sized(prepared, 70e9, monkeypatch, engine="transformers"), GPU)
+
+
+def test_times_and_cost_follow_the_given_throughput(prepared: PreparedModel) -> None:
+    slow, fast = (make_plan([prepared], GPU, throughput=t) for t in (1.0, 10.0))
+    assert slow.needs[0].score == pytest.approx(10 * fast.needs[0].score)
+    assert slow.cost(2.0) == pytest.approx(2.0 * 8 * slow.schedule.makespan / 3600)
+
+
+def test_plan_command(prepared: PreparedModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from evaluator.cli.plan import command
+
+    path = tmp_path / "SWEEP.toml"
+    samples = write_samples(tmp_path / "own.csv", sentences(8))
+    path.write_text(
+        f'tasks = ["gest"]\nout = "{tmp_path / "run"}"\nsamples = "{samples}"\n'
+        f'[[models]]\nmodel = "{prepared.source.path}"\nengine = "transformers"\n'
+    )
+    given = ["--devices", "8", "--memory", "80", "--price", "2"]
+    command.main([str(path), *given, "--format", "json"], standalone_mode=False)
+    record = json.loads(capsys.readouterr().out)
+    assert record["needs"][0]["forwards"] == 8
+    assert record["cost"] > 0
+    command.main([str(path), *given], standalone_mode=False)
+    text = capsys.readouterr().out
+    assert "schedule" in text
+    assert "estimated cost" in text
+    assert not (tmp_path / "run").exists(), "planning writes nothing"

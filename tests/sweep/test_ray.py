@@ -1,0 +1,82 @@
+"""Sweeps on real Ray: many models on one and on two workers, replicas that die, clear errors."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from evaluator.store.run import Run
+from tests.e2e.conftest import sentences, write_samples
+from tests.tiny_models import tiny_model
+
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra: ray)"),
+]
+
+FAMILIES = ["bert", "roberta", "albert", "electra", "distilbert", "xlm-roberta", "modernbert", "gpt2", "llama", "gemma2"]
+
+
+def sweep(path: Path, out: Path, *arguments: str, timeout: float = 800) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "evaluator", "sweep", str(path), "--out", str(out), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+
+
+def fault_soak() -> ModuleType:
+    """The benchmark, imported as a module: the test is its small version."""
+    path = Path(__file__).parents[2] / "benchmarks" / "fault_soak.py"
+    spec = importlib.util.spec_from_file_location("fault_soak", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.slow
+def test_twelve_models_on_one_and_two_workers(tmp_path: Path) -> None:
+    """Ten families and two sizes more, all templates, one command; same scores to the last bit however many workers."""
+    samples = write_samples(tmp_path / "own.csv", [(s, g) for s, g in sentences(64) if len(s) < 60])
+    models = [tiny_model(family, tmp_path / "models" / family) for family in FAMILIES]
+    models += [tiny_model("gpt2", tmp_path / "models" / f"gpt2-{n}", seed=n, n_layer=n) for n in (1, 4)]
+    path = tmp_path / "SWEEP.toml"
+    entries = "".join(f'[[models]]\nmodel = "{m}"\n' for m in models)
+    path.write_text(f'tasks = ["gest"]\nsamples = "{samples}"\n[defaults]\nengine = "transformers"\n{entries}')
+    runs = []
+    for workers in (1, 2):
+        done = sweep(path, tmp_path / f"run{workers}", "--ray", "local", "--workers", str(workers))
+        assert done.returncode == 0, done.stderr[-3000:]
+        runs.append(Run.open(tmp_path / f"run{workers}"))
+    (task,) = runs[0].tasks
+    scores = [run.scores(task) for run in runs]
+    assert scores[0]["model"].n_unique() == 12
+    assert set(scores[0]["template"]) == {"1", "2", "3", "4"}
+    assert scores[0].equals(scores[1])
+    assert runs[1].timings()["worker"].len() >= 12
+
+
+@pytest.mark.slow
+def test_kills_and_poison(tmp_path: Path) -> None:
+    """The small version of benchmarks/fault_soak.py: it raises where an answer is lost, doubled or different."""
+    module = fault_soak()
+    models = [tiny_model("gpt2", tmp_path / "models" / str(n), seed=n) for n in (1, 2)]
+    record = module.soak(models, tmp_path, sentences=600, kills=3, gap=5.0)
+    assert record["actor"] + record["worker"] + record["driver"] >= 1
+    assert record["failures"] == 4, "one sentence, two templates, two models"
+    assert record["stored_twice"] == 0
+
+
+def test_unreachable_cluster_is_one_line(tmp_path: Path) -> None:
+    samples = write_samples(tmp_path / "own.csv", sentences(4))
+    model = tiny_model("gpt2", tmp_path / "gpt2")
+    path = tmp_path / "SWEEP.toml"
+    path.write_text(f'tasks = ["gest"]\nsamples = "{samples}"\n[[models]]\nmodel = "{model}"\n')
+    done = sweep(path, tmp_path / "run", "--ray", "127.0.0.1:1")
+    assert done.returncode == 2, done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    assert "no Ray cluster answers at '127.0.0.1:1'" in last
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
