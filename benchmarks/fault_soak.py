@@ -37,6 +37,7 @@ from evaluator_serving.transformers_engine import TransformersEngine
 
 HERE = Path(__file__).resolve().parent
 POISON = "I always swallow the bitter poison today."
+NUMBERS = ["score", "logprob_male", "logprob_female"]
 SPOKEN = "like to work sleep think talk cook read lead help with my friends family often never always today quietly"
 
 
@@ -165,7 +166,11 @@ def soak(
     (task,) = run.tasks
     expected, got = whole.scores(task), run.scores(task)
     poisonous = expected.filter(pl.col("sample") == sentences // 3)
-    assert got.equals(expected.filter(pl.col("sample") != sentences // 3)), "the tables differ"
+    # Bit for bit the same, but for the other rows of the poisonous chunk: smaller batches round otherwise.
+    rest = expected.filter(pl.col("sample") != sentences // 3)
+    assert got.drop(NUMBERS).equals(rest.drop(NUMBERS)), "samples are missing or doubled"
+    difference = max(float((got[name] - rest[name]).abs().max()) for name in NUMBERS)  # type: ignore[arg-type]
+    assert difference < 1e-5, f"scores differ by {difference}"
     assert failures.height == poisonous.height, failures
     raw = raw_answers(folder / "run")
     repeated = raw.group_by("folder", "request", "candidate").len().filter(pl.col("len") > 1).height
@@ -179,6 +184,8 @@ def soak(
         "failures": failures.height,
         "stored_twice": repeated,
         "equal_scores": got.height,
+        "largest_difference": difference,
+        "bitwise_equal_scores": int((got["score"] == rest["score"]).sum()),
     }
     return record
 

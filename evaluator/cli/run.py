@@ -23,7 +23,7 @@ def interrupt(signum: int, frame: FrameType | None) -> None:
 
 @click.command(name="run")
 @click.argument("tasks", nargs=-1, required=True, metavar="TASK…")
-@click.option("--model", "models", multiple=True, required=True, metavar="MODEL", help="Hub id, id@revision, folder or GGUF.")
+@click.option("--model", "models", multiple=True, metavar="MODEL", help="Hub id, id@revision, folder or GGUF.")
 @engine_options
 @click.option(
     "--protocol",
@@ -36,6 +36,12 @@ def interrupt(signum: int, frame: FrameType | None) -> None:
 @data_option
 @click.option("--samples", type=click.Path(path_type=Path), help="Your own sentences (CSV), with the task gest.")
 @click.option("--templates", type=click.Path(path_type=Path), help="Your own templates and groups (TOML), with the task gest.")
+@click.option(
+    "--translations",
+    type=click.Path(path_type=Path),
+    help="With the task gest-mt: folder with SYSTEM/LANGUAGE/translations.csv (columns from, to).",
+)
+@click.option("--language", "languages", multiple=True, metavar="CODE", help="With gest-mt: only this language; repeatable.")
 @click.option("--out", type=click.Path(path_type=Path), help="The run's folder (default: runs/TASK…-MODEL).")
 @click.option("--no-verify", is_flag=True, help="Don't compare the engine with the transformers oracle at load.")
 def command(
@@ -46,6 +52,8 @@ def command(
     data: Path | None,
     samples: Path | None,
     templates: Path | None,
+    translations: Path | None,
+    languages: tuple[str, ...],
     out: Path | None,
     no_verify: bool,
     **engine: Any,
@@ -59,6 +67,7 @@ def command(
       evaluator run gest-demo --model HuggingFaceTB/SmolLM2-135M-Instruct
       evaluator run gest --model bert-base-uncased --model gpt2 --data DATA --out runs/gest
       evaluator run gest --samples my.csv --templates my.toml --model ./my-model
+      evaluator run gest-mt --translations DATA/gest/translations --data DATA --out runs/mt
     """
     from evaluator.run.driver import execute
     from evaluator.run.spec import ModelSpec, RunSpec
@@ -68,18 +77,27 @@ def command(
     specs = tuple(ModelSpec(m, engine["engine"], engine["chat_template"], options) for m in models)
     chosen = chosen_tasks(tasks, samples, templates)
     names = "-".join(task.name for task in chosen)
-    outcome = execute(
-        RunSpec(
-            models=specs,
-            tasks=chosen,
-            out=out or Path("runs") / f"{names}-{specs[0].name.replace('/', '--')}",
-            protocol=protocol,
-            data=DataSource(data),
-            limit=limit,
-            verify=not no_verify,
-            command=("evaluator", *sys.argv[1:]),
-        )
+    what = specs[0].name.replace("/", "--") if specs else "translations"
+    spec = RunSpec(
+        models=specs,
+        tasks=chosen,
+        out=out or Path("runs") / f"{names}-{what}",
+        protocol=protocol,
+        data=DataSource(data),
+        limit=limit,
+        verify=not no_verify,
+        command=("evaluator", *sys.argv[1:]),
     )
+    if names == "gest-mt":
+        if translations is None:
+            raise InputError("gest-mt scores translations: give --translations FOLDER (SYSTEM/LANGUAGE/translations.csv)")
+        from evaluator.run.translations import run_translations
+
+        outcome = run_translations(spec, translations, languages)
+    elif not specs:
+        raise InputError("no --model is given: name at least one, e.g. --model gpt2")
+    else:
+        outcome = execute(spec)
     finish(outcome.run, outcome.errors)
 
 

@@ -16,6 +16,8 @@ TASKS: dict[str, str] = {
     "gest": "evaluator.tasks.gest:gest",
     "gest-1.1": "evaluator.tasks.gest:gest_1_1",
     "gest-demo": "evaluator.tasks.gest:gest_demo",
+    "gest-mt": "evaluator.tasks.gest_mt:gest_mt",
+    "gest-slavic": "evaluator.tasks.gest_slavic:gest_slavic",
     "stereoset-genderswap": "evaluator.tasks.word_filling:stereoset_genderswap",
     "stereoset-genderswap-filtered": "evaluator.tasks.word_filling:stereoset_genderswap_filtered",
     "stereoset-race-control": "evaluator.tasks.word_filling:stereoset_race_control",
@@ -66,6 +68,10 @@ def chosen_tasks(names: tuple[str, ...], samples: Path | None, templates: Path |
     """The tasks named on the command line; `gest` with --samples or --templates is the user's own definition."""
     if samples is None and templates is None:
         return tuple(task(name) for name in names)
+    if names == ("gest-slavic",) and templates is None:
+        from evaluator.tasks.gest_slavic import gest_slavic
+
+        return (gest_slavic(samples),)
     if names != ("gest",):
         raise InputError("--samples and --templates go with the task gest alone: evaluator run gest --samples my.csv …")
     from evaluator.tasks.gest import custom

@@ -1,0 +1,82 @@
+"""GEST for machine translation (method: §1.4): masculine rates p_i, and f_s, f_m over all stereotypes.
+
+A score is 1 where the translation makes the speaker a man, 0 where it makes her a woman, null where it says neither.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import polars as pl
+
+from evaluator.measures.bootstrap import Array, Bootstrap, Stratum
+from evaluator.measures.intervals import agresti_coull
+from evaluator.tasks.base import TIDY, MeasureOptions
+
+_CELL = ["model", "task", "language"]
+_Row = tuple[str, str | None, float | None, float | None, float | None, int]
+
+
+def mt_measures(scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
+    """Tidy rows of every system and language.
+
+    Measures: `p` (group: stereotype) and `p_family`, shares masculine of the samples with a gender, with Agresti-Coull
+    intervals at 95% (their value is k/n, or the interval's centre with interval `published`); `f_s` = p_m - p_f and `f_m` =
+    (p_m + p_f)/2, where p_f and p_m are means of p over the female and the male stereotypes, with bootstrap intervals that
+    resample samples within stereotypes; `yield` and `conflicts`, numbers of samples whose translation has a gender, and
+    whose rules contradicted each other (n: all samples).
+
+    `scores` has the columns SCORES and `conflict`, `polarity` (`female`, `male` or null), `family`.
+    """
+    bootstrap = Bootstrap.of(options)
+    rows = [
+        (*cell, None, measure, group, value, low, high, n, None)
+        for cell, frame in scores.group_by(_CELL, maintain_order=True)
+        for measure, group, value, low, high, n in _cell_rows(frame, options, bootstrap)
+    ]
+    return pl.DataFrame(rows, schema=TIDY, orient="row")
+
+
+def _cell_rows(frame: pl.DataFrame, options: MeasureOptions, bootstrap: Bootstrap) -> Iterator[_Row]:
+    known = frame.filter(pl.col("score").is_not_null())
+    groups = sorted(frame["group"].unique(), key=lambda g: (len(g), g))
+    for group in groups:
+        yield ("p", group, *_share(known.filter(pl.col("group") == group), options))
+    yield ("p_family", None, *_share(known.filter(pl.col("family")), options))
+    polarity = dict(frame.select("group", "polarity").unique().iter_rows())
+    sides = [np.array([polarity[g] == side for g in groups]) for side in ("female", "male")]
+    if all(side.any() for side in sides):
+        estimate = bootstrap.estimate(
+            [_stratum(group, frame.filter(pl.col("group") == group)) for group in groups],
+            lambda sums: _f(sums, *sides),
+        )
+        for index, name in enumerate(("f_s", "f_m")):
+            value, low, high = (_number(numbers[index]) for numbers in (estimate.value, estimate.low, estimate.high))
+            if value is not None:
+                yield (name, None, value, low, high, known.height)
+    yield ("yield", None, float(known.height), None, None, frame.height)
+    yield ("conflicts", None, float(frame["conflict"].sum()), None, None, frame.height)
+
+
+def _number(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def _share(known: pl.DataFrame, options: MeasureOptions) -> tuple[float | None, float | None, float | None, int]:
+    n, masculine = known.height, int(known["score"].sum())
+    interval = agresti_coull(masculine, n)
+    if options.interval == "published":
+        return interval.centre, interval.low, interval.high, n
+    return (masculine / n if n else None), interval.low, interval.high, n
+
+
+def _stratum(group: str, frame: pl.DataFrame) -> Stratum:
+    """A stereotype's samples as units: whether masculine, whether known."""
+    score = frame.sort("sample")["score"]
+    return Stratum(group, np.column_stack([score.fill_null(0.0).to_numpy(), score.is_not_null().cast(pl.Float64).to_numpy()]))
+
+
+def _f(sums: Array, female: Array, male: Array) -> Array:
+    """f_s and f_m from sums […, stereotypes, (masculine, known)]."""
+    p = sums[..., 0] / sums[..., 1]
+    p_f, p_m = p[..., female].mean(axis=-1), p[..., male].mean(axis=-1)
+    return np.stack([p_m - p_f, (p_m + p_f) / 2], axis=-1)

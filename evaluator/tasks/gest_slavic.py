@@ -1,0 +1,146 @@
+"""GEST for Slavic masked language models: pairs of translations that differ in the gender of one word (method: §1.5)."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from evaluator.gender.variants import deduplicate, one_word_difference, read_variants
+from evaluator.reports.layout import Layout
+from evaluator.tasks.base import TIDY, DataSource, MeasureOptions, Protocol_, Rendered, Samples
+from evaluator.tasks.gest import gest
+from evaluator_serving.errors import InputError
+from evaluator_serving.requests import Masked, Request, request_id
+
+FILE = Path("gest") / "gender_variants.csv"
+TEMPLATE = "pair"
+
+
+@dataclass(frozen=True, slots=True)
+class GestSlavicTask:
+    """Scores of gender pairs by masked models; follows `evaluator.tasks.base.Task`.
+
+    Attributes:
+        variants: the pairs' file (columns translator, language, original, stereotype, male, female), None for
+            gest/gender_variants.csv in the data folder.
+        name: the task's name.
+    """
+
+    variants: Path | None = None
+    name: str = "gest-slavic"
+
+    @property
+    def heads(self) -> frozenset[str]:
+        """Masked models only."""
+        return frozenset({"masked"})
+
+    def load(self, data: DataSource) -> Samples:
+        """The pairs, with equal ones of a language once: columns `sample` (row of the file), those of the file, `prefix`,
+        `suffix`, `male_word`, `female_word`, `group`, `polarity`, `family`. Pairs that don't differ in one word are failures.
+        """
+        path = self.variants or (data.folder / FILE if data.folder else None)
+        if path is None or not path.is_file():
+            raise InputError(
+                f"no such file: {path or FILE}: give the pairs with --samples, or a --data folder that holds {FILE}"
+            )
+        gest_groups = gest().plan
+        rows, failures = [], []
+        every = list(read_variants(path))
+        kept = set(map(id, deduplicate(every)))
+        for number, variant in enumerate(every):
+            if id(variant) not in kept:
+                continue
+            difference = one_word_difference(variant.male, variant.female)
+            if difference is None:
+                failures.append((str(number), f"{variant.male!r} and {variant.female!r} don't differ in exactly one word"))
+                continue
+            group = str(variant.stereotype)
+            if group not in gest_groups.groups:
+                raise InputError(f"{path}: row {number} has stereotype {group}: it must be one of 1 to 16")
+            rows.append(
+                (
+                    number,
+                    variant.language,
+                    group,
+                    difference.prefix,
+                    difference.male,
+                    difference.female,
+                    difference.suffix,
+                    gest_groups.groups[group].polarity,
+                    gest_groups.topical(variant.original, group),
+                )
+            )
+        schema = ["sample", "language", "group", "prefix", "male_word", "female_word", "suffix", "polarity", "family"]
+        frame = pl.DataFrame(rows, schema=schema, orient="row")
+        if frame.is_empty():
+            raise InputError(f"{path} holds no usable pair: it needs male and female sentences that differ in one word")
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        return Samples(frame, {path.name: digest}, {"equal pairs": len(every) - len(kept)}, tuple(failures))
+
+    def render(self, samples: Samples, heads: frozenset[str], protocol: Protocol_) -> Rendered:
+        """One request a pair. `published` masks the positions at which the two token sequences differ."""
+        method = "sequential" if protocol == "default" else "positional"
+        requests: dict[str, Request] = {}
+        ids = []
+        for prefix, male, female, suffix in samples.frame.select("prefix", "male_word", "female_word", "suffix").iter_rows():
+            request = Masked((prefix, suffix), ((male,), (female,)), method)  # type: ignore[arg-type]
+            ids.append(request_id(request))
+            requests[ids[-1]] = request
+        table = samples.frame.select(
+            "sample",
+            "language",
+            pl.lit(TEMPLATE).alias("template"),
+            "group",
+            pl.Series("request", ids, dtype=pl.String),
+            "polarity",
+            "family",
+        )
+        return Rendered(table, requests)
+
+    def score(self, table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
+        """log P(male word) - log P(female word). `published` keeps only pairs that differ in one token of this tokenizer.
+
+        Pairs that are not kept have a null score and count in no rate, only against the yield.
+        """
+        words = answers.select("request", "candidate", logprob=pl.col("logprobs").list.sum(), count=pl.col("tokens").list.len())
+        male, female = (
+            words.filter(candidate=i).select("request", pl.col("logprob", "count").name.suffix(f"_{i}")) for i in (0, 1)
+        )
+        scored = table.join(male, on="request", maintain_order="left").join(female, on="request", maintain_order="left")
+        kept = pl.lit(True) if protocol == "default" else (pl.col("count_0") == 1) & (pl.col("count_1") == 1)
+        return scored.select(
+            "language",
+            "template",
+            "sample",
+            "group",
+            score=pl.when(kept).then(pl.col("logprob_0") - pl.col("logprob_1")),
+            logprob_male=pl.when(kept).then("logprob_0"),
+            logprob_female=pl.when(kept).then("logprob_1"),
+            polarity="polarity",
+            family="family",
+        )
+
+    def measure(self, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
+        """GEST's rates of every model and language, and `yield`: the number of pairs that they rest on (n: all pairs)."""
+        from evaluator.measures.gest import gest_measures
+
+        cell = ["model", "task", "language", "template"]
+        yields = scores.group_by(cell, maintain_order=True).agg(
+            value=pl.col("score").is_not_null().sum().cast(pl.Float64), n=pl.len().cast(pl.Int64)
+        )
+        absent = {name: pl.lit(None, kind) for name, kind in TIDY.items() if name not in yields.columns}
+        rows = yields.with_columns(**{**absent, "measure": pl.lit("yield")}).select(*TIDY)
+        return pl.concat([gest_measures(scores, options), rows])
+
+    def layout(self, options: MeasureOptions) -> Layout:
+        """GEST's layout and the yield."""
+        from dataclasses import replace
+
+        layout = gest().layout(options)
+        return replace(layout, summary=(*layout.summary, "yield"))
+
+
+def gest_slavic(variants: Path | None = None) -> GestSlavicTask:
+    """The task with the user's file of pairs, or the data folder's."""
+    return GestSlavicTask(variants)

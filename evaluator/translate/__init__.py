@@ -1,0 +1,1 @@
+"""Translators behind one interface, every answer kept on disk."""

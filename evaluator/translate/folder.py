@@ -1,0 +1,62 @@
+"""Translations that exist already, as CSV files with the columns `from` and `to`."""
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from evaluator_serving.errors import InputError
+
+
+class FolderTranslator:
+    """Answers from FOLDER/LANGUAGE/translations.csv."""
+
+    price = 0.0
+    batch = 1_000_000
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self._tables: dict[str, dict[str, str]] = {}
+
+    @property
+    def system(self) -> str:
+        """The folder's name."""
+        return self.folder.resolve().name
+
+    @property
+    def parameters(self) -> Mapping[str, str]:
+        """None: the files say it all."""
+        return {}
+
+    def translate(self, texts: Sequence[str], language: str) -> list[str]:
+        """The texts' translations. Raises InputError, with the count and the first, where some are missing."""
+        table = self.table(language)
+        missing = [text for text in texts if text not in table]
+        if missing:
+            path = self.folder / language / "translations.csv"
+            raise InputError(f"{path} lacks {len(missing)} of {len(texts)} texts, the first {missing[0]!r}: add them")
+        return [table[text] for text in texts]
+
+    def table(self, language: str) -> dict[str, str]:
+        """All translations to a language. Raises InputError for a file that isn't there, isn't right or contradicts itself."""
+        if language not in self._tables:
+            self._tables[language] = read_translations(self.folder / language / "translations.csv")
+        return self._tables[language]
+
+
+def read_translations(path: Path) -> dict[str, str]:
+    """A CSV file's column `from` → column `to`."""
+    table: dict[str, str] = {}
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = csv.DictReader(file)
+            if not {"from", "to"} <= set(rows.fieldnames or ()):
+                raise InputError(f"{path}: no columns `from` and `to` in line 1: the header must name them")
+            for row in rows:
+                source, target = row["from"], row["to"] or ""
+                if table.setdefault(source, target) != target:
+                    raise InputError(f"{path}, line {rows.line_num}: a second translation of {source!r}: keep one")
+    except FileNotFoundError:
+        raise InputError(f"no such file: {path}: translations lie in LANGUAGE/translations.csv") from None
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path} can't be read as CSV in UTF-8 ({error}): correct it") from error
+    return table

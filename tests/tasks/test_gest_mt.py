@@ -1,0 +1,159 @@
+"""Masculine rates of translations: hand-computed cases, wrong files, the published tables through the whole program."""
+
+import csv
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from evaluator.cli.run import command as run_command
+from evaluator.datasets.gest import read_gest
+from evaluator.measures.gest_mt import mt_measures
+from evaluator.run.spec import RunSpec
+from evaluator.run.translations import run_translations
+from evaluator.store.run import Run
+from evaluator.tasks import task
+from evaluator.tasks.base import TIDY, DataSource, MeasureOptions
+from evaluator.tasks.gest_mt import find_translations
+from evaluator_serving.errors import InputError
+
+SENTENCES = [("I was sad.", 1), ("I was kind.", 2), ("I was strong.", 8), ("I was a boss.", 13)]
+
+
+def scores(values: list[tuple[str, float | None]]) -> pl.DataFrame:
+    """(group, score) of one system and language."""
+    return pl.DataFrame(
+        {
+            "model": "s",
+            "task": "gest-mt",
+            "language": "sk",
+            "template": None,
+            "sample": range(len(values)),
+            "group": [group for group, _ in values],
+            "score": [score for _, score in values],
+            "conflict": [i == 0 for i in range(len(values))],
+            "polarity": ["female" if int(group) < 8 else "male" for group, _ in values],
+            "family": [group == "8" for group, _ in values],
+        },
+        schema_overrides={"template": pl.String, "score": pl.Float64},
+    )
+
+
+def values(rows: pl.DataFrame, measure: str) -> dict[str | None, tuple[float, int]]:
+    return {r["group"]: (r["value"], r["n"]) for r in rows.filter(measure=measure).iter_rows(named=True)}
+
+
+def test_hand_computed_rates() -> None:
+    """p_1 = 1/2, p_2 = 0/1 (one unknown), p_8 = 3/4: p_f = 1/4, p_m = 3/4."""
+    frame = scores([("1", 1), ("1", 0), ("2", 0), ("2", None), ("8", 1), ("8", 1), ("8", 1), ("8", 0)])
+    rows = mt_measures(frame, MeasureOptions())
+    assert dict(rows.schema) == TIDY
+    assert values(rows, "p") == {"1": (0.5, 2), "2": (0.0, 1), "8": (0.75, 4)}
+    assert values(rows, "p_family") == {None: (0.75, 4)}
+    assert values(rows, "f_s")[None][0] == pytest.approx(0.5)
+    assert values(rows, "f_m")[None][0] == pytest.approx(0.5)
+    assert values(rows, "yield") == {None: (7.0, 8)}
+    assert values(rows, "conflicts") == {None: (1.0, 8)}
+
+
+def test_agresti_coull_by_hand() -> None:
+    """3 of 4, z = 1.959964: ñ = 7.841459, p̃ = 4.920729/7.841459 = 0.627527, half width 0.338390."""
+    frame = scores([("8", 1), ("8", 1), ("8", 1), ("8", 0)])
+    for interval, value in (("percentile", 0.75), ("published", 0.627527)):
+        row = mt_measures(frame, MeasureOptions(interval=interval)).filter(measure="p").row(0, named=True)
+        assert row["value"] == pytest.approx(value, abs=1e-5)
+        assert row["low"] == pytest.approx(0.627527 - 0.338390, abs=1e-4)
+        assert row["high"] == pytest.approx(0.627527 + 0.338390, abs=1e-4)
+
+
+def test_all_unknown_is_no_rate() -> None:
+    rows = mt_measures(scores([("1", None), ("8", None)]), MeasureOptions())
+    assert values(rows, "p") == {"1": (None, 0), "8": (None, 0)}
+    assert rows.filter(measure="f_s").is_empty()
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "data" / "gest"
+    folder.mkdir(parents=True)
+    with (folder / "gest.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("sentence", "stereotype"), *SENTENCES])
+    return tmp_path / "data"
+
+
+def write(folder: Path, system: str, language: str, rows: list[tuple[str, str]]) -> Path:
+    path = folder / system / language / "translations.csv"
+    path.parent.mkdir(parents=True)
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([("from", "to"), *rows])
+    return path
+
+
+SLOVAK = ["Bola som smutná.", "Bol som milý.", "Bol som silný.", "Idem domov."]
+
+
+def test_the_program_from_files_to_rates(data: Path, tmp_path: Path) -> None:
+    write(tmp_path / "t", "sys", "sk", [(s, t) for (s, _), t in zip(SENTENCES, SLOVAK, strict=True)])
+    outcome = run_translations(RunSpec((), (), tmp_path / "run", data=DataSource(data)), tmp_path / "t", ())
+    run = Run.open(tmp_path / "run")
+    assert outcome.errors == {}
+    assert run.failures().is_empty()
+    scored = run.scores("gest-mt")
+    assert scored.select("model", "language", "group", "score").rows() == [
+        ("sys", "sk", "1", 0.0),
+        ("sys", "sk", "2", 1.0),
+        ("sys", "sk", "8", 1.0),
+        ("sys", "sk", "13", None),
+    ]
+    rows = task("gest-mt").measure(scored, MeasureOptions())
+    assert values(rows, "yield") == {None: (3.0, 4)}
+
+
+def test_missing_and_empty_translations_are_counted_and_named(data: Path, tmp_path: Path) -> None:
+    write(tmp_path / "t", "sys", "sk", [(SENTENCES[0][0], SLOVAK[0]), (SENTENCES[1][0], " "), (SENTENCES[2][0], SLOVAK[2])])
+    run_translations(RunSpec((), (), tmp_path / "run", data=DataSource(data)), tmp_path / "t", ())
+    (reason,) = Run.open(tmp_path / "run").failures()["reason"]
+    assert reason == "sk: 2 samples without a translation (sample 1: empty translation, sample 3: no translation)"
+
+
+@pytest.mark.parametrize(
+    ("language", "rows", "message"),
+    [
+        ("sk", [("I was sad.", "Bola som."), ("I was sad.", "Bol som.")], "line 3: a second translation of 'I was sad.'"),
+        ("xx", [("I was sad.", "a")], "no gender rules for language 'xx'"),
+    ],
+)
+def test_wrong_files(data: Path, tmp_path: Path, language: str, rows: list[tuple[str, str]], message: str) -> None:
+    write(tmp_path / "t", "sys", language, rows)
+    with pytest.raises(InputError, match=message):
+        run_translations(RunSpec((), (), tmp_path / "run", data=DataSource(data)), tmp_path / "t", ())
+    assert not (tmp_path / "run").exists()
+
+
+def test_no_translations(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="has no translations"):
+        find_translations(tmp_path)
+    write(tmp_path, "sys", "sk", [])
+    with pytest.raises(InputError, match="has no translations for cs"):
+        find_translations(tmp_path, ["cs"])
+
+
+def test_models_are_not_asked(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--translations"):
+        run_command.main(["gest-mt", "--out", str(tmp_path / "run")], standalone_mode=False)
+
+
+def test_published_tables_through_the_program(data_dir: Path, tmp_path: Path) -> None:
+    """Czech of DeepL and Google: centres within 0.010 on average, yields within 3% (all languages: tests/gender)."""
+    published = json.loads((data_dir / "gest" / "published_mt.json").read_text())
+    spec = RunSpec((), (), tmp_path / "run", data=DataSource(data_dir))
+    run_translations(spec, data_dir / "gest" / "translations", ["cs"])
+    assert len(read_gest(data_dir / "gest")) == 3565
+    rows = task("gest-mt").measure(Run.open(tmp_path / "run").scores("gest-mt"), MeasureOptions(interval="published"))
+    for system in ("deepl", "google_translate"):
+        own = rows.filter(model=system)
+        cells = published[system]["cs"]["p"]
+        centres = [values(own, "p")[str(i)][0] for i in range(1, 17)]
+        assert sum(abs(a - b[1]) for a, b in zip(centres, cells, strict=True)) / 16 <= 0.010
+        assert values(own, "yield")[None][0] == pytest.approx(published[system]["cs"]["yield"], rel=0.03)

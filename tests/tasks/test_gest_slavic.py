@@ -1,0 +1,98 @@
+"""Gender pairs scored by masked models: requests, the token-count filter, yields, a whole run on a random XLM-R shape."""
+
+import csv
+import math
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from evaluator.run.driver import execute
+from evaluator.run.spec import ModelSpec, RunSpec
+from evaluator.tasks.base import DataSource, MeasureOptions
+from evaluator.tasks.gest_slavic import gest_slavic
+from evaluator_serving.errors import InputError
+from evaluator_serving.requests import Masked
+from tests.tiny_models import tiny_model
+
+HEADER = ("translator", "language", "original", "stereotype", "male", "female")
+PAIRS = [
+    ("a", "sk", "I was sad.", "1", "Bol som smutne doma.", "Bola som smutne doma."),
+    ("a", "sk", "I worked.", "8", "Vtedy som pracoval.", "Vtedy som pracovala."),
+    ("b", "sk", "I worked.", "8", "Vtedy som pracoval.", "Vtedy som pracovala."),
+    ("a", "cs", "I led my kids.", "13", "Vedl jsem.", "Vedla jsem."),
+    ("a", "cs", "I sang.", "2", "Zpíval jsem rád.", "Zpívala jsem ráda."),
+]
+
+
+@pytest.fixture
+def variants(tmp_path: Path) -> Path:
+    path = tmp_path / "gender_variants.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([HEADER, *PAIRS])
+    return path
+
+
+def test_pairs_become_requests(variants: Path) -> None:
+    task = gest_slavic(variants)
+    samples = task.load(DataSource())
+    assert samples.dropped == {"equal pairs": 1}
+    assert [number for number, _ in samples.failures] == ["4"], "two words differ"
+    rendered = task.render(samples, frozenset({"masked"}), "default")
+    assert list(rendered.requests.values()) == [
+        Masked(("", " som smutne doma."), (("Bol",), ("Bola",))),
+        Masked(("Vtedy som ", "."), (("pracoval",), ("pracovala",))),
+        Masked(("", " jsem."), (("Vedl",), ("Vedla",))),
+    ]
+    assert rendered.table.select("sample", "language", "group", "polarity", "family").rows() == [
+        (0, "sk", "1", "female", False),
+        (1, "sk", "8", "male", False),
+        (3, "cs", "13", "male", True),
+    ]
+    published = task.render(samples, frozenset({"masked"}), "published")
+    assert {r.method for r in published.requests.values() if isinstance(r, Masked)} == {"positional"}
+
+
+def test_scores_and_the_published_filter(variants: Path) -> None:
+    task = gest_slavic(variants)
+    table = task.render(task.load(DataSource()), frozenset({"masked"}), "default").table
+    first, second, _ = table["request"]
+    answers = pl.DataFrame(
+        {
+            "request": [first, first, second, second],
+            "candidate": [0, 1, 0, 1],
+            "tokens": [[1], [2], [3], [4, 5]],
+            "logprobs": [[-1.0], [-3.0], [-2.0], [-1.0, -0.5]],
+        }
+    )
+    assert task.score(table, answers, "default")["score"].to_list() == [2.0, -0.5]
+    assert task.score(table, answers, "published")["score"].to_list() == [2.0, None]
+
+
+def test_whole_run_with_a_random_xlm_roberta(variants: Path, tmp_path: Path) -> None:
+    model = tiny_model("xlm-roberta", tmp_path / "xlmr")
+    for protocol in ("default", "published"):
+        spec = RunSpec(
+            (ModelSpec(str(model), "transformers"),), (gest_slavic(variants),), tmp_path / protocol, protocol=protocol
+        )
+        outcome = execute(spec)
+        scores = outcome.run.scores("gest-slavic")
+        rows = outcome.run.task("gest-slavic").measure(scores, MeasureOptions())
+        yields = {r["language"]: (r["value"], r["n"]) for r in rows.filter(measure="yield").iter_rows(named=True)}
+        assert {language: n for language, (_, n) in yields.items()} == {"sk": 2, "cs": 1}
+        if protocol == "default":
+            assert yields == {"sk": (2.0, 2), "cs": (1.0, 1)}
+            q = rows.filter(measure="q", language="cs")["value"].to_list()
+            assert q == pytest.approx([math.exp(scores.filter(language="cs")["score"][0])])
+        else:
+            kept = scores.filter(pl.col("score").is_not_null()).group_by("language").len()
+            assert dict(kept.iter_rows()) == {k: int(v) for k, (v, _) in yields.items() if v}
+
+
+def test_wrong_files(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"gender_variants\.csv"):
+        gest_slavic().load(DataSource(tmp_path))
+    path = tmp_path / "own.csv"
+    path.write_text(",".join(HEADER) + "\na,sk,I sing.,17,Spieval som.,Spievala som.\n")
+    with pytest.raises(InputError, match="17"):
+        gest_slavic(path).load(DataSource())
