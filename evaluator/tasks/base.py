@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 import polars as pl
+
 from evaluator_serving.requests import Request
 
 Protocol_ = Literal["default", "published"]
