@@ -244,6 +244,23 @@ def test_masked_scores(tmp_path: Path, make: Callable[[Path], None], kind: Any) 
     assert {1} < lengths  # keywords of one and of several tokens were both there
 
 
+def test_every_distinct_input_is_computed_once(tmp_path: Path) -> None:
+    bert(tmp_path)
+    first = QUADS[0]
+    drawn = [first, (*first[:2], *(sentence.replace("boy", "man") for sentence in first[2:]))]
+    rows = [(i, 0, *quad) for i, quad in enumerate(drawn)]
+    read = Samples(pl.DataFrame(rows, schema=QUADRUPLES, orient="row"), {})
+    it = WordFilling("made", lambda data: read, "keyword")
+    rendered = it.render(read, frozenset({"masked"}), "default")
+    encoder = encoder_for(resolve(str(tmp_path)))
+    asked = [row.ids for key in rendered.table["request"] for row in encoder.encode(rendered.requests[key]).rows]
+    cut = chunks([encoder.encode(request) for request in rendered.requests.values()], tokens=10**6)
+    done = [row.ids for chunk in cut for row in chunk.merged.rows]
+    assert len(done) == len(set(done)) == len(set(asked))
+    # s0 and s1 with their keyword masked, and every masked variant of theirs, serve both draws.
+    assert len(asked) - len(done) >= 2 + 2 * (len(encoder.text.tokens(bare(first[1])).ids) - 4)
+
+
 def test_pairs_and_measure(tmp_path: Path) -> None:
     bert(tmp_path)
     rows = [(i, "gender", "stereo", bare(q[0]), bare(q[2])) for i, q in enumerate(QUADS)]
