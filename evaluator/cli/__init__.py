@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "probe": ("evaluator.cli.probe", "Ask one model for the probabilities of some words."),
     "data": ("evaluator.cli.data", "List, fetch and check data sets."),
     "import": ("evaluator.cli.import_", "Make a run out of published score files."),
+    "translate": ("evaluator.cli.translate", "Translate GEST's sentences, plain and as gender pairs."),
     "gender": ("evaluator.cli.gender", "Tell the first person's grammatical gender, a sentence a line."),
     "train-nsp": ("evaluator.cli.train_nsp", "Fine-tune a next-sentence classifier out of a generative model."),
     "translate-dataset": ("evaluator.cli.translate_dataset", "Make a data set in a new language."),

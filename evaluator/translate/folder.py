@@ -4,6 +4,7 @@ import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from evaluator.gender.variants import source_key
 from evaluator_serving.errors import InputError
 
 
@@ -29,12 +30,20 @@ class FolderTranslator:
 
     def translate(self, texts: Sequence[str], language: str) -> list[str]:
         """The texts' translations. Raises InputError, with the count and the first, where some are missing."""
-        table = self.table(language)
-        missing = [text for text in texts if text not in table]
+        found = self.find(texts, language)
+        missing = [text for text, target in zip(texts, found, strict=True) if target is None]
         if missing:
             path = self.folder / language / "translations.csv"
             raise InputError(f"{path} lacks {len(missing)} of {len(texts)} texts, the first {missing[0]!r}: add them")
-        return [table[text] for text in texts]
+        return [target for target in found if target is not None]
+
+    def find(self, texts: Sequence[str], language: str) -> list[str | None]:
+        """The texts' translations, None where there is none.
+
+        Texts are compared with typographic differences levelled: some files have curly apostrophes, some straight ones.
+        """
+        table = {source_key(source): target for source, target in self.table(language).items()}
+        return [table.get(source_key(text)) for text in texts]
 
     def table(self, language: str) -> dict[str, str]:
         """All translations to a language. Raises InputError for a file that isn't there, isn't right or contradicts itself."""
