@@ -1,0 +1,99 @@
+"""Gender pairs from folders of translations, and a local model spread over Ray workers."""
+
+import csv
+import importlib.util
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from evaluator.cli.translate import command, folder_name
+from evaluator.gender import rules_detector
+from evaluator.translate.variants import Asked, Translated, gender_pairs
+from evaluator_serving.errors import InputError
+
+FRAME = pl.DataFrame({"sentence": ["I was sad.", "I go home.", "I worked."], "group": ["1", "2", "8"]})
+PLAIN = Translated(
+    "sk", (("I was sad.", "Bola som smutné dieťa."), ("I go home.", "Idem domov."), ("I worked.", "Pracoval som."))
+)
+
+
+def test_only_the_opposite_gender_is_asked() -> None:
+    asked: list[str] = []
+
+    def prompted(texts: list[str], language: str) -> list[str | None]:
+        asked.extend(texts)
+        return ["Povedal: „Bol som smutné dieťa.“", None]
+
+    built = gender_pairs(FRAME, PLAIN, prompted, rules_detector("sk"), Asked("sys"))  # type: ignore[arg-type]
+    assert asked == ['He said: "I was sad."', 'She said: "I worked."']
+    assert [(v.male, v.female, v.stereotype, v.translator) for v in built.pairs] == [
+        ("Bol som smutné dieťa.", "Bola som smutné dieťa.", 1, "sys")
+    ]
+    assert built.outcomes == {"pair": 1, "unknown gender": 1, "no prompted translation": 1}
+
+
+@pytest.mark.parametrize(
+    ("system", "language", "first"),
+    [("deepl", "cs", 'She said "I worked."'), ("deepl", "sk", 'She said: "I worked."')],
+)
+def test_deepl_to_czech_is_asked_without_a_colon(system: str, language: str, first: str) -> None:
+    asked: list[str] = []
+    text = {"cs": "Byl jsem v práci.", "sk": "Bol som v práci."}[language]
+    plain = Translated(language, (("I worked.", text),))
+    gender_pairs(FRAME.tail(1), plain, lambda texts, _: asked.extend(texts) or [None], rules_detector(language), Asked(system))
+    assert asked == [first]
+
+
+def test_published_pairs_through_the_command(data_dir: Path, tmp_path: Path) -> None:
+    """Google's Slovak: within 5% of the published 1,238 pairs."""
+    gest = data_dir / "gest"
+    arguments = ["gest", "--to", "sk", "--translator", f"folder:{gest / 'translations' / 'google_translate'}"]
+    arguments += ["--prompted", f"folder:{gest / 'prompted' / 'google_translate'}", "--prompt-style", "noun"]
+    command.main([*arguments, "--variants", "--out", str(tmp_path), "--data", str(data_dir)], standalone_mode=False)
+    folder = tmp_path / "google_translate" / "sk"
+    with (folder / "gender_variants.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == pytest.approx(1238, rel=0.05)
+    assert all(row["male"] != row["female"] for row in rows)
+    with (folder / "translations.csv").open(newline="") as file:
+        assert len(list(csv.DictReader(file))) == 3555
+
+
+def test_names_of_systems_are_folders(tmp_path: Path) -> None:
+    assert folder_name("facebook/nllb-200-3.3B") == "facebook--nllb-200-3.3B"
+    assert folder_name(str(tmp_path)) == tmp_path.name
+
+
+def test_unknown_language_and_translator(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no gender rules for language 'de'"):
+        command.main(
+            ["gest-demo", "--to", "de", "--translator", "folder:x", "--variants", "--out", str(tmp_path)], standalone_mode=False
+        )
+    with pytest.raises(InputError, match="unknown translator 'babel'"):
+        command.main(["gest-demo", "--to", "sk", "--translator", "babel", "--out", str(tmp_path)], standalone_mode=False)
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra: ray)")
+def test_a_model_on_two_workers_translates_like_one(tmp_path: Path) -> None:
+    import ray
+
+    from evaluator.translate.base import make_translator
+    from evaluator.translate.sharded import ShardedTranslator
+    from tests.tiny_models import tiny_model
+
+    spec = f"model:{tiny_model('t5', tmp_path / 't5')}"
+    texts = [f"I was there {i} times." for i in range(150)]
+    one = make_translator(spec).translate(texts[:3], "de")
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    try:
+        sharded = ShardedTranslator(spec, 2)
+        answers = sharded.translate(texts, "de")
+        assert answers[:3] == one
+        assert len(answers) == 150
+        assert sharded.system == make_translator(spec).system
+        assert sharded.batch == 2 * make_translator(spec).batch
+    finally:
+        ray.shutdown()
