@@ -220,9 +220,7 @@ def test_help_is_quick_to_import_and_has_examples(evaluator: Evaluator) -> None:
     """`--help` of the program imports none of the heavy packages; every command shows an example."""
     import subprocess
 
-    code = (
-        "import sys, evaluator.cli; print({'torch', 'ray', 'vllm', 'polars', 'transformers'} & set(sys.modules))"
-    )
+    code = "import sys, evaluator.cli; print({'torch', 'ray', 'vllm', 'polars', 'transformers'} & set(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert loaded.stdout.strip() == "set()"
     from evaluator.cli import COMMANDS, cli
