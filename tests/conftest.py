@@ -1,6 +1,7 @@
 """Fixtures shared by all tests."""
 
 import os
+import re
 import sys
 from collections.abc import Generator
 from pathlib import Path
