@@ -1,0 +1,91 @@
+"""Any encoder-decoder translation model that transformers loads: NLLB, M2M100, mBART, Marian."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from evaluator_serving.errors import InputError
+from evaluator_serving.models import load_tokenizer, resolve
+
+NLLB = {
+    "be": "bel_Cyrl", "bg": "bul_Cyrl", "cs": "ces_Latn", "da": "dan_Latn", "de": "deu_Latn", "el": "ell_Grek",
+    "en": "eng_Latn", "es": "spa_Latn", "et": "est_Latn", "fi": "fin_Latn", "fr": "fra_Latn", "hi": "hin_Deva",
+    "hr": "hrv_Latn", "hu": "hun_Latn", "id": "ind_Latn", "it": "ita_Latn", "ja": "jpn_Jpan", "ko": "kor_Hang",
+    "lt": "lit_Latn", "lv": "lvs_Latn", "nl": "nld_Latn", "pl": "pol_Latn", "pt": "por_Latn", "ro": "ron_Latn",
+    "ru": "rus_Cyrl", "sk": "slk_Latn", "sl": "slv_Latn", "sr": "srp_Cyrl", "sv": "swe_Latn", "tr": "tur_Latn",
+    "uk": "ukr_Cyrl", "vi": "vie_Latn", "zh": "zho_Hans",
+}  # fmt: skip
+"""Language codes of NLLB (FLORES-200); others can be given as they are, e.g. `isl_Latn`."""
+
+LONGEST = 256
+"""Most tokens of a translation; the same for all, so that an answer doesn't depend on what else is in its batch."""
+
+
+class Seq2SeqTranslator:
+    """A local or hub model, decoded greedily or with beams."""
+
+    price = 0.0
+    batch = 64
+
+    def __init__(self, spec: str, *, beams: int = 1, device: str = "auto") -> None:
+        """Find the model; it is loaded with the first text. Raises InputError for one that is no encoder-decoder model."""
+        self._source = resolve(spec)
+        if "seq2seq" not in self._source.heads:
+            raise InputError(f"model {spec} is no encoder-decoder model: it can't translate")
+        self._beams = beams
+        self._device = device
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        return load_tokenizer(self._source)
+
+    @cached_property
+    def _model(self) -> Any:
+        import torch
+
+        from evaluator_serving.transformers_models import load
+
+        device = ("cuda" if torch.cuda.is_available() else "cpu") if self._device == "auto" else self._device
+        return load(self._source, "seq2seq", torch.float32, torch.device(device))
+
+    @property
+    def system(self) -> str:
+        """The spec."""
+        return self._source.spec
+
+    @property
+    def parameters(self) -> Mapping[str, str]:
+        """Revision and number of beams."""
+        return {"revision": self._source.revision, "beams": str(self._beams)}
+
+    def translate(self, texts: Sequence[str], language: str) -> list[str]:
+        """The texts in `language`. Raises InputError for a language that the model has no code for."""
+        import torch
+
+        prefix, options = self._target(language)
+        inputs = self._tokenizer([prefix + text for text in texts], padding=True, return_tensors="pt").to(self._model.device)
+        with torch.inference_mode():
+            output = self._model.generate(
+                input_ids=inputs["input_ids"],
+                attention_mask=inputs["attention_mask"],
+                num_beams=self._beams,
+                do_sample=False,
+                max_new_tokens=LONGEST,
+                **options,
+            )
+        return [text.strip() for text in self._tokenizer.batch_decode(output, skip_special_tokens=True)]
+
+    def _target(self, language: str) -> tuple[str, dict[str, Any]]:
+        """What says to the model which language is wanted: a prefix of the text, or the first token it has to write."""
+        tokens: Mapping[str, int] = self._tokenizer.get_vocab()
+        english = next((code for code in (NLLB["en"], "__en__", "en_XX") if code in tokens), None)
+        if english is not None:
+            self._tokenizer.src_lang = english if english != "__en__" else "en"
+        for code in (NLLB.get(language, language), f"__{language}__", f"{language}_XX", f"{language}_{language.upper()}"):
+            if code in tokens:
+                return "", {"forced_bos_token_id": tokens[code]}
+        if f">>{language}<<" in tokens:
+            return f">>{language}<< ", {}
+        if self._source.config.model_type == "marian" and not any(token.startswith(">>") for token in tokens):
+            return "", {}  # one target language only
+        raise InputError(f"model {self.system} has no code for {language!r}: give the model's own code")
