@@ -130,6 +130,7 @@ def _overview(section: Section, overview: Overview) -> Iterator[Plot]:
         if overview.neutral is not None:
             values.append(overview.neutral)
         axis = axis_over(values, left, left + span, log=section.layout.log_axis)
+        marks = _marks([row["template"] or "" for group in models.values() for row in group[:-1]])
         bottom = top + ROW * 1.2 * len(order)
         drawing = Drawing(left + span + 20, bottom + 42, f"{overview.measure} of all models with 95% intervals")
         drawing.x_axis(axis, top, bottom, overview.measure + (" (log axis)" if axis.log else ""))
@@ -141,15 +142,22 @@ def _overview(section: Section, overview: Overview) -> Iterator[Plot]:
             *templates, overall = models[model]
             for row in templates:
                 name = f"{model}, template {row['template']}: {_said(row)}"
-                drawing.text(axis(row["value"]), middle + 4, row["template"][:3], "numeral", "middle")
+                drawing.text(axis(row["value"]), middle + 4, marks[row["template"] or ""], "numeral", "middle")
                 drawing.marker(axis(row["value"]), middle, 6.5, "template", name)
             if overall["low"] is not None:
                 drawing.line(axis(overall["low"]), middle, axis(overall["high"]), middle, "other-line")
             drawing.marker(axis(overall["value"]), middle, 4.2, "other", f"{model}: {_said(overall)}")
-        places = "Diamonds: the overall value with its 95% interval; numbers: single templates."
+        named = ", ".join(f"{mark} {name}" for name, mark in marks.items() if name != mark) or "single templates"
+        places = "Diamonds: the overall value with its 95% interval" + (f"; in circles: {named}." if marks else ".")
         neutral = f" Dashed line: {overview.neutral:g}, unbiased." if overview.neutral is not None else ""
         title = f"{overview.measure} of all models" + (f", {language}" if rows["language"].n_unique() > 1 else "")
         yield Plot(title, places + neutral, drawing.markup())
+
+
+def _marks(templates: Sequence[str]) -> dict[str, str]:
+    """What stands for each template in a small circle: numbers for themselves, letters for names."""
+    names = sorted(set(templates))
+    return {name: name if name.isdigit() else chr(ord("a") + index) for index, name in enumerate(names)}
 
 
 def _ranks(section: Section, measure: str) -> Iterator[Plot]:

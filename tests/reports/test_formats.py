@@ -15,6 +15,7 @@ import pytest
 
 from evaluator.reports import html, latex, markdown, table, tidy
 from evaluator.reports.blocks import Block, Row
+from evaluator.reports.layout import Layout, Overview
 from evaluator.reports.report import Report
 from evaluator.tasks.base import TIDY, MeasureOptions
 from evaluator_serving.errors import InputError
@@ -217,6 +218,19 @@ class TestHtml:
         texts = [t.text for t in plot.iter("text")]
         assert texts.index("high") < texts.index("low")
         assert [line.get("class") for line in plot.iter("line")].count("neutral") == 1
+
+    def test_overview_stands_letters_for_long_template_names(self, rows: Any, report: Any) -> None:
+        place = {"model": "m", "measure": "SS", "group": "all"}
+        table_ = rows(
+            *(
+                place | {"template": t, "value": v}
+                for t, v in (("intersentence", 52.0), ("intrasentence", 61.0), ("overall", 57.0))
+            )
+        )
+        made = report(table_, layout=Layout(summary=("SS",), overview=(Overview("SS", 50.0),)))
+        texts = [t.text for t in picture(made, "SS of all models").iter("text")]
+        assert [t for t in texts if t in ("a", "b")] == ["a", "b"]
+        assert "a intersentence, b intrasentence" in html.render(made)
 
     def test_shows_ranks_and_where_numbers_come_from(self, small: Report) -> None:
         assert picture(small, "distribution of rank") is not None
