@@ -45,7 +45,8 @@ def test_clauses_end_at_punctuation_and_conjunctions() -> None:
 
 def test_nearest_goes_by_distance_right_first() -> None:
     sentence = Sentence.read("a b c d e", frozenset())
-    assert sentence.nearest(1) == [2, 0, 3, 4]
+    assert list(sentence.nearest(1)) == [2, 0, 3, 4]
+    assert list(sentence.nearest(4)) == [3, 2, 1, 0]
 
 
 def test_an_aside_in_commas_is_stepped_over() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol
 
 from evaluator.gender.rules.forms import Forms, WordKind
@@ -44,7 +45,7 @@ class AuxiliaryParticiple:
         for auxiliary in sentence.find(self.auxiliaries):
             if self.others and any(sentence.words[position] in self.others for position in sentence.clause(auxiliary)):
                 continue
-            for position in (*sentence.nearest(auxiliary), *sentence.rightwards_over(auxiliary, self.bridges)):
+            for position in chain(sentence.nearest(auxiliary), sentence.rightwards_over(auxiliary, self.bridges)):
                 gender = self.participles.gender(sentence.words[position])
                 if gender:
                     yield Evidence(gender, position)
