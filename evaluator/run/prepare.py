@@ -164,7 +164,7 @@ def prepare_model(spec: ModelSpec, run: RunSpec, tasks: Sequence[LoadedTask], re
         heads[loaded.task.name], tables[loaded.task.name] = usable, rendered.table
         requests |= _wanted(rendered, loaded.samples, run.limit)
     used = frozenset().union(*heads.values())
-    engine = choose_engine(source, used, spec.options.device) if spec.engine == "auto" else spec.engine
+    engine = choose_engine(source, used, spec.options) if spec.engine == "auto" else spec.engine
     engine_class(engine)  # an engine that isn't there is found out before anything is encoded
     info = identity(engine, source, spec.options)
     answered = frozenset(_known_answers(run.out, spec.name, fingerprint(info)) & requests.keys())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,15 +29,15 @@ _TOKENS = {"cpu": 256, "cuda": 16_384}
 _READS = {"cpu": 64, "cuda": 1_024}
 """Most masked positions of a batch: each keeps its row's keys and values of the last layer apart."""
 
-_EXTRA = ("intra_op_threads", "tensorrt", "graph")
+_EXTRA = ("folder", "graph", "intra_op_threads", "tensorrt")
 
 
 class OnnxEngine:
     """Scores the rows of masked language models.
 
-    Options in `extra`: `intra_op_threads` (default: OMP_NUM_THREADS, which Ray sets to an actor's share, else the cores
-    this process may use), `tensorrt` (true: TensorRT's execution provider before CUDA's), `graph` (`pruned`, the default,
-    or `plain`).
+    Options in `extra`: `folder` (made by `evaluator export`; default: one in the cache), `graph` (`pruned`, the default,
+    or `plain`), `intra_op_threads` (default: OMP_NUM_THREADS, which Ray sets to an actor's share, else the cores that
+    this process may use), `tensorrt` (true: TensorRT's execution provider before CUDA's).
     """
 
     share_prefixes = True
@@ -49,12 +50,16 @@ class OnnxEngine:
         _check(options)
         _only_masked(rows, source)
         self._source, self._options = source, options
-        self._device, self._providers = provider_names(options.device, tensorrt=bool(options.extra.get("tensorrt")))
+        tensorrt = str(options.extra.get("tensorrt", "false")).lower() == "true"
+        self._device, self._providers = provider_names(options.device, tensorrt=tensorrt)
         if options.dtype == "float16" and self._device == "cpu":
             raise InputError("the onnx engine runs float16 on CUDA only: choose float32 or int8 on a CPU")
         self._tokens = options.batch_tokens or _TOKENS[self._device]
-        self._folder = cached_export(source, options.dtype)
+        given = options.extra.get("folder")
+        self._folder = Path(given) if given else cached_export(source, options.dtype)
         self._manifest = read_manifest(self._folder)
+        if (self._manifest.revision, self._manifest.dtype) != (source.revision, options.dtype):
+            raise InputError(f"{self._folder}: holds another model or dtype than {source.spec} in {options.dtype}")
         self._threads = _threads(options)
         self._graph = str(options.extra.get("graph", "pruned"))
         self._runner: Runner | None = self._open()
@@ -176,8 +181,10 @@ def _check(options: EngineOptions) -> None:
         raise InputError(f"the onnx engine has no option {wrong[0]}: leave it out or choose another engine")
     if options.dtype not in DTYPES:
         raise InputError(f"the onnx engine has no dtype {options.dtype}: choose one of {', '.join(DTYPES)}")
-    if options.extra.get("graph", "pruned") not in ("pruned", "plain"):
-        raise InputError(f"the onnx engine has no graph {options.extra['graph']!r}: choose pruned or plain")
+    choices = {"graph": ("pruned", "plain"), "tensorrt": ("true", "false")}
+    for name, allowed in choices.items():
+        if (value := str(options.extra.get(name, allowed[0])).lower()) not in allowed:
+            raise InputError(f"the onnx engine has no {name} {value!r}: choose {' or '.join(allowed)}")
 
 
 def _only_masked(rows: Sequence[Row], source: ModelSource) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,7 @@ def test_a_broken_row_is_named(tmp_path: Path) -> None:
         (EngineOptions(quantization="awq"), "no option quantization"),
         (EngineOptions(extra={"colour": 1}), "no option colour"),
         (EngineOptions(extra={"graph": "blue"}), "no graph 'blue'"),
+        (EngineOptions(extra={"tensorrt": "perhaps"}), "no tensorrt 'perhaps'"),
         (EngineOptions(extra={"intra_op_threads": "many"}), "must be a number: 'many'"),
         (EngineOptions(dtype="bfloat16"), "no dtype bfloat16"),
         (EngineOptions(dtype="float16", device="cpu"), "float16 on CUDA only"),
@@ -242,7 +244,11 @@ def test_other_heads_and_families_are_refused_by_name(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=f"some/model: .*{reason}"):
             export(other, tmp_path / "x", "float32")
         assert choose_engine(other, ["masked"]) == "transformers"
-    assert choose_engine(source, ["masked"]) == "onnx"
+    cpu = EngineOptions(device="cpu")
+    assert choose_engine(source, ["masked"], cpu) == "onnx"
+    assert choose_engine(source, ["masked"], replace(cpu, dtype="int8")) == "onnx"
+    for dtype in ("float64", "bfloat16", "float16"):
+        assert choose_engine(source, ["masked"], replace(cpu, dtype=dtype)) == "transformers"
 
 
 def test_engine_is_found_by_name(tmp_path: Path) -> None:
