@@ -1,12 +1,13 @@
 """The openai engine: its contract against a small server, everything that can go wrong, and a real `vllm serve`."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -271,7 +272,8 @@ def vllm_serve(folder: Path, port: int, log: Path, *options: str) -> Iterator[su
     command += ["--host", "127.0.0.1", "--dtype", "float32", "--enforce-eager", "--max-model-len", "64", *options]
     environment = os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
     with log.open("wb") as output:
-        server = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
+        # A session of its own: its engine and worker processes outlive a server that is killed, and are ended with it.
+        server = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
         try:
             deadline = time.monotonic() + 600
             while time.monotonic() < deadline and server.poll() is None:
@@ -290,6 +292,8 @@ def vllm_serve(folder: Path, port: int, log: Path, *options: str) -> Iterator[su
             except subprocess.TimeoutExpired:
                 server.kill()
                 server.wait()
+            with suppress(ProcessLookupError):
+                os.killpg(server.pid, signal.SIGKILL)
 
 
 @pytest.mark.slow
