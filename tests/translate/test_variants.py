@@ -1,7 +1,6 @@
-"""Gender pairs from folders of translations, and a local model spread over Ray workers."""
+"""Gender pairs from folders of translations."""
 
 import csv
-import importlib.util
 from pathlib import Path
 
 import polars as pl
@@ -72,28 +71,3 @@ def test_unknown_language_and_translator(tmp_path: Path) -> None:
         )
     with pytest.raises(InputError, match="unknown translator 'babel'"):
         command.main(["gest-demo", "--to", "sk", "--translator", "babel", "--out", str(tmp_path)], standalone_mode=False)
-
-
-@pytest.mark.slow
-@pytest.mark.ray
-@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra: ray)")
-def test_a_model_on_two_workers_translates_like_one(tmp_path: Path) -> None:
-    import ray
-
-    from evaluator.translate.base import make_translator
-    from evaluator.translate.sharded import ShardedTranslator
-    from tests.tiny_models import tiny_model
-
-    spec = f"model:{tiny_model('t5', tmp_path / 't5')}"
-    texts = [f"I was there {i} times." for i in range(150)]
-    one = make_translator(spec).translate(texts[:3], "de")
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
-    try:
-        sharded = ShardedTranslator(spec, 2)
-        answers = sharded.translate(texts, "de")
-        assert answers[:3] == one
-        assert len(answers) == 150
-        assert sharded.system == make_translator(spec).system
-        assert sharded.batch == 2 * make_translator(spec).batch
-    finally:
-        ray.shutdown()
