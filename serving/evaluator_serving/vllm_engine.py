@@ -52,6 +52,8 @@ log = logging.getLogger(__name__)
 class VllmEngine:
     """A causal language model in vLLM. Float32 log-probabilities from logits of the model's dtype.
 
+    One at a time in a process: closing one ends what all of them share.
+
     Options: `batch_tokens` is vLLM's max_num_batched_tokens; every other engine argument of vLLM may be given in `extra` by
     its own name. Raises InputError where the options or the model don't fit vLLM or this machine.
     """
@@ -144,12 +146,17 @@ class VllmEngine:
         suspects = [index for index, values in enumerate(answers) if not np.isfinite(values).all()]
         for index in suspects:
             # NaN stays in the KV cache's blocks, and on CPUs the next sequence in a block gets it too: clean up and ask again.
-            self._llm.collective_rpc(_clear_kv_cache)
+            self._clear()
             (answers[index],) = self._answers([rows[index]])
             if not np.isfinite(answers[index]).all():
-                self._llm.collective_rpc(_clear_kv_cache)
+                self._clear()
                 raise EngineError(f"row {index}: log P is not finite (the model's logits are NaN or infinite)", row=index)
         return answers
+
+    def _clear(self) -> None:
+        """Zero the KV cache and forget what it held."""
+        self._llm.reset_prefix_cache()
+        self._llm.collective_rpc(_clear_kv_cache)
 
     def _answers(self, rows: Sequence[Row]) -> list[NDArray[np.floating]]:
         answers: list[NDArray[np.floating]] = [np.full(len(row.lookups), np.nan, dtype=np.float32) for row in rows]
