@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from evaluator_serving.batching import batches, narrow, positions
+from evaluator_serving.batching import batches, narrow, prefix_batches
 from evaluator_serving.engine import EngineInfo, EngineOptions
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.models import ModelSource
@@ -70,7 +70,8 @@ class TransformersEngine:
             forward = self._forward(head, [rows[i] for i in members])
             reads = max(1, _LOGIT_BYTES[self._device.type] // (forward.vocabulary * self._dtype.itemsize))
             parts = [(i, part, which) for i in members if rows[i].lookups for part, which in narrow(rows[i], reads)]
-            pending = batches([part for _, part, _ in parts], tokens=self._tokens, reads=reads)[::-1]
+            cut = prefix_batches if forward.packs else batches
+            pending = cut([part for _, part, _ in parts], tokens=self._tokens, reads=reads)[::-1]
             while pending:
                 batch = pending.pop()
                 try:
@@ -109,23 +110,25 @@ class TransformersEngine:
 
     def _score_batch(self, forward: Forward, parts: Sequence[tuple[int, Row, tuple[int, ...]]]) -> list[Numbers]:
         """The numbers of one batch's rows; `parts` name each one's index in the caller's rows for error messages."""
-        logits = forward.logits([row for _, row, _ in parts])
-        if forward.head == "pair":
-            logits = logits.double()  # two labels: in float32 a confident classifier's "is next" would be rounded to ties
-        index: list[int] = []
-        tokens: list[int] = []
-        first = 0
-        for _, row, _ in parts:
-            spots = {at: first + n for n, at in enumerate(positions(row))}
-            first += len(spots)
-            index += [spots[at] for at, _ in row.lookups]
-            tokens += [token for _, token in row.lookups]
-        values = log_probs(logits, torch.tensor(index), torch.tensor(tokens)).cpu().numpy()
-        cuts = np.cumsum([len(row.lookups) for _, row, _ in parts])[:-1]
-        numbers: list[Numbers] = np.split(values, cuts)
-        for (row_index, _, _), row_values in zip(parts, numbers, strict=True):
-            if not np.isfinite(row_values).all():
+        rows = [row for _, row, _ in parts]
+        numbers = self._numbers(rows, *forward.logits(rows))
+        if not all(np.isfinite(values).all() for values in numbers):
+            # A NaN spreads to rows that share a tree or padding with it: alone, only the row at fault has it.
+            numbers = [self._numbers([row], *forward.logits([row]))[0] for row in rows]
+        for (row_index, _, _), values in zip(parts, numbers, strict=True):
+            if not np.isfinite(values).all():
                 raise EngineError(f"row {row_index}: the model's logits are NaN or infinite", row_index)
+        return numbers
+
+    @staticmethod
+    def _numbers(rows: Sequence[Row], logits: Tensor, spots: Sequence[dict[int, int]]) -> list[Numbers]:
+        """log P of every lookup, from logits [n, vocabulary] and where in them each row's positions are."""
+        if rows[0].head == "pair":
+            logits = logits.double()  # two labels: in float32 a confident classifier's "is next" would be rounded to ties
+        index = [where[at] for row, where in zip(rows, spots, strict=True) for at, _ in row.lookups]
+        tokens = [token for row in rows for _, token in row.lookups]
+        values = log_probs(logits, torch.tensor(index), torch.tensor(tokens)).cpu().numpy()
+        numbers: list[Numbers] = np.split(values, np.cumsum([len(row.lookups) for row in rows])[:-1])
         return numbers
 
 

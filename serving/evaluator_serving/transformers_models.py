@@ -1,10 +1,12 @@
 """transformers models by head: loading, with the checks that loading alone can make, and the forward pass."""
 
 import copy
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
@@ -13,6 +15,7 @@ from evaluator_serving.batching import positions
 from evaluator_serving.errors import InputError
 from evaluator_serving.models import ModelSource, first_line, quiet
 from evaluator_serving.nsp import next_sentence
+from evaluator_serving.packing import pack
 from evaluator_serving.rows import GREEDY, Head, Row
 
 DTYPES = {
@@ -71,19 +74,28 @@ def _factory(source: ModelSource, head: Head) -> Any:
     }[head]
 
 
+Spots = list[dict[int, tuple[int, int]]]
+"""Per row, for each position read: which sequence of the input and which place in it."""
+
+
 class Forward:
     """One loaded model's forward pass, with the vocabulary head computed only at the positions that are read.
 
-    The trick fits every family: a hook on the body (everything below the head) replaces its [batch, length, hidden]
-    output by the [1, reads, hidden] states at the positions read. What the model does next (transform, decoder, bias,
-    scaling, soft-capping) works on each position by itself, so it is the model's own code that makes the logits. A
-    model for which that isn't so is found out by `check` and computes all positions.
+    Two tricks fit every family, because the model's own code does the rest; both are tried out on loading and left out
+    where a model doesn't bear them:
+
+    - `gathers`: a hook on the body (everything below the head) replaces its [batch, length, hidden] output by the
+      [1, reads, hidden] states at the positions read. What comes next (transform, decoder, bias, scaling, soft-capping)
+      works on each position by itself.
+    - `packs`: a causal model gets sequences that begin alike as one tree, with positions and a mask to match, so that
+      what they share is computed once.
     """
 
     def __init__(self, model: Any, head: Head) -> None:
         self.model = model
         self.head = head
         self.gathers = head != "pair" and self._body() is not model
+        self.packs = head == "causal"
 
     @property
     def vocabulary(self) -> int:
@@ -92,33 +104,46 @@ class Forward:
         return int(config.num_labels if self.head == "pair" else config.get_text_config().vocab_size)
 
     def check(self, rows: Sequence[Row]) -> None:
-        """Compare some rows' logits with the plain forward pass's, and do without the trick if they differ."""
-        if not self.gathers:
-            return
-        gathered = self.logits(rows)
-        self.gathers = False
-        plain = self.logits(rows)
+        """Compare both tricks with the plain forward pass, on these rows and on longer ones made of them."""
+        wanted = {"gathers": self.gathers, "packs": self.packs}
+        tried = [*rows, *_forked(rows)] if self.packs else rows
+        self.gathers = self.packs = False
+        plain = self._read(tried)
         scale = _CLOSE[plain.dtype] * max(1.0, float(plain.abs().max()))
-        self.gathers = gathered.shape == plain.shape and bool((gathered - plain).abs().max() <= scale)
+        for trick, possible in wanted.items():
+            setattr(self, trick, possible)
+            try:
+                good = bool((self._read(tried) - plain).abs().max() <= scale)
+            except Exception:  # whatever a model raises that has no use for positions or a mask of its own
+                good = False
+            setattr(self, trick, possible and good)
 
-    @torch.inference_mode()
-    def logits(self, rows: Sequence[Row]) -> Tensor:
-        """Logits [reads, vocabulary] at each row's read positions (ascending within a row), in the model's dtype."""
-        inputs = self._inputs(self._without_greedy(rows))
-        if self.head == "pair":
-            logits: Tensor = self.model(**inputs).logits
-            return logits
-        where = [(i, at) for i, row in enumerate(rows) for at in positions(row)]
-        batch, at = (torch.tensor(index, device=self.model.device) for index in zip(*where, strict=True))
+    def logits(self, rows: Sequence[Row]) -> tuple[Tensor, list[dict[int, int]]]:
+        """Logits [n, vocabulary] in the model's dtype and, per row, which of the n belong to each position read."""
+        rows = self._without_greedy(rows)
+        with torch.inference_mode():
+            inputs, spots = self._inputs(rows)
+            if self.head == "pair":
+                return self.model(**inputs).logits, [{0: i} for i in range(len(rows))]
+            where = {spot: n for n, spot in enumerate(dict.fromkeys(spot for row in spots for spot in row.values()))}
+            sequence, place = (torch.tensor(index, device=self.model.device) for index in zip(*where, strict=True))
+            return self._head(inputs, sequence, place), [{at: where[spot] for at, spot in row.items()} for row in spots]
+
+    def _head(self, inputs: dict[str, Any], sequence: Tensor, place: Tensor) -> Tensor:
         if not self.gathers:
-            logits = self.model(**inputs).logits[batch, at]
+            logits: Tensor = self.model(**inputs).logits[sequence, place]
             return logits
-        hook = self._body().register_forward_hook(lambda _module, _args, output: _pick(output, batch, at))
+        hook = self._body().register_forward_hook(lambda _module, _args, output: _pick(output, sequence, place))
         try:
             logits = self.model(**inputs).logits[0]
         finally:
             hook.remove()
         return logits
+
+    def _read(self, rows: Sequence[Row]) -> Tensor:
+        """Logits of every read in the rows' order."""
+        logits, index = self.logits(rows)
+        return logits[[n for row in index for n in row.values()]]
 
     def _without_greedy(self, rows: Sequence[Row]) -> Sequence[Row]:
         """The rows with GREEDY replaced by the model's own most probable token."""
@@ -127,7 +152,7 @@ class Forward:
             return rows
         asked = [replace(rows[i], ids=rows[i].ids[:-1], lookups=((len(rows[i].ids) - 2, 0),)) for i in open_rows]
         filled = list(rows)
-        for i, token in zip(open_rows, self.logits(asked).argmax(dim=-1).tolist(), strict=True):
+        for i, token in zip(open_rows, self._read(asked).argmax(dim=-1).tolist(), strict=True):
             filled[i] = replace(rows[i], ids=(*rows[i].ids[:-1], token))
         return filled
 
@@ -138,19 +163,45 @@ class Forward:
             return self.model.get_decoder()
         return body
 
-    def _inputs(self, rows: Sequence[Row]) -> dict[str, Any]:
+    def _inputs(self, rows: Sequence[Row]) -> tuple[dict[str, Any], Spots]:
+        """The model's arguments for these rows, and where in them each row's reads are."""
         ids = [row.ids for row in rows]
+        if self.packs and max(map(len, ids)) <= self._window():
+            return self._packed(rows)
+        spots: Spots = [{at: (i, at) for at in positions(row)} for i, row in enumerate(rows)]
         if self.head == "causal":
             # Padding stands on the right, where no causal position looks: no mask, and attention's fastest path.
-            return {"input_ids": self._padded(ids), "use_cache": False}
+            return {"input_ids": self._padded(ids), "use_cache": False}, spots
         if self.head == "seq2seq":
-            return {"decoder_input_ids": self._padded(ids), "use_cache": False, **self._encoded(rows)}
+            return {"decoder_input_ids": self._padded(ids), "use_cache": False, **self._encoded(rows)}, spots
         inputs: dict[str, Any] = {"input_ids": self._padded(ids)}
         if len(set(map(len, ids))) > 1:
             inputs["attention_mask"] = self._mask(ids)
         if any(row.type_ids for row in rows):
             inputs["token_type_ids"] = self._padded([row.type_ids or (0,) * len(row.ids) for row in rows], 0)
-        return inputs
+        return inputs, spots
+
+    def _packed(self, rows: Sequence[Row]) -> tuple[dict[str, Any], Spots]:
+        """Rows as trees: the mask is additive, [packs, 1, width, width], 0 where a node looks and very negative elsewhere."""
+        packed = pack([row.ids for row in rows])
+        width = max(len(tree.ids) for tree in packed.packs)
+        seen = torch.tensor(np.stack([tree.mask(width) for tree in packed.packs]), device=self.model.device)
+        hidden = torch.finfo(self.model.dtype).min
+        mask = torch.zeros(seen.shape, dtype=self.model.dtype, device=self.model.device).masked_fill_(~seen, hidden)
+        inputs = {
+            "input_ids": self._padded([tree.ids for tree in packed.packs]),
+            "position_ids": self._padded([tree.places for tree in packed.packs], 0),
+            "attention_mask": mask[:, None],
+            "use_cache": False,
+        }
+        paths = zip(rows, packed.paths, strict=True)
+        return inputs, [{at: (tree, nodes[at]) for at in positions(row)} for row, (tree, nodes) in paths]
+
+    def _window(self) -> float:
+        """Longest sequence that fits in every layer's attention window: a mask of our own doesn't know of windows."""
+        config = self.model.config.get_text_config()
+        windows = [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size")]
+        return min((w for w in windows if isinstance(w, int) and w > 0), default=math.inf)
 
     def _encoded(self, rows: Sequence[Row]) -> dict[str, Any]:
         """The encoder's states for each row; a text that several rows share is encoded once."""
@@ -171,6 +222,14 @@ class Forward:
     def _mask(self, sequences: Sequence[tuple[int, ...]]) -> Tensor:
         """1 where a token stands and 0 where there is padding, [sequences, longest]."""
         return self._padded([(1,) * len(ids) for ids in sequences], 0)
+
+
+def _forked(rows: Sequence[Row]) -> list[Row]:
+    """Rows that share beginnings and part from each other, made of the given ones' ids; every position is read."""
+    one = [token for row in rows for token in row.ids][:48]
+    other, half = one[::-1], len(one) // 2
+    made = (one, one[:half] + other, other, one[: half + 1])
+    return [Row("causal", tuple(ids), tuple((at, 0) for at in range(len(ids)))) for ids in made]
 
 
 def _pick(output: Any, batch: Tensor, at: Tensor) -> Any:
