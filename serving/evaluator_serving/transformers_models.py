@@ -74,6 +74,9 @@ def _factory(source: ModelSource, head: Head) -> Any:
     }[head]
 
 
+_WINDOWS = ("sliding_window", "attention_window", "window_size", "attention_chunk_size")
+"""Names under which configs say how far back some of a model's layers look."""
+
 Spots = list[dict[int, tuple[int, int]]]
 """Per row, for each position read: which sequence of the input and which place in it."""
 
@@ -200,7 +203,7 @@ class Forward:
     def _window(self) -> float:
         """Longest sequence that fits in every layer's attention window: a mask of our own doesn't know of windows."""
         config = self.model.config.get_text_config()
-        windows = [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size")]
+        windows = [getattr(config, name, None) for name in _WINDOWS]
         return min((w for w in windows if isinstance(w, int) and w > 0), default=math.inf)
 
     def _encoded(self, rows: Sequence[Row]) -> dict[str, Any]:
