@@ -6,13 +6,13 @@ against all rows at once.
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from evaluator_serving.engine import Engine, EngineOptions
 from evaluator_serving.errors import InputError
-from evaluator_serving.models import ModelSource
+from evaluator_serving.models import ModelSource, count_parameters
 from evaluator_serving.rows import Row
 
 TOLERANCE = {"float64": 1e-6, "float32": 1e-3, "float16": 0.1, "bfloat16": 0.6, "int8": 3.0}
@@ -57,8 +57,10 @@ def verify_engine(engine: Engine, source: ModelSource, options: EngineOptions, r
     An engine that has a simpler way to compute the same (a `fall_back` method) goes over to it before it is given up.
     """
     few = sample_rows(rows)
-    if _oracle_fits(source):
-        method, expected = "transformers", _ask_oracle(source, options, few)
+    dtype = "float32" if options.dtype == "int8" else options.dtype
+    device = _oracle_device(source, options, dtype)
+    if device is not None:
+        method, expected = "transformers", _ask_oracle(source, dtype, device, few)
     else:
         method, expected = "itself one row at a time", [engine.score([row])[0] for row in few]
     limit = TOLERANCE[options.dtype]
@@ -82,26 +84,34 @@ def _largest(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.abs(a - b).max(initial=0.0))
 
 
-def _ask_oracle(source: ModelSource, options: EngineOptions, rows: list[Row]) -> list[np.ndarray]:
+def _ask_oracle(source: ModelSource, dtype: str, device: str, rows: list[Row]) -> list[np.ndarray]:
     from evaluator_serving.transformers_engine import TransformersEngine
 
-    dtype = "float32" if options.dtype == "int8" else options.dtype
-    oracle = TransformersEngine(source, replace(EngineOptions(), dtype=dtype, device=options.device), rows)
+    oracle = TransformersEngine(source, EngineOptions(dtype=dtype, device=device), rows)
     try:
         return oracle.score(rows)
     finally:
         oracle.close()
 
 
-def _oracle_fits(source: ModelSource) -> bool:
-    """Whether a second copy of the weights, in float32, fits into half of the free memory."""
-    # A half-precision checkpoint grows twofold when it is loaded in float32.
-    weights = 2 * sum(file.stat().st_size for file in source.path.iterdir() if file.suffix in (".safetensors", ".bin"))
-    try:
-        import torch
+def _oracle_device(source: ModelSource, options: EngineOptions, dtype: str) -> str | None:
+    """Where a second copy of the weights fits into half of the free memory: beside the engine, else in main memory."""
+    if options.quantization is not None:
+        return None  # other numbers than the oracle's are what was asked for
+    weights = count_parameters(source.path) * {"float64": 8, "float32": 4}.get(dtype, 2)
+    if weights == 0:
+        return None
+    import torch
 
-        if torch.cuda.is_available():
-            return weights < torch.cuda.mem_get_info()[0] / 2
-    except ImportError:
-        pass
-    return weights < os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2
+    if options.device != "cpu" and torch.cuda.is_available() and weights < torch.cuda.mem_get_info()[0] / 2:
+        return options.device
+    return "cpu" if weights < free_memory() / 2 else None
+
+
+def free_memory() -> float:
+    """Bytes of main memory that can be taken without swapping; half of all memory where the system doesn't say."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            return next(1024.0 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2
