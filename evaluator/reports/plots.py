@@ -112,9 +112,10 @@ def _shapes(section: Section) -> str:
 
 
 def _panel_name(row: Mapping[str, Any], several: bool) -> str:
-    """`template 1`, with the language in front where there are several."""
-    template = f"template {row['template']}" if row["template"] else None
-    return " ".join(text for text in (row["language"] if several else None, template) if text)
+    """`template 1` or a template's own name, with the language in front where there are several."""
+    template = row["template"] or ""
+    shown = f"template {template}" if template.isdigit() else template
+    return " ".join(text for text in (row["language"] if several else None, shown) if text)
 
 
 def _overview(section: Section, overview: Overview) -> Iterator[Plot]:
