@@ -112,3 +112,20 @@ def test_only_masked_positions_go_through_the_last_layers_feed_forward(tmp_path:
         (value,) = session(tmp_path, "watched").run([inside], feeds)
         rows[form] = value.shape[0]
     assert rows == {"hidden": len(MASKS), "plain": len(LENGTHS) * max(LENGTHS)}
+
+
+@pytest.mark.slow
+def test_xlm_v_whole_vocabulary_with_tensors_beyond_2_gib(tmp_path: Path) -> None:
+    """XLM-V: XLM-R's layers and 901,629 entries, whose matrix alone is larger than a protobuf file may be."""
+    model = random_model("xlm-roberta-base", vocab_size=901_629, num_hidden_layers=1)
+    found, tensors = architecture(model, "xlm-v")
+    source = ModelSource("xlm-v", tmp_path, "test", frozenset({"masked"}), model.config, 512)
+    write(source, tmp_path, "float32", found, tensors)
+    assert (tmp_path / "weights.bin").stat().st_size > 2 << 30
+    assert all((tmp_path / f"{form}.onnx").stat().st_size < 1 << 20 for form in ("scores", "hidden", "head", "plain"))
+    inputs = batch(model)
+    log_probs, logsumexp = expected(model, inputs)
+    got, total = outputs(tmp_path, "hidden", inputs)
+    wanted = np.take_along_axis(log_probs, np.maximum(CANDIDATES, 0), axis=1)
+    assert np.abs(got - wanted)[CANDIDATES >= 0].max() <= TOLERANCE["float32"]
+    np.testing.assert_allclose(total, logsumexp, rtol=0, atol=TOLERANCE["float32"])
