@@ -84,7 +84,7 @@ def load_tokenizer(source: ModelSource) -> Any:
 
     quiet()
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source.path, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(source.path, local_files_only=True, trust_remote_code=False)
     except Exception as error:
         raise InputError(f"model {source.spec}: its tokenizer can't be loaded ({first_line(error)})") from error
     if not getattr(tokenizer, "is_fast", False):
@@ -124,7 +124,7 @@ def tensor_names(weights: Iterable[Path]) -> frozenset[str]:
         elif file.suffix == ".bin":
             import torch
 
-            names |= set(torch.load(file, map_location="cpu", mmap=True, weights_only=True))
+            names |= set(torch.load(file, map_location="cpu", mmap=zipfile.is_zipfile(file), weights_only=True))
     return frozenset(names)
 
 
@@ -247,12 +247,18 @@ def _check_files(path: Path, weights: list[Path], spec: str) -> None:
             if file.stat().st_size < expected:
                 size = f"{file.stat().st_size:,} of {expected:,} bytes"
                 raise InputError(f"model {spec}: {file.name} is truncated ({size}); copy it again")
-        elif file.suffix == ".bin" and not zipfile.is_zipfile(file):
+        elif file.suffix == ".bin" and not (zipfile.is_zipfile(file) or _starts_with_pickle(file)):
             raise InputError(f"model {spec}: {file.name} is truncated or not a PyTorch file; copy it again")
     if not (path / "config.json").is_file():
         raise InputError(f"model {spec}: no config.json in {path}")
     if not _matching(path, _TOKENIZER_FILES):
         raise InputError(f"model {spec}: no tokenizer in {path} (tokenizer.json, vocab.txt or a SentencePiece model)")
+
+
+def _starts_with_pickle(file: Path) -> bool:
+    """Whether this may be a file of PyTorch before 1.6, which wasn't a zip archive yet."""
+    with file.open("rb") as handle:
+        return handle.read(1) == b"\x80"
 
 
 def _header_size(file: Path) -> int:
@@ -276,7 +282,7 @@ def _load_config(path: Path, spec: str) -> Any:
 
     quiet()
     try:
-        return AutoConfig.from_pretrained(path, local_files_only=True)
+        return AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
     except Exception as error:
         raise InputError(f"model {spec}: its configuration can't be read ({first_line(error)})") from error
 

@@ -23,7 +23,7 @@ from evaluator_serving.transformers_models import DTYPES, Forward, load
 _TOKENS = {"cpu": 256, "cuda": 16384}
 """Padded tokens of a batch. On a CPU small batches stay in the cache and little is padding."""
 
-_LOGIT_BYTES = {"cpu": 256 << 20, "cuda": 2 << 30}
+_LOGIT_BYTES = {"cpu": 128 << 20, "cuda": 2 << 30}
 """Most memory of a batch's logits."""
 
 Numbers = NDArray[np.floating]
@@ -69,7 +69,7 @@ class TransformersEngine:
         for head, members in _by_head(rows).items():
             forward = self._forward(head, [rows[i] for i in members])
             reads = max(1, _LOGIT_BYTES[self._device.type] // (forward.vocabulary * self._dtype.itemsize))
-            parts = [(i, part, which) for i in members if rows[i].lookups for part, which in narrow(rows[i], reads)]
+            parts = [(i, part, which) for i in members for part, which in narrow(rows[i], reads)]
             cut = prefix_batches if forward.packs else batches
             pending = cut([part for _, part, _ in parts], tokens=self._tokens, reads=reads)[::-1]
             while pending:
@@ -146,9 +146,11 @@ def log_probs(logits: Tensor, index: Tensor, tokens: Tensor) -> Tensor:
 
 
 def _by_head(rows: Sequence[Row]) -> dict[Head, list[int]]:
+    """Indices of the rows that read anything, by head."""
     members: dict[Head, list[int]] = defaultdict(list)
     for i, row in enumerate(rows):
-        members[row.head].append(i)
+        if row.lookups:
+            members[row.head].append(i)
     return members
 
 

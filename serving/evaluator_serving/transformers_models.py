@@ -43,7 +43,7 @@ def load(source: ModelSource, head: Head, dtype: torch.dtype, device: torch.devi
             return load_classifier(source.path, source.config).to(device, dtype)
         factory = _factory(source, head)
         model, info = factory.from_pretrained(
-            source.path, dtype=dtype, local_files_only=True, output_loading_info=True, use_safetensors=None
+            source.path, dtype=dtype, local_files_only=True, trust_remote_code=False, output_loading_info=True
         )
     except Exception as error:
         raise InputError(f"model {source.spec}: its weights can't be loaded ({first_line(error)})") from error

@@ -88,6 +88,16 @@ def test_relative_home_and_absolute_paths_and_bin_files(copied: Path, monkeypatc
     load(copied, "masked").close()
 
 
+def test_bin_files_of_old_versions_of_pytorch(copied: Path) -> None:
+    state = transformers.BertForMaskedLM.from_pretrained(copied).state_dict()
+    names = tensor_names([copied / "model.safetensors"])
+    (copied / "model.safetensors").unlink()
+    torch.save(state, copied / "pytorch_model.bin", _use_new_zipfile_serialization=False)
+    assert resolve(str(copied)).heads == {"masked"}
+    assert tensor_names([copied / "pytorch_model.bin"]) >= names
+    load(copied, "masked").close()
+
+
 def test_sharded_weights(saved: Path, copied: Path) -> None:
     model = transformers.BertForMaskedLM.from_pretrained(saved)
     (copied / "model.safetensors").unlink()

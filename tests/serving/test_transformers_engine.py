@@ -73,6 +73,7 @@ def test_the_batch_makes_no_difference(folder: Path, tokens: int) -> None:
 def test_no_rows_and_rows_that_read_nothing(folder: Path) -> None:
     engine = engine_of(folder, [])
     assert engine.score([]) == []
+    assert [len(a) for a in engine.score([Row("causal", (5, 6), ())])] == [0]
     got = engine.score([Row("causal", (5, 6), ()), *TWO])
     assert [len(a) for a in got] == [0, 1, 2]
     assert largest(got[1:], loop(folder, TWO)) < 1e-4
