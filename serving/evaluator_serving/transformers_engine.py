@@ -82,6 +82,8 @@ class TransformersEngine:
                     if len(batch) == 1:
                         row = parts[batch[0]][0]
                         raise EngineError(f"row {row}: {rows[row].length} tokens don't fit in memory", row) from error
+                    if self._device.type == "cuda":
+                        torch.cuda.empty_cache()
                     half = len(batch) // 2
                     pending += [batch[half:], batch[:half]]
                     continue
