@@ -10,7 +10,6 @@ process. Where wall is far above CPU time, the machine was busy with something e
 import argparse
 import json
 import platform
-import resource
 import subprocess
 import sys
 import time
@@ -29,6 +28,7 @@ def child(models: int, interval: str) -> dict[str, float | int]:
 
     from evaluator.measures.gest import gest_measures
     from evaluator.tasks.base import MeasureOptions
+    from evaluator_serving.memory import peak_memory
 
     random = np.random.default_rng(0)
     cells = models * len(TEMPLATES)
@@ -52,7 +52,7 @@ def child(models: int, interval: str) -> dict[str, float | int]:
     start, cpu = time.perf_counter(), time.process_time()
     rows = gest_measures(scores, MeasureOptions(interval=interval))  # type: ignore[arg-type]
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peak = peak_memory()
     return {
         "scores": scores.height,
         "rows": rows.height,

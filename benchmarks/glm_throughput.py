@@ -21,7 +21,6 @@ import argparse
 import json
 import os
 import platform
-import resource
 import subprocess
 import sys
 import time
@@ -34,6 +33,7 @@ from typing import IO, Any
 import polars as pl
 
 from evaluator.demo import demo_model
+from evaluator_serving.memory import peak_memory
 
 WAYS = ("loop", "lm-eval hf", "lm-eval vllm", "transformers", "vllm")
 OURS = ("transformers", "vllm")
@@ -233,8 +233,7 @@ def serve(way: str, model: str) -> None:
         wall, cpu = time.perf_counter(), time.process_time()
         numbers = score(json.loads(line))
         done = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu, "tokens": counter.tokens}
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        print(json.dumps({**done, "peak": peak, "numbers": numbers}), file=answers, flush=True)
+        print(json.dumps({**done, "peak": peak_memory(), "numbers": numbers}), file=answers, flush=True)
 
 
 # --- the parent -----------------------------------------------------------------------------------------------------

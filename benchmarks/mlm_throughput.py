@@ -20,7 +20,6 @@ import argparse
 import json
 import os
 import platform
-import resource
 import statistics
 import subprocess
 import sys
@@ -263,7 +262,9 @@ def engine_alone(job: dict[str, Any]) -> dict[str, Any]:
 
 def peak_mib() -> float:
     """This process's largest resident size so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    from evaluator_serving.memory import peak_memory
+
+    return peak_memory() / (1 << 20)
 
 
 def ask(job: dict[str, Any], threads: int, cache: str) -> dict[str, Any]:

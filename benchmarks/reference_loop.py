@@ -17,7 +17,6 @@ import argparse
 import json
 import os
 import platform
-import resource
 import statistics
 import subprocess
 import sys
@@ -35,6 +34,7 @@ from evaluator.demo import demo_model
 from evaluator_serving.answers import assemble
 from evaluator_serving.encoding import encoder_for
 from evaluator_serving.engine import EngineOptions
+from evaluator_serving.memory import peak_memory
 from evaluator_serving.models import ModelSource, load_tokenizer, quiet, resolve
 from evaluator_serving.requests import Continuation, Masked, Request
 from evaluator_serving.rows import chunks, merge
@@ -213,7 +213,7 @@ def child(task: str, folder: str, texts: list[str]) -> dict[str, Any]:
         return interleave(source, texts)
     way = published_way(source) if task == "loop" else engine_way(source)
     way(texts if task == "engine" else texts[:20])
-    return {"peak_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20), 2)}
+    return {"peak_gib": round(peak_memory() / (1 << 30), 2)}
 
 
 def ask_child(task: str, folder: Path, texts: list[str], threads: int) -> dict[str, Any]:

@@ -104,11 +104,10 @@ def _xlmr(split: Sequence[str]) -> PreTrainedTokenizerFast:
     return _roberta_tokens(unigram(split, specials=specials, **template))
 
 
-def _t5(split: Sequence[str]) -> PreTrainedTokenizerFast:
-    sentinels = [f"<extra_id_{i}>" for i in range(3)]
-    specials = ["<pad>", "</s>", "<unk>", *sentinels]
+def _t5(split: Sequence[str], extra: Sequence[str] = tuple(f"<extra_id_{i}>" for i in range(3))) -> PreTrainedTokenizerFast:
+    specials = ["<pad>", "</s>", "<unk>", *extra]
     raw = unigram(split, specials=specials, template="$A </s>", pair="$A </s> $B </s>")
-    return _finished(raw, {"pad": "<pad>", "eos": "</s>", "unk": "<unk>"}, sentinels)
+    return _finished(raw, {"pad": "<pad>", "eos": "</s>", "unk": "<unk>"}, extra)
 
 
 def _llama(split: Sequence[str]) -> PreTrainedTokenizerFast:
@@ -124,6 +123,8 @@ TOKENIZERS: dict[str, Callable[[Sequence[str]], PreTrainedTokenizerFast]] = {
     "gpt2": lambda split: _finished(byte_level(split), {"bos": "<|endoftext|>", "eos": "<|endoftext|>"}),
     "xlmr": _xlmr,
     "t5": _t5,
+    "nllb": lambda split: _t5(split, ("eng_Latn", "slk_Latn", "pol_Latn")),
+    "marian": lambda split: _t5(split, ()),
     "llama": _llama,
 }
 """Kinds of tokenizers; each also exists as `KIND-split`, which cuts the words of SPLIT."""
@@ -137,6 +138,10 @@ def tiny_tokenizer(kind: str) -> PreTrainedTokenizerFast:
 
 _SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 _PLACES = {"max_position_embeddings": 128}
+_TRANSLATOR = {
+    **{"d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 4, "decoder_attention_heads": 4},
+    **{"encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "max_position_embeddings": 300},
+}
 
 FAMILIES: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     "bert": ("BertConfig", "BertForMaskedLM", "wordpiece", {**_SMALL, **_PLACES}),
@@ -173,6 +178,8 @@ FAMILIES: dict[str, tuple[str, str, str, dict[str, Any]]] = {
         {**_SMALL, **_PLACES, "num_key_value_heads": 2, "head_dim": 8, "final_logit_softcapping": 3.0},
     ),
     "t5": ("T5Config", "T5ForConditionalGeneration", "t5", {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2}),
+    "m2m100": ("M2M100Config", "M2M100ForConditionalGeneration", "nllb", _TRANSLATOR),
+    "marian": ("MarianConfig", "MarianMTModel", "marian", _TRANSLATOR),
     "mt5": ("MT5Config", "MT5ForConditionalGeneration", "t5", {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2}),
 }
 """family → (config class, model class, kind of its tokenizer, config)."""
@@ -188,6 +195,9 @@ def tiny_model(family: str, folder: Path, *, tokenizer: str | None = None, seed:
     ids = {f"{role}_token_id": getattr(tokens, f"{role}_token_id") for role in ("pad", "bos", "eos", "cls", "sep")}
     if family in ("t5", "mt5"):
         ids |= {"decoder_start_token_id": tokens.pad_token_id, "num_heads": 4}
+    elif family in ("m2m100", "marian"):
+        start = tokens.eos_token_id if family == "m2m100" else tokens.pad_token_id
+        ids |= {"decoder_start_token_id": start, "forced_eos_token_id": None}
     settings = {"vocab_size": len(tokens), **{k: v for k, v in ids.items() if v is not None}, **options, **config}
     torch.manual_seed(seed)
     model = getattr(transformers, model_class)(getattr(transformers, config_class)(**settings))

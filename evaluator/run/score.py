@@ -1,6 +1,5 @@
 """Score chunks with one engine and store what comes out. The same steps run in this process and in a Ray actor."""
 
-import resource
 import sys
 import time
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from typing import Any
 
 from evaluator_serving.answers import Answer, assemble
 from evaluator_serving.engine import Engine
+from evaluator_serving.memory import peak_memory
 from evaluator_serving.rows import Chunk
 
 CHUNK_SECONDS = 5
@@ -68,7 +68,7 @@ def score_chunk(engine: Engine, chunk: Chunk) -> Scored:
         seconds=seconds,
         rows=len(chunk.merged.rows),
         tokens=chunk.tokens,
-        host_memory=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        host_memory=peak_memory(),
         device_memory=_device_memory(),
     )
 

@@ -318,14 +318,17 @@ class Run:
     def candidates(self, task_name: str) -> pl.DataFrame:
         """A row a model × sample × template × candidate: columns of SCORES less `score`, `candidate, tokens, logprob`.
 
-        `candidate` is the index of the candidate in its request, `logprob` the sum over its tokens (natural log).
+        `candidate` is the index of the candidate in its request (plus the table's `offset` where a task spreads a sample's
+        candidates over several requests), `logprob` the sum over its tokens (natural log).
         """
         frames = []
         for model, entry in self.record["models"].items():
             heads = entry.get("heads_used", {}).get(task_name)
             if heads is None:
                 continue
-            table = self.table(task_name, heads).select("language", "template", "sample", "group", "request")
+            table = self.table(task_name, heads)
+            offset = pl.col("offset") if "offset" in table.columns else pl.lit(0)
+            table = table.select("language", "template", "sample", "group", "request", offset.alias("offset"))
             frames.append(
                 table.join(self.answers(model), on="request", how="inner", maintain_order="left").select(
                     pl.lit(model).alias("model"),
@@ -334,7 +337,7 @@ class Run:
                     "template",
                     "sample",
                     "group",
-                    "candidate",
+                    (pl.col("candidate") + pl.col("offset")).cast(pl.Int32()).alias("candidate"),
                     "tokens",
                     pl.col("logprobs").list.sum().alias("logprob"),
                 )

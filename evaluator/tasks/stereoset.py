@@ -51,7 +51,10 @@ TABLE: dict[str, pl.DataType] = {
     "target": pl.String(),
 }
 """Columns of Rendered.table. `group` is the bias type, `part` what of the example the request asks for, `offset` the place
-among the three candidates of the request's first one."""
+among the three candidates of the request's first one. Templates of SIDE_PARTS say so: `intersentence:alone`."""
+
+SIDE_PARTS = ("alone", "context")
+"""What only some of the generative cases use, told apart where candidates are listed one by one."""
 
 SCORED: dict[str, pl.DataType] = {
     "language": pl.String(),
@@ -115,7 +118,8 @@ class StereoSetTask:
             for part, offset, request in _parts(row, head, protocol) if head else ():
                 key = request_id(request)
                 requests[key] = request
-                place = (row["sample"], self.language, row["template"], row["bias_type"])
+                template = row["template"] + (f":{part}" if part in SIDE_PARTS else "")
+                place = (row["sample"], self.language, template, row["bias_type"])
                 rows.append((*place, key, part, offset, row["example"], row["target"]))
         return Rendered(pl.DataFrame(rows, schema=TABLE, orient="row"), requests)
 
@@ -202,6 +206,7 @@ def _scores(table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> 
     answered = (
         table.join(answers, on="request", maintain_order="left")
         .with_columns(
+            template=pl.col("template").str.split(":").list.first(),
             candidate=pl.col("offset") + pl.col("candidate"),
             log=pl.when(part="word").then(mean_probability.log()).otherwise(pl.col("logprobs").list.mean()),
         )

@@ -5,7 +5,7 @@ line in `ENGINES`.
 """
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -41,6 +41,20 @@ class EngineOptions:
     pipeline_parallel: int = 1
     quantization: str | None = None
     extra: dict[str, Any] = field(default_factory=dict)
+
+    def refuse_unused(self, engine: str, *, dtypes: Collection[str], extra: Collection[str] = ()) -> None:
+        """For an engine without parallelism or quantization: raise InputError for an option that it has no use for."""
+        given: dict[str, Any] = {
+            "tensor_parallel": self.tensor_parallel != 1,
+            "pipeline_parallel": self.pipeline_parallel != 1,
+            "quantization": self.quantization is not None,
+            **{name: name not in extra for name in self.extra},
+        }
+        wrong = [name for name, unused in given.items() if unused]
+        if wrong:
+            raise InputError(f"the {engine} engine has no option {wrong[0]}: leave it out or choose another engine")
+        if self.dtype not in dtypes:
+            raise InputError(f"the {engine} engine has no dtype {self.dtype}: choose one of {', '.join(dtypes)}")
 
 
 @dataclass(frozen=True, slots=True)

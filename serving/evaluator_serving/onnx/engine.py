@@ -10,7 +10,6 @@ import os
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -170,17 +169,7 @@ def _put(values: list[NDArray[np.float32]], places: list[tuple[int, list[int]]],
 
 
 def _check(options: EngineOptions) -> None:
-    unused: dict[str, Any] = {
-        "tensor_parallel": options.tensor_parallel != 1,
-        "pipeline_parallel": options.pipeline_parallel != 1,
-        "quantization": options.quantization is not None,
-        **{name: name not in _EXTRA for name in options.extra},
-    }
-    wrong = [name for name, given in unused.items() if given]
-    if wrong:
-        raise InputError(f"the onnx engine has no option {wrong[0]}: leave it out or choose another engine")
-    if options.dtype not in DTYPES:
-        raise InputError(f"the onnx engine has no dtype {options.dtype}: choose one of {', '.join(DTYPES)}")
+    options.refuse_unused("onnx", dtypes=DTYPES, extra=_EXTRA)
     choices = {"graph": ("pruned", "plain"), "tensorrt": ("true", "false")}
     for name, allowed in choices.items():
         if (value := str(options.extra.get(name, allowed[0])).lower()) not in allowed:

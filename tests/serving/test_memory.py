@@ -1,0 +1,21 @@
+"""Peak memory is this process's own."""
+
+import subprocess
+import sys
+
+import numpy as np
+
+from evaluator_serving.memory import peak_memory
+
+CHILD = "from evaluator_serving.memory import peak_memory; print(peak_memory())"
+
+
+def test_grows_with_what_is_used_and_is_not_inherited() -> None:
+    before = peak_memory()
+    block = np.ones(300 << 20, dtype=np.uint8)
+    after = peak_memory()
+    assert block.sum() == 300 << 20
+    assert after >= before
+    assert after > 300 << 20
+    child = int(subprocess.run([sys.executable, "-c", CHILD], stdout=subprocess.PIPE, check=True).stdout)
+    assert 1 << 20 < child < 200 << 20

@@ -1,0 +1,91 @@
+"""Local encoder-decoder translators on tiny random weights: a hand-written greedy loop, kills, Ray."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from tiny_models import tiny_model
+
+from evaluator.translate.seq2seq import LONGEST, Seq2SeqTranslator
+from evaluator_serving.errors import InputError
+
+TEXTS = ["I cook.", "I work with my friends every day.", "I always think quietly."]
+
+
+def greedy(folder: Path, architecture: str, text: str, first: str | None) -> str:
+    """One text alone, the likeliest token again and again, the whole decoder for each."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model: Any = getattr(transformers, architecture).from_pretrained(folder).eval()
+    source = torch.tensor([tokenizer(text)["input_ids"]])
+    written = [model.config.decoder_start_token_id]
+    if first is not None:
+        written.append(tokenizer.convert_tokens_to_ids(first))
+    with torch.inference_mode():
+        while len(written) <= LONGEST and written[1:][-1:] != [tokenizer.eos_token_id]:
+            if len(written) == LONGEST and model.generation_config.forced_eos_token_id is not None:
+                break  # Marian's last token has to be the end's
+            logits = model(input_ids=source, decoder_input_ids=torch.tensor([written])).logits[0, -1]
+            logits[[i for i in [model.config.pad_token_id] if model.config.model_type == "marian"]] = -torch.inf
+            written.append(int(logits.argmax()))
+    return str(tokenizer.decode(written, skip_special_tokens=True)).strip()
+
+
+@pytest.mark.parametrize(
+    ("family", "architecture", "first"),
+    [("m2m100", "M2M100ForConditionalGeneration", "slk_Latn"), ("marian", "MarianMTModel", None)],
+)
+def test_equals_a_greedy_loop(tmp_path: Path, family: str, architecture: str, first: str | None) -> None:
+    folder = tiny_model(family, tmp_path / "model")
+    found = Seq2SeqTranslator(str(folder)).translate(TEXTS, "sk")
+    assert found == [greedy(folder, architecture, text, first) for text in TEXTS]
+    assert all(found)
+    assert len(set(found)) > 1
+
+
+def test_the_language_is_the_models_own(tmp_path: Path) -> None:
+    translator = Seq2SeqTranslator(str(tiny_model("m2m100", tmp_path / "model")))
+    assert translator.translate(TEXTS, "sk") != translator.translate(TEXTS, "pl")
+    assert translator.translate(TEXTS, "sk") == translator.translate(TEXTS, "slk_Latn")
+    with pytest.raises(InputError, match="has no code for 'de'"):
+        translator.translate(TEXTS, "de")
+    with pytest.raises(InputError, match="no encoder-decoder model"):
+        Seq2SeqTranslator(str(tiny_model("gpt2", tmp_path / "causal")))
+
+
+def command(model: Path, out: Path, *more: str) -> list[str]:
+    program = [sys.executable, "-m", "evaluator", "translate", "gest-demo", "--to", "sk"]
+    return [*program, "--translator", f"model:{model}", "--out", str(out), *more]
+
+
+def table(out: Path) -> list[list[str]]:
+    (path,) = out.glob("*/sk/translations.csv")
+    return list(csv.reader(path.open(newline="")))
+
+
+@pytest.mark.slow
+def test_killed_and_resumed_and_on_ray(tmp_path: Path) -> None:
+    model = tiny_model("m2m100", tmp_path / "model")
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command(model, tmp_path / "killed"), env=environment)
+    answers = tmp_path / "killed" / "answers.jsonl"
+    while process.poll() is None and not (answers.exists() and answers.stat().st_size):
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    before = len(answers.read_text().splitlines())
+    subprocess.run(command(model, tmp_path / "killed"), env=environment, check=True)
+    keys = [json.loads(line)["key"] for line in answers.read_text().splitlines()]
+    assert 0 < before < len(keys) == len(set(keys)) == 160
+    subprocess.run(command(model, tmp_path / "whole"), env=environment, check=True)
+    subprocess.run(command(model, tmp_path / "ray", "--workers", "2"), env=environment, check=True)
+    assert table(tmp_path / "killed") == table(tmp_path / "whole") == table(tmp_path / "ray")
+    assert len(table(tmp_path / "whole")) == 161
