@@ -15,8 +15,9 @@ from evaluator.store.run import Run
 from evaluator.tasks.base import DataSource
 from evaluator.tasks.stereoset import stereoset
 from evaluator_serving.errors import InputError
+from evaluator_serving.models import resolve
 
-EXAMPLES = 24
+EXAMPLES = 16
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +39,9 @@ def test_equals_a_plain_loop_token_by_token(tmp_path: Path, data_dir: Path, mode
     run, scores = scored(model, "transformers", data_dir, tmp_path / "run")
     assert set(scores["template"]) == {"intrasentence", "intersentence"}
     assert scores.height == EXAMPLES
-    tokenizer = transformers.AutoTokenizer.from_pretrained(model)
-    oracle = transformers.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float64).eval()
+    folder = resolve(model).path  # converted from the package's GGUF file
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    oracle = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64).eval()
     samples = stereoset("en").load(DataSource(data_dir)).frame.head(EXAMPLES)
     answers = run.answers(run.models[0])
     table = run.table("stereoset-en", ["causal"])
@@ -63,7 +65,7 @@ def test_equals_a_plain_loop_token_by_token(tmp_path: Path, data_dir: Path, mode
                 assert found["tokens"][0].to_list() == ids[1:]
                 assert found["logprobs"][0].to_list() == pytest.approx(expected, abs=1e-4)
                 compared += len(expected)
-    assert compared > 1000
+    assert compared > 400
 
 
 @pytest.mark.slow
