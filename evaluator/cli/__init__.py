@@ -1,7 +1,9 @@
 """The command line. Commands are imported only when they run, so that `--help` answers at once."""
 
+import errno
 import importlib
 import sys
+import warnings
 
 import click
 
@@ -60,17 +62,24 @@ def cli(debug: bool) -> None:
     """
 
 
+def _warn(message: Warning | str, *_: object, **__: object) -> None:
+    click.echo(f"warning: {message}", err=True)
+
+
 def main() -> None:
     """Entry point: errors become one line on stderr and an exit code (1 engine, 2 input, 130 interrupted)."""
     debug = "--debug" in sys.argv
     if debug:  # allowed anywhere on the line, not only before the command
         sys.argv = [sys.argv[0], "--debug", *(a for a in sys.argv[1:] if a != "--debug")]
+    warnings.showwarning = _warn
     try:
-        code = cli(standalone_mode=False)
+        code = cli(standalone_mode=False, prog_name="evaluator")
     except click.exceptions.Exit as stop:
         code = stop.exit_code
     except click.ClickException as error:
-        error.show()
+        context = getattr(error, "ctx", None)
+        hint = f" (see {context.command_path} --help)" if context is not None else ""
+        click.echo(f"evaluator: {' '.join(error.format_message().split())}{hint}", err=True)
         code = 2
     except (KeyboardInterrupt, click.exceptions.Abort):
         click.echo("interrupted: all finished work is kept; run the same command again to go on", err=True)
@@ -83,6 +92,13 @@ def main() -> None:
     except OSError as error:
         if debug:
             raise
-        click.echo(f"evaluator: {error}", err=True)
+        remedy = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "check the path and its permissions"
+        click.echo(f"evaluator: {error}: {remedy}; what was finished is kept, the same command goes on from there", err=True)
         code = 2
+    except Exception as error:
+        if debug:
+            raise
+        first = (str(error).strip().splitlines() or [""])[0]
+        click.echo(f"evaluator: unexpected {type(error).__name__}: {first} (--debug shows where)", err=True)
+        code = 1
     sys.exit(code if isinstance(code, int) else 0)

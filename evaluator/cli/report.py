@@ -9,11 +9,14 @@ from evaluator.cli.options import key_values
 from evaluator.cli.output import write, write_lines
 from evaluator.store.run import Run
 from evaluator.tasks.base import Interval, MeasureOptions, Scale
+from evaluator_serving.errors import InputError
 
 if TYPE_CHECKING:
     from evaluator.reports.report import Report
 
 FORMATS = ("table", "csv", "json", "markdown", "latex", "html")
+SETTINGS = ("case", "bias_types", "word_counts")
+"""Keys of --extra: StereoSet's generative case, CrowS-Pairs' bias types, the word-filling measures' word counts."""
 MANY_MODELS = 6
 """After a run of more models than this only each task's first table is printed."""
 
@@ -40,7 +43,7 @@ MANY_MODELS = 6
 @click.option("--resamples", type=click.IntRange(min=1), default=1000, show_default=True, help="Bootstrap resamples.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the resampling.")
 @click.option("--task", "tasks", multiple=True, metavar="T", help="Only this task; may be repeated.")
-@click.option("--extra", multiple=True, metavar="KEY=VALUE", help="Setting of one task; may be repeated.")
+@click.option("--extra", multiple=True, metavar="KEY=VALUE", help="case, bias_types or word_counts of some tasks.")
 def command(
     run: Path,
     format_: str,
@@ -63,13 +66,17 @@ def command(
       evaluator report runs/gest --format html > report.html
     """
     opened = Run.open(run)
+    settings = key_values(extra)
+    unknown = [key for key in settings if key not in SETTINGS]
+    if unknown:
+        raise InputError(f"no task has a report setting {unknown[0]!r}: choose among {', '.join(SETTINGS)}")
     options = MeasureOptions(
         scale=cast(Scale, scale),
         interval=cast(Interval, interval),
         resamples=resamples,
         seed=seed,
         protocol=opened.protocol,
-        extra=key_values(extra),
+        extra=settings,
     )
     emit(opened, options, format_, tasks)
 

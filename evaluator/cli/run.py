@@ -15,6 +15,9 @@ from evaluator.tasks import chosen_tasks
 from evaluator.tasks.base import DataSource, Protocol_
 from evaluator_serving.errors import InputError
 
+SHOWN_FAILURES = 5
+"""Failures that are named when a run ends; `evaluator status` names the others."""
+
 
 def interrupt(signum: int, frame: FrameType | None) -> None:
     """Handle SIGTERM like Ctrl-C: all finished work is stored, the exit is clean."""
@@ -112,7 +115,11 @@ def finish(run: Run, errors: dict[str, Exception]) -> None:
     for name, error in errors.items():
         click.echo(f"evaluator: {name} failed: {error}", err=True)
     if failures.height:
-        click.echo(f"evaluator: {failures.height} failures are recorded: evaluator status {run.path}", err=True)
+        for row in failures.head(SHOWN_FAILURES).iter_rows(named=True):
+            click.echo(f"evaluator: {row['model']}: {row['reason']}", err=True)
+        more = failures.height - SHOWN_FAILURES
+        if more > 0:
+            click.echo(f"evaluator: and {more} more: evaluator status {run.path}", err=True)
     command_line = shlex.join(["evaluator", *sys.argv[1:]])
     click.echo(f"evaluator: everything else is kept; to try again: {command_line}", err=True)
     only_input = errors and all(isinstance(e, InputError) for e in errors.values())

@@ -17,8 +17,7 @@ def model_rows(run: Run) -> list[dict[str, Any]]:
 
     A state of `running` or `loading` is only believed while a process holds the run.
     """
-    path = run.path / "progress.json"
-    shown = {m["name"]: m for m in json.loads(path.read_text())["models"]} if path.exists() else {}
+    shown = _shown(run.path / "progress.json")
     alive = run.busy
     failures = run.failures()
     rows = []
@@ -33,6 +32,8 @@ def model_rows(run: Run) -> list[dict[str, Any]]:
             state = "done" if known["total"] and done >= known["total"] else "interrupted"
         left = (known["total"] - done) / known["rate"] if state == "running" and known["rate"] else None
         failed = sum(1 for m in failures["model"] if m == name)
+        if state == "done" and done + failed < known["total"]:
+            state = "incomplete"  # answers have gone since: the same command scores them again
         rows.append(
             {
                 "name": name,
@@ -45,6 +46,14 @@ def model_rows(run: Run) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _shown(path: Path) -> dict[str, dict[str, Any]]:
+    """What progress.json says of each model; nothing where it is missing or damaged, as it is a help only."""
+    try:
+        return {model["name"]: model for model in json.loads(path.read_text())["models"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
 
 
 @click.command(name="status")

@@ -60,7 +60,7 @@ def read_predictions(path: Path, kind: Kind, rows: int) -> Predictions:
     except OSError as error:
         raise InputError(f"{path} can't be read ({error.strerror}): give a file of GEST predictions") from error
     try:
-        lines = content.decode("utf8").splitlines()
+        lines = content.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not text ({error.reason}): give a file with one score a line") from error
     scores = tuple(_score(line, path, number) for number, line in enumerate(lines, start=1))
@@ -134,6 +134,8 @@ def import_predictions(paths: Sequence[Path], kind: Kind, data: DataSource, out:
         run.add_attempt(provenance)
         known = run.scores(task.name) if task.name in run.tasks else None
         for model, predictions in models.items():
+            _refuse_change(run, known, model, predictions, kind)
+        for model, predictions in models.items():
             frame = score_frame(predictions, samples, kind)
             if known is not None:
                 kept = known.filter(pl.col("model") == model, ~pl.col("template").is_in(frame["template"].unique().implode()))
@@ -144,3 +146,20 @@ def import_predictions(paths: Sequence[Path], kind: Kind, data: DataSource, out:
             run.add_imported(task, samples, model, frame, hashes)
             run.update_model(model, revision=hashes)
     return run
+
+
+def _refuse_change(run: Run, known: pl.DataFrame | None, model: str, new: Sequence[Predictions], kind: Kind) -> None:
+    """Other scores for a template that the run has, or another kind of model under one name, would mix unnoticed."""
+    if known is None or model not in run.models:
+        return
+    hashes = run.record["models"][model].get("revision", {})
+    for one in new:
+        if hashes.get(f"template {one.template}", one.sha256) != one.sha256:
+            raise InputError(
+                f"{run.path} has other scores for {model}, template {one.template}: rename the file or use another --out folder"
+            )
+    heads = set(known.filter(pl.col("model") == model)["head"])
+    if heads - {HEADS[kind]}:
+        raise InputError(
+            f"{run.path} has {model} as another kind of model than {kind}: check --kind or use another --out folder"
+        )

@@ -82,5 +82,7 @@ def build_report(run: Run, options: MeasureOptions, tasks: Sequence[str] = ()) -
         rows = task.measure(scores, options).select(pl.col(c).cast(t) for c, t in TIDY.items())
         layout = task.layout(options) if isinstance(task, HasLayout) else plain_layout(rows)
         warnings = task.warnings(scores, options) if isinstance(task, HasWarnings) else []
-        sections.append(Section(name, rows, layout, tuple(warnings)))
+        silent = set(run.asked(name)) - set(scores["model"])
+        none = [f"{model} has no answers yet: run the same command again" for model in sorted(silent)]
+        sections.append(Section(name, rows, layout, (*none, *warnings)))
     return Report(run.path, run.record, options, tuple(sections), run.failures())

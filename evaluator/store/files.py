@@ -16,6 +16,8 @@ from typing import Any
 
 import polars as pl
 
+from evaluator_serving.errors import InputError
+
 SCRATCH = ".tmp-"
 
 
@@ -59,6 +61,15 @@ def write_part(folder: Path, frame: pl.DataFrame) -> Path:
     return path
 
 
+def read_whole(path: Path, remedy: str) -> pl.DataFrame:
+    """A Parquet file that nothing can be done without. Raises InputError, which ends in `remedy`, where it can't be read."""
+    try:
+        return pl.read_parquet(path)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        reason = "no such file" if not path.exists() else str(error).splitlines()[0]
+        raise InputError(f"{path} can't be read ({reason}): {remedy}") from error
+
+
 def read_parts(folder: Path, schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
     """All readable parts of a folder as one frame with exactly `schema`'s columns (empty if there are none).
 
@@ -69,5 +80,6 @@ def read_parts(folder: Path, schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
         try:
             frames.append(pl.read_parquet(path).select(pl.col(c).cast(t) for c, t in schema.items()))
         except (pl.exceptions.PolarsError, OSError) as error:
-            warnings.warn(f"{path} can't be read and is ignored: {error}", stacklevel=2)
+            first = str(error).splitlines()[0]
+            warnings.warn(f"{path} can't be read and counts as absent, the same command scores it again: {first}", stacklevel=2)
     return pl.concat(frames)

@@ -23,7 +23,7 @@ from typing import Any, Self
 
 import polars as pl
 
-from evaluator.store.files import read_parts, write_json, write_parquet, write_part
+from evaluator.store.files import read_parts, read_whole, write_json, write_parquet, write_part
 from evaluator.tasks import restore
 from evaluator.tasks.base import SCORES, Protocol_, Samples, Task
 from evaluator_serving.answers import Answer
@@ -140,6 +140,12 @@ class Run:
             record: dict[str, Any] = json.loads((self.path / "run.json").read_text(encoding="utf8"))
         except (OSError, ValueError) as error:
             raise InputError(f"{self.path}/run.json can't be read ({error}): restore it or use another folder") from error
+        parts = {"protocol": str, "attempts": list, "tasks": dict, "models": dict}
+        if not isinstance(record, dict) or "format" not in record:
+            raise InputError(f"{self.path}/run.json isn't what a run writes: restore it or use another folder")
+        wrong = [name for name, kind in parts.items() if not isinstance(record.get(name), kind)]
+        if record["format"] == FORMAT and wrong:
+            raise InputError(f"{self.path}/run.json has no proper {wrong[0]!r}: restore it or use another folder")
         return record
 
     @property
@@ -157,6 +163,10 @@ class Run:
     def models(self) -> list[str]:
         """Names of the models in the order they were added."""
         return list(self.record["models"])
+
+    def asked(self, task: str) -> list[str]:
+        """Names of the models that this run scores on a task, answered or not."""
+        return [name for name, entry in self.record["models"].items() if task in entry.get("heads_used", {})]
 
     def task(self, name: str) -> Task:
         """The task as this run defined it."""
@@ -215,7 +225,7 @@ class Run:
         key = heads_key(heads)
         table = table.with_columns(pl.lit(key).alias("heads"))
         if path.exists():
-            known = pl.read_parquet(path)
+            known = read_whole(path, "remove it and run the same command again")
             if key in known["heads"]:
                 return
             table = pl.concat([known, table], how="diagonal_relaxed")
@@ -224,7 +234,8 @@ class Run:
     def table(self, task: str, heads: Iterable[str]) -> pl.DataFrame:
         """The requests of a task for models with these heads."""
         path = self.path / "samples" / f"{_safe(task)}.parquet"
-        return pl.read_parquet(path).filter(pl.col("heads") == heads_key(heads)).drop("heads")
+        frame = read_whole(path, "run the same command again")
+        return frame.filter(pl.col("heads") == heads_key(heads)).drop("heads")
 
     def answers_folder(self, model: str) -> Path:
         """Where a model's answers are."""
@@ -281,7 +292,7 @@ class Run:
     def add_imported(self, task: Task, samples: Samples, model: str, scores: pl.DataFrame, source: Mapping[str, Any]) -> None:
         """Add scores that were computed elsewhere: `scores` has Task.score's columns, `source` says where from."""
         self.add_task(task, samples)
-        entry = {"spec": model, "imported": True, "revision": dict(source), "tasks": []}
+        entry: dict[str, Any] = {"spec": model, "imported": True, "revision": dict(source), "tasks": []}
         record = self.record
         known = record["models"].get(model)
         if known is not None and not known.get("imported"):
@@ -290,15 +301,16 @@ class Run:
         write_parquet(path, scores.with_columns(pl.lit(model).alias("model")))
         if known is None:
             self.add_model(model, entry)
+        self.update_model(model, tasks=sorted({*(known or entry).get("tasks", []), task.name}))
 
     def scores(self, task_name: str) -> pl.DataFrame:
         """Per-sample scores of every model of the run (columns SCORES and the task's own)."""
         task = self.task(task_name)
-        frames = [
-            pl.read_parquet(path).with_columns(pl.lit(task_name).alias("task"))
-            for path in sorted((self.path / "imported" / _safe(task_name)).glob("part-*.parquet"))
-        ]
+        frames = []
         for model, entry in self.record["models"].items():
+            path = self.path / "imported" / _safe(task_name) / f"part-{_safe(model)}.parquet"
+            if entry.get("imported") and (task_name in entry["tasks"] or path.exists()):
+                frames.append(read_whole(path, f"import {model} again").with_columns(pl.lit(task_name).alias("task")))
             heads = entry.get("heads_used", {}).get(task_name)
             if heads is None:
                 continue

@@ -107,8 +107,8 @@ def find_translations(folder: Path, languages: Iterable[str] = ()) -> list[Trans
     ]
     missing = wanted - {file.language for file in found}
     if not found or missing:
-        what = f"for {', '.join(sorted(missing))} " if missing else ""
-        raise InputError(f"{folder} has no translations {what}: it needs SYSTEM/LANGUAGE/translations.csv (columns from, to)")
+        what = f" for {', '.join(sorted(missing))}" if missing else ""
+        raise InputError(f"{folder} has no translations{what}: it needs SYSTEM/LANGUAGE/translations.csv (columns from, to)")
     for file in found:
         if file.language not in LANGUAGES:
             raise InputError(

@@ -57,7 +57,7 @@ class GestSlavicTask:
                 continue
             group = str(variant.stereotype)
             if group not in gest_groups.groups:
-                raise InputError(f"{path}: row {number} has stereotype {group}: it must be one of 1 to 16")
+                raise InputError(f"{path}: pair {number + 1} has stereotype {group}: it must be one of 1 to 16")
             rows.append(
                 (
                     number,

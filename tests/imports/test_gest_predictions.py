@@ -147,6 +147,29 @@ def test_two_files_of_one_model_and_template(tmp_path: Path, data: DataSource) -
         import_predictions(paths, "mlm", data, tmp_path / "run")
 
 
+def test_other_scores_under_a_known_name_are_refused(tmp_path: Path, data: DataSource) -> None:
+    out = tmp_path / "run"
+    import_predictions([write(tmp_path / "p", "m_template-0.txt", 1, 2, 3, 4)], "glm", data, out)
+    before = scores_of(Run.open(out), "m", "3")
+    with pytest.raises(InputError, match="has other scores for m, template 3"):
+        import_predictions([write(tmp_path / "q", "m_template-0.txt", 4, 3, 2, 1)], "glm", data, out)
+    with pytest.raises(InputError, match="another kind of model than mlm"):
+        import_predictions([write(tmp_path / "q", "m_template-0.txt", 4, 3, 2, 1)], "mlm", data, out)
+    assert scores_of(Run.open(out), "m", "3") == before
+    assert Run.open(out).scores("gest").height == 4
+
+
+def test_a_part_that_is_gone_or_damaged_is_named(tmp_path: Path, data: DataSource) -> None:
+    run = import_predictions([write(tmp_path / "p", "m_template-0.txt", 1, 2, 3, 4)], "mlm", data, tmp_path / "run")
+    (part,) = run.path.glob("imported/gest/*.parquet")
+    part.write_bytes(b"")
+    with pytest.raises(InputError, match=r"part-m\.parquet can't be read .*: import m again"):
+        run.scores("gest")
+    part.unlink()
+    with pytest.raises(InputError, match=r"part-m\.parquet can't be read \(no such file\): import m again"):
+        run.scores("gest")
+
+
 def test_the_published_files(tmp_path: Path, data_dir: Path) -> None:
     folder = data_dir / "gest" / "predictions"
     run = import_predictions([folder / "english_mlm"], "mlm", DataSource(data_dir), tmp_path / "run")

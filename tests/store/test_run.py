@@ -1,13 +1,16 @@
 """A run folder: what it refuses, what it remembers, how scores come out of it."""
 
+import json
 from pathlib import Path
 
 import polars as pl
 import pytest
 
+from evaluator.cli.status import model_rows
+from evaluator.reports.report import build_report
 from evaluator.store.run import Run
 from evaluator.tasks import task
-from evaluator.tasks.base import Samples
+from evaluator.tasks.base import MeasureOptions, Samples
 from evaluator_serving.answers import Answer
 from evaluator_serving.errors import InputError
 
@@ -104,6 +107,34 @@ def test_foreign_folders_are_refused(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text('{"format": 99}')
     with pytest.raises(InputError, match="format 99"):
         Run.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", "{", '{"format": 1}', '{"format": 1, "protocol": "default", "attempts": [], "tasks": {}}']
+)
+def test_a_damaged_record_is_one_line(run: Run, content: str) -> None:
+    (run.path / "run.json").write_text(content)
+    with pytest.raises(InputError, match=r"run\.json .*: restore it or use another folder"):
+        Run.open(run.path)
+
+
+def test_a_damaged_table_is_one_line(run: Run) -> None:
+    (run.path / "samples" / "gest.parquet").write_bytes(b"")
+    with pytest.raises(InputError, match=r"gest\.parquet can't be read .*: run the same command again"):
+        run.scores("gest")
+
+
+def test_what_is_missing_is_said(run: Run) -> None:
+    report = build_report(run, MeasureOptions())
+    assert "gest: m has no answers yet: run the same command again" in report.warnings
+    shown = {"name": "m", "state": "done", "total": 3, "rate": 1.0}
+    (run.path / "progress.json").write_text(json.dumps({"models": [shown]}))
+    assert [(row["state"], row["done"], row["total"]) for row in model_rows(run)] == [("incomplete", 0, 3)]
+    run.add_answers(run.answers_folder("m"), dict.fromkeys("abc", "continuation"), [answer(r, -1, -2) for r in "abc"])
+    assert [(row["state"], row["done"]) for row in model_rows(run)] == [("done", 3)]
+    assert not any("no answers yet" in line for line in build_report(run, MeasureOptions()).warnings)
+    (run.path / "progress.json").write_text("junk")
+    assert [row["done"] for row in model_rows(run)] == [3]
 
 
 def test_one_writer(run: Run) -> None:
