@@ -150,10 +150,9 @@ def raw_answers(run: Path) -> pl.DataFrame:
 
 
 def soak(
-    models: Sequence[Path], folder: Path, *, sentences: int, kills: int, workers: int = 2, gap: float = 6.0
+    models: Sequence[Path], folder: Path, *, sentences: int, kills: int, workers: int = 2, gap: float = 12.0
 ) -> dict[str, Any]:
     """The whole experiment in `folder`. Returns the record; raises AssertionError where something was lost or doubled."""
-    workers = 2
     sweep, poison = write_inputs(folder, models, sentences)
     calm = start(sweep, folder / "calm", "-", workers)
     assert calm.wait() == 0, (folder / "calm.log").read_text()[-3000:]
@@ -202,7 +201,7 @@ def main() -> None:
     """Run the soak with tiny models and write the record."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=30)
-    parser.add_argument("--sentences", type=int, default=4000)
+    parser.add_argument("--sentences", type=int, default=8000)
     parser.add_argument("--json", type=Path, default=HERE / "results" / "fault_soak.json")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="fault-soak-"))

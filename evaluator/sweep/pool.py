@@ -29,8 +29,10 @@ from evaluator_serving.rows import Chunk, Row, merge
 
 IN_FLIGHT = 2
 """Chunks a replica holds: one being scored, one waiting so that it never idles."""
-START_ATTEMPTS = 3
-"""Times a replica may die or hang while it loads before its model is given up."""
+START_ATTEMPTS = 5
+"""Times in a row that a model's replicas may die while they load before it is given up."""
+HANG_ATTEMPTS = 2
+"""The same for replicas that have not loaded in time: each of these costs the whole deadline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ class _Model:
     to_start: int = 0
     members: int = 0
     start_failures: int = 0
+    """Since a replica last loaded."""
     error: Exception | None = None
     failed: int = 0
 
@@ -198,7 +201,8 @@ class Pool:
         now = time.monotonic()
         for member in list(self._members):
             if now > member.deadline:
-                self._start_failed(member, f"did not load within {self._options.start_deadline:.0f} s")
+                reason = f"did not load within {self._options.start_deadline:.0f} s"
+                self._start_failed(member, reason, allowed=HANG_ATTEMPTS)
 
     def _handle(self, member: _Member, ref: Any) -> None:
         try:
@@ -230,6 +234,7 @@ class Pool:
 
     def _loaded(self, member: _Member, facts: dict[str, Any]) -> None:
         member.deadline = float("inf")
+        member.model.start_failures = 0
         name = member.model.prepared.name
         known = {key: facts[key] for key in ("engine_details", "verified") if key in facts}
         self._run.update_model(name, **known)
@@ -289,12 +294,13 @@ class Pool:
             self._run.add_failures([(name, request, reason) for request in requests])
             self._view.advance(name, 0, len(requests))
 
-    def _start_failed(self, member: _Member, reason: str) -> None:
+    def _start_failed(self, member: _Member, reason: str, *, allowed: int = START_ATTEMPTS) -> None:
         model = member.model
         model.start_failures += 1
         self._drop(member)
-        if model.start_failures >= START_ATTEMPTS:
-            self._give_up(model, EngineError(f"{model.prepared.name}: a replica {reason}, {START_ATTEMPTS} times"))
+        if model.start_failures >= allowed:
+            tried = f"{model.start_failures} starts in a row failed"
+            self._give_up(model, EngineError(f"{model.prepared.name}: a replica {reason}; {tried}"))
         else:
             self._restart(model)
 
