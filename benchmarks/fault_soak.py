@@ -125,7 +125,8 @@ def disturbed(sweep: Path, out: Path, poison: str, kills: int, workers: int, see
             family = tree(process)
             workers_alive = [(p, t) for p in family if (t := title(p)).startswith("ray::")]
             actors = [p for p, t in workers_alive if "Replica" in t]
-            others = [p for p, t in workers_alive if "Replica" not in t]
+            # Ray's own agents are left alone: a node ends with them, and a cluster of one node with it.
+            others = [p for p, t in workers_alive if "Replica" not in t and "Agent" not in t]
             kind = dice.choices(["actor", "worker", "driver"], [6, 2, 1])[0]
             if kind == "driver" and actors:
                 end(process, family)
@@ -159,7 +160,8 @@ def soak(
     begun = time.monotonic()
     record = disturbed(sweep, folder / "run", poison, kills, workers, seed=3, gap=gap)
     record["seconds"] = round(time.monotonic() - begun, 1)
-    assert record["exit_code"] == 1, (folder / "run.log").read_text()[-3000:]
+    log = (folder / "run.log").read_text()[-3000:]
+    assert record["exit_code"] == 1, log
     run, whole = Run.open(folder / "run"), Run.open(folder / "calm")
     failures = run.failures()
     (task,) = run.tasks
@@ -167,7 +169,7 @@ def soak(
     poisonous = expected.filter(pl.col("sample") == sentences // 3)
     # Bit for bit the same, but for the other rows of the poisonous chunk: smaller batches round otherwise.
     rest = expected.filter(pl.col("sample") != sentences // 3)
-    assert got.drop(NUMBERS).equals(rest.drop(NUMBERS)), "samples are missing or doubled"
+    assert got.drop(NUMBERS).equals(rest.drop(NUMBERS)), f"samples are missing or doubled: {log}"
     difference = max(float((got[name] - rest[name]).abs().max()) for name in NUMBERS)  # type: ignore[arg-type]
     assert difference < 1e-5, f"scores differ by {difference}"
     assert failures.height == poisonous.height, failures
@@ -201,7 +203,7 @@ def main() -> None:
     """Run the soak with tiny models and write the record."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=30)
-    parser.add_argument("--sentences", type=int, default=8000)
+    parser.add_argument("--sentences", type=int, default=4000)
     parser.add_argument("--json", type=Path, default=HERE / "results" / "fault_soak.json")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="fault-soak-"))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import RayError, RayTaskError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
@@ -196,6 +196,8 @@ class Pool:
         if not waits:
             return
         ready, _ = ray.wait(list(waits), num_returns=1, timeout=1.0)
+        if not ready and not any(node["Alive"] for node in ray.nodes()):
+            raise EngineError("the Ray cluster has lost all its nodes: what was scored is kept, run the same command again")
         for ref in ready:
             self._handle(waits[ref], ref)
         now = time.monotonic()
@@ -214,7 +216,7 @@ class Pool:
             else:
                 self._give_up(member.model, cause)
             return
-        except RayActorError as error:
+        except RayError as error:  # the actor died, or the task that waits for its placement group did
             if member.flight:
                 self._died(member)
             else:
