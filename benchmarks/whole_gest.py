@@ -52,6 +52,8 @@ def compare(name: str, model: Path, data: Path) -> dict[str, Any]:
     (ours, ours_s), (theirs, theirs_s) = (found[engine] for engine in ENGINES)
     both = ours.join(theirs, on=KEY, suffix="_other", nulls_equal=True)
     assert both.height == ours.height == theirs.height, "the two tables have other rows"
+    gaps = [both.filter(pl.col(c).is_null() != pl.col(f"{c}_other").is_null()).height for c in NUMBERS]
+    assert not any(gaps), "a value is missing in one of the tables only"
     differences = [both.select((pl.col(c) - pl.col(f"{c}_other")).abs().max()).item() or 0.0 for c in NUMBERS]
     return {
         "model": name,

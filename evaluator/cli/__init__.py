@@ -66,6 +66,19 @@ def _warn(message: Warning | str, *_: object, **__: object) -> None:
     click.echo(f"warning: {message}", err=True)
 
 
+def _told(error: Exception) -> tuple[str, int]:
+    """One line on what went wrong and what to do, and the exit code: 2 for what the user can mend, else 1."""
+    if isinstance(error, InputError | EngineError):
+        return str(error), 2 if isinstance(error, InputError) else 1
+    if not isinstance(error, OSError):
+        first = (str(error).strip().splitlines() or [""])[0]
+        return f"unexpected {type(error).__name__}: {first} (--debug shows where)", 1
+    kept = "what was finished is kept, the same command goes on from there"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{error}: free some space; {kept}", 2
+    return f"{error}: check the path and its permissions; {kept}" if error.filename else f"{error}: {kept}", 2
+
+
 def main() -> None:
     """Entry point: errors become one line on stderr and an exit code (1 engine, 2 input, 130 interrupted)."""
     debug = "--debug" in sys.argv
@@ -84,21 +97,9 @@ def main() -> None:
     except (KeyboardInterrupt, click.exceptions.Abort):
         click.echo("interrupted: all finished work is kept; run the same command again to go on", err=True)
         code = 130
-    except (InputError, EngineError) as error:
-        if debug:
-            raise
-        click.echo(f"evaluator: {error}", err=True)
-        code = 2 if isinstance(error, InputError) else 1
-    except OSError as error:
-        if debug:
-            raise
-        remedy = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "check the path and its permissions"
-        click.echo(f"evaluator: {error}: {remedy}; what was finished is kept, the same command goes on from there", err=True)
-        code = 2
     except Exception as error:
         if debug:
             raise
-        first = (str(error).strip().splitlines() or [""])[0]
-        click.echo(f"evaluator: unexpected {type(error).__name__}: {first} (--debug shows where)", err=True)
-        code = 1
+        text, code = _told(error)
+        click.echo(f"evaluator: {text}", err=True)
     sys.exit(code if isinstance(code, int) else 0)

@@ -131,10 +131,10 @@ def import_predictions(paths: Sequence[Path], kind: Kind, data: DataSource, out:
     provenance = {"imported": "gest-predictions", "kind": kind, "files": sorted(str(path) for path, _ in read.values())}
     run = Run.create_or_open(out, protocol="published", provenance=provenance)
     with run.locked():
-        run.add_attempt(provenance)
         known = run.scores(task.name) if task.name in run.tasks else None
         for model, predictions in models.items():
             _refuse_change(run, known, model, predictions, kind)
+        run.add_attempt(provenance)
         for model, predictions in models.items():
             frame = score_frame(predictions, samples, kind)
             if known is not None:

@@ -4,6 +4,8 @@ import os
 import subprocess
 from dataclasses import dataclass
 
+from evaluator_serving.memory import available_memory
+
 GIB = 1 << 30
 
 
@@ -34,23 +36,6 @@ def gpus() -> list[tuple[str, int]]:
     except (OSError, subprocess.SubprocessError):
         return []
     return [(name.strip(), int(free) << 20) for name, _, free in (line.rpartition(",") for line in lines if line.strip())]
-
-
-def available_memory() -> int:
-    """Bytes of memory that this machine can give now, its control group's limit included."""
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            fields = dict(line.split(":", 1) for line in file)
-        free = int(fields["MemAvailable"].split()[0]) << 10
-    except (OSError, KeyError, ValueError):
-        pass
-    try:
-        with open("/sys/fs/cgroup/memory.max", encoding="ascii") as limit, open("/sys/fs/cgroup/memory.current") as used:
-            free = min(free, int(limit.read()) - int(used.read()))
-    except (OSError, ValueError):  # no control group, or "max"
-        pass
-    return free
 
 
 def local_hardware(workers: int = 1) -> Hardware:

@@ -1,5 +1,6 @@
-"""Peak memory of this process."""
+"""Memory: the peak of this process, and what the machine can still give."""
 
+import os
 import resource
 from pathlib import Path
 
@@ -17,3 +18,20 @@ def peak_memory() -> int:
             if name == "VmHWM":
                 return int(value.split()[0]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def available_memory() -> int:
+    """Bytes of memory that this machine can give now, its control group's limit included."""
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            fields = dict(line.split(":", 1) for line in file)
+        free = int(fields["MemAvailable"].split()[0]) << 10
+    except (OSError, KeyError, ValueError):
+        pass
+    try:
+        with open("/sys/fs/cgroup/memory.max", encoding="ascii") as limit, open("/sys/fs/cgroup/memory.current") as used:
+            free = min(free, int(limit.read()) - int(used.read()))
+    except (OSError, ValueError):  # no control group, or "max"
+        pass
+    return free

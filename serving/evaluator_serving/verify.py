@@ -4,7 +4,6 @@ Against the transformers engine in the same dtype where both fit into memory; ot
 against all rows at once.
 """
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from evaluator_serving.engine import Engine, EngineOptions
 from evaluator_serving.errors import InputError
+from evaluator_serving.memory import available_memory
 from evaluator_serving.models import ModelSource, count_parameters
 from evaluator_serving.rows import Row
 
@@ -105,13 +105,4 @@ def _oracle_device(source: ModelSource, options: EngineOptions, dtype: str) -> s
 
     if options.device != "cpu" and torch.cuda.is_available() and weights < torch.cuda.mem_get_info()[0] / 2:
         return options.device
-    return "cpu" if weights < free_memory() / 2 else None
-
-
-def free_memory() -> float:
-    """Bytes of main memory that can be taken without swapping; half of all memory where the system doesn't say."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as lines:
-            return next(1024.0 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2
+    return "cpu" if weights < available_memory() / 2 else None

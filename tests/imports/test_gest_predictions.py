@@ -150,12 +150,13 @@ def test_two_files_of_one_model_and_template(tmp_path: Path, data: DataSource) -
 def test_other_scores_under_a_known_name_are_refused(tmp_path: Path, data: DataSource) -> None:
     out = tmp_path / "run"
     import_predictions([write(tmp_path / "p", "m_template-0.txt", 1, 2, 3, 4)], "glm", data, out)
-    before = scores_of(Run.open(out), "m", "3")
+    before, record = scores_of(Run.open(out), "m", "3"), Run.open(out).record
     with pytest.raises(InputError, match="has other scores for m, template 3"):
         import_predictions([write(tmp_path / "q", "m_template-0.txt", 4, 3, 2, 1)], "glm", data, out)
     with pytest.raises(InputError, match="another kind of model than mlm"):
         import_predictions([write(tmp_path / "q", "m_template-0.txt", 4, 3, 2, 1)], "mlm", data, out)
     assert scores_of(Run.open(out), "m", "3") == before
+    assert Run.open(out).record == record
     assert Run.open(out).scores("gest").height == 4
 
 

@@ -334,8 +334,11 @@ def test_what_cannot_be_asked_is_refused_with_its_reason(kind: str, request_: Re
 
 
 def test_a_sentence_may_hold_unknown_characters_that_its_word_may_not() -> None:
-    encode("llama", Continuation("the", (" man said жена to you",)))
-    encode("wordpiece", Masked(("жена ", " said"), (("he",),)))
+    sentence = encode("llama", Continuation("the", (" man said жена to you",)))
+    assert "<unk>" in tokens("llama", sentence.rows[0].ids)
+    masked = encode("wordpiece", Masked(("жена ", " said"), (("he",),)))
+    assert {"[UNK]", "[MASK]"} <= set(tokens("wordpiece", masked.rows[0].ids))
+    assert [token for _, token in read("wordpiece", masked.rows[0])] == ["he"]
 
 
 def test_a_model_is_not_asked_what_it_has_no_head_for() -> None:
