@@ -178,24 +178,28 @@ FAMILIES: dict[str, tuple[str, str, str, dict[str, Any]]] = {
         {**_SMALL, **_PLACES, "num_key_value_heads": 2, "head_dim": 8, "final_logit_softcapping": 3.0},
     ),
     "t5": ("T5Config", "T5ForConditionalGeneration", "t5", {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2}),
-    "m2m100": ("M2M100Config", "M2M100ForConditionalGeneration", "nllb", _TRANSLATOR),
-    "marian": ("MarianConfig", "MarianMTModel", "marian", _TRANSLATOR),
     "mt5": ("MT5Config", "MT5ForConditionalGeneration", "t5", {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2}),
 }
 """family → (config class, model class, kind of its tokenizer, config)."""
 
+TRANSLATORS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
+    "m2m100": ("M2M100Config", "M2M100ForConditionalGeneration", "nllb", _TRANSLATOR),
+    "marian": ("MarianConfig", "MarianMTModel", "marian", _TRANSLATOR),
+}
+"""As FAMILIES, but these translate; they aren't scored."""
+
 
 def tiny_model(family: str, folder: Path, *, tokenizer: str | None = None, seed: int = 0, **config: Any) -> Path:
-    """Save a random-weight model of a family in FAMILIES with a tokenizer of a kind in TOKENIZERS; returns `folder`.
+    """Save a random-weight model of a family in FAMILIES or TRANSLATORS with a tokenizer of a kind in TOKENIZERS; returns `folder`.
 
     `config` overrides the configuration's entries, e.g. the number of layers.
     """
-    config_class, model_class, own, options = FAMILIES[family]
+    config_class, model_class, own, options = (FAMILIES | TRANSLATORS)[family]
     tokens = tiny_tokenizer(tokenizer or own)
     ids = {f"{role}_token_id": getattr(tokens, f"{role}_token_id") for role in ("pad", "bos", "eos", "cls", "sep")}
     if family in ("t5", "mt5"):
         ids |= {"decoder_start_token_id": tokens.pad_token_id, "num_heads": 4}
-    elif family in ("m2m100", "marian"):
+    elif family in TRANSLATORS:
         start = tokens.eos_token_id if family == "m2m100" else tokens.pad_token_id
         ids |= {"decoder_start_token_id": start, "forced_eos_token_id": None}
     settings = {"vocab_size": len(tokens), **{k: v for k, v in ids.items() if v is not None}, **options, **config}

@@ -74,6 +74,10 @@ def row(*ids: int) -> Row:
 FORKED = [row(5, 6, 7, 8), row(5, 6, 9), row(5, 6), row(4), row(5, 9, 9, 9, 9)]
 
 
+ROUNDING = {"gpt2": 1e-9, "llama": 1e-9, "gemma2": 1e-5}
+"""Newer versions of transformers compute parts of Gemma in float32 whatever the dtype; a wrong mask shows in the first digit."""
+
+
 def plain(model: Any, rows: list[Row]) -> torch.Tensor:
     with torch.no_grad():
         return torch.cat([model(torch.tensor([row.ids])).logits[0] for row in rows])
@@ -88,13 +92,13 @@ def test_a_tree_gives_what_the_sequences_give(family: str, tmp_path: Path) -> No
     forward.model.get_input_embeddings().register_forward_hook(lambda m, inputs, output: seen.append(inputs[0].shape))
     got = forward._read(FORKED)
     assert seen == [(1, 10)]
-    assert torch.allclose(got, plain(forward.model, FORKED), atol=1e-9)
+    assert torch.allclose(got, plain(forward.model, FORKED), atol=ROUNDING[family])
 
 
 def test_sequences_longer_than_an_attention_window_are_not_packed(tmp_path: Path) -> None:
     forward = forward_of("gemma2", tmp_path, sliding_window=4, layer_types=["sliding_attention", "full_attention"])
-    assert torch.allclose(forward._read(FORKED), plain(forward.model, FORKED), atol=1e-9)
-    assert torch.allclose(forward._read(FORKED[:4]), plain(forward.model, FORKED[:4]), atol=1e-9)
+    assert torch.allclose(forward._read(FORKED), plain(forward.model, FORKED), atol=ROUNDING["gemma2"])
+    assert torch.allclose(forward._read(FORKED[:4]), plain(forward.model, FORKED[:4]), atol=ROUNDING["gemma2"])
 
 
 def test_a_model_that_ignores_positions_is_not_packed(tmp_path: Path) -> None:
