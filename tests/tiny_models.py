@@ -190,7 +190,7 @@ TRANSLATORS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
 
 
 def tiny_model(family: str, folder: Path, *, tokenizer: str | None = None, seed: int = 0, **config: Any) -> Path:
-    """Save a random-weight model of a family in FAMILIES or TRANSLATORS with a tokenizer of a kind in TOKENIZERS; returns `folder`.
+    """Save a random-weight model of a family above with a tokenizer of a kind in TOKENIZERS; returns `folder`.
 
     `config` overrides the configuration's entries, e.g. the number of layers.
     """

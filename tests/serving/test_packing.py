@@ -75,7 +75,7 @@ FORKED = [row(5, 6, 7, 8), row(5, 6, 9), row(5, 6), row(4), row(5, 9, 9, 9, 9)]
 
 
 ROUNDING = {"gpt2": 1e-9, "llama": 1e-9, "gemma2": 1e-5}
-"""Newer versions of transformers compute parts of Gemma in float32 whatever the dtype; a wrong mask shows in the first digit."""
+"""Newer transformers compute parts of Gemma in float32 whatever the dtype; a wrong mask shows in the first digit."""
 
 
 def plain(model: Any, rows: list[Row]) -> torch.Tensor:
