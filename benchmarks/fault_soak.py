@@ -1,11 +1,13 @@
 """A sweep on real Ray while its actors, workers and driver are killed at random, with one poisonous row planted.
 
-Three small models, two workers. Between the start and the end, every few seconds a process of the sweep is killed with
-SIGKILL: mostly the actors that hold models, sometimes any other Ray worker, sometimes the driver (whose command is then
-given again). One sentence makes the engine kill its own process whenever it is scored, like a native crash. In the end
+A small real model (the demo's SmolLM2) and three random-weight ones, two workers. Between the start and the end, every few
+seconds a process of the sweep is killed with SIGKILL: mostly the actors that hold models, sometimes any other Ray worker,
+sometimes the driver with all that it had started (its command is then given again). One sentence makes the engine kill its
+own process whenever it is scored, like a native crash. In the end
 
 - every answer equals an undisturbed run's, but for the poisonous row, which is in the run's failures and nowhere else;
-- no answer was stored twice: a chunk was only scored again if it was in flight when something died.
+- no answer was stored twice, and no chunk was scored to its end twice but those that were in flight when something died: the
+  engine writes down what it has scored, and a kill accounts for at most the chunks in flight with what it ended.
 
     python benchmarks/fault_soak.py [--kills 30] [--json FILE]
 """
@@ -13,6 +15,7 @@ given again). One sentence makes the engine kill its own process whenever it is 
 import argparse
 import contextlib
 import csv
+import hashlib
 import json
 import os
 import random
@@ -31,31 +34,41 @@ import polars as pl
 import psutil
 from numpy.typing import NDArray
 
+from evaluator.demo import demo_model
 from evaluator.store.run import ANSWERS, Run
+from evaluator.sweep.pool import IN_FLIGHT
+from evaluator_serving.models import load_tokenizer, resolve
 from evaluator_serving.rows import Row
 from evaluator_serving.transformers_engine import TransformersEngine
 
 HERE = Path(__file__).resolve().parent
 POISON = "I always swallow the bitter poison today."
+KINDS = ("actor", "worker", "driver")
 NUMBERS = ["score", "logprob_male", "logprob_female"]
 SPOKEN = "like to work sleep think talk cook read lead help with my friends family often never always today quietly"
 
 
 class PoisonEngine(TransformersEngine):
-    """The transformers engine, which dies of one of its rows (the one with the token ids in EVALUATOR_POISON)."""
+    """The transformers engine, which dies of one of its rows and writes down all that it has scored.
+
+    The row is the one that holds any of the token sequences in EVALUATOR_POISON (one for each tokenizer, `|` between them).
+    One line a call goes to the file EVALUATOR_SCORED: the model's folder and a digest of each row.
+    """
 
     def score(self, rows: Sequence[Row]) -> list[NDArray[np.floating]]:
         """Score, or kill this process without a word if the poisonous row is among the rows."""
-        poison = os.environ.get("EVALUATOR_POISON", "-")
-        if any(poison in " ".join(map(str, row.ids)) for row in rows):
+        texts = [" ".join(map(str, row.ids)) for row in rows]
+        if any(poison in text for poison in os.environ["EVALUATOR_POISON"].split("|") for text in texts):
             os.kill(os.getpid(), signal.SIGKILL)
-        return super().score(rows)
+        numbers = super().score(rows)
+        digests = [hashlib.sha1(f"{row}".encode(), usedforsecurity=False).hexdigest()[:16] for row in rows]
+        with open(os.environ["EVALUATOR_SCORED"], "a") as file:  # one write in append mode: whole lines, whoever else writes
+            file.write(" ".join([self._source.path.name, *digests]) + "\n")
+        return numbers
 
 
 def write_inputs(folder: Path, models: Sequence[Path], sentences: int) -> tuple[Path, str]:
-    """Made-up sentences with the poisonous one among them, and SWEEP.toml. Returns its path and the poison's ids."""
-    from transformers import AutoTokenizer
-
+    """Made-up sentences with the poisonous one among them, and SWEEP.toml. Returns its path and EVALUATOR_POISON."""
     dice = random.Random(1)
     rows = [(" ".join(["I", *dice.choices(SPOKEN.split(), k=dice.randint(3, 9))]) + ".", i % 16 + 1) for i in range(sentences)]
     rows[sentences // 3] = (POISON, 1)
@@ -64,14 +77,16 @@ def write_inputs(folder: Path, models: Sequence[Path], sentences: int) -> tuple[
     entries = [f'[[models]]\nmodel = "{m}"\nname = "m{i}"\nengine = "fault_soak:PoisonEngine"\n' for i, m in enumerate(models)]
     path = folder / "SWEEP.toml"
     path.write_text(f'tasks = ["gest"]\nsamples = "{folder / "samples.csv"}"\nout = "unused"\n' + "\n".join(entries))
-    ids = AutoTokenizer.from_pretrained(models[0])(" swallow the bitter poison", add_special_tokens=False)["input_ids"]
-    return path, " ".join(map(str, ids))
+    tokenizers = [load_tokenizer(resolve(str(model))) for model in models]
+    ids = [tokenizer(" swallow the bitter poison", add_special_tokens=False)["input_ids"] for tokenizer in tokenizers]
+    return path, "|".join(sorted({" ".join(map(str, one)) for one in ids}))
 
 
 def start(sweep: Path, out: Path, poison: str, workers: int) -> subprocess.Popen[bytes]:
     """The sweep's command in a session of its own, so that its whole tree can be found and ended."""
     environment = os.environ | {
         "EVALUATOR_POISON": poison,
+        "EVALUATOR_SCORED": str(out.parent / f"{out.name}.scored"),
         "PYTHONPATH": str(HERE),
         "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
@@ -109,7 +124,7 @@ def end(process: subprocess.Popen[bytes], family: Sequence[psutil.Process]) -> N
 def disturbed(sweep: Path, out: Path, poison: str, kills: int, workers: int, seed: int, gap: float) -> dict[str, Any]:
     """Run the sweep to its end with `kills` kills on the way. Returns counts of what was killed and the last exit code."""
     dice = random.Random(seed)
-    counts = {"actor": 0, "worker": 0, "driver": 0}
+    counts = dict.fromkeys(KINDS, 0)
     process = start(sweep, out, poison, workers)
     family: list[psutil.Process] = []
     try:
@@ -127,15 +142,17 @@ def disturbed(sweep: Path, out: Path, poison: str, kills: int, workers: int, see
             actors = [p for p, t in workers_alive if "Replica" in t]
             # Ray's own agents are left alone: a node ends with them, and a cluster of one node with it.
             others = [p for p, t in workers_alive if "Replica" not in t and "Agent" not in t]
-            kind = dice.choices(["actor", "worker", "driver"], [6, 2, 1])[0]
+            kind = dice.choices(KINDS, [6, 2, 1])[0]
             if kind == "driver" and actors:
                 end(process, family)
-                counts["driver"] += 1
                 process = start(sweep, out, poison, workers)
             elif (kind == "actor" and actors) or (kind == "worker" and others):
                 with contextlib.suppress(psutil.Error):
                     dice.choice(actors if kind == "actor" else others).kill()
-                    counts[kind] += 1
+            else:
+                continue
+            counts[kind] += 1
+            print(f"kill {sum(counts.values())} of {kills}: {kind}", file=sys.stderr, flush=True)
         return {**counts, "exit_code": process.returncode}
     finally:
         end(process, tree(process) or family)
@@ -148,6 +165,18 @@ def raw_answers(run: Path) -> pl.DataFrame:
         for part in sorted(run.glob("logprobs/*/*/part-*.parquet"))
     ]
     return pl.concat(frames) if frames else pl.DataFrame(schema={**ANSWERS, "folder": pl.String})
+
+
+def scored_again(path: Path) -> tuple[int, int]:
+    """Chunks that engines scored to their end, and how many of these held a row that had been scored to its end before."""
+    seen: set[tuple[str, str]] = set()
+    calls = [line.split() for line in path.read_text().splitlines()]
+    again = 0
+    for model, *digests in calls:
+        rows = {(model, digest) for digest in digests}
+        again += bool(rows & seen)
+        seen |= rows
+    return len(calls), again
 
 
 def soak(
@@ -177,12 +206,18 @@ def soak(
     repeated = raw.group_by("folder", "request", "candidate").len().filter(pl.col("len") > 1).height
     assert repeated == 0, f"{repeated} answers were stored twice"
     timings = run.timings()
+    scored, again = scored_again(folder / "run.scored")
+    allowed = IN_FLIGHT * (record["actor"] + record["worker"] + workers * record["driver"])
+    assert again <= allowed, f"{again} chunks were scored again, only {allowed} can have been in flight"
     record |= {
         "models": len(models),
         "sentences": sentences,
         "requests_per_model": whole.timings()["requests"].sum() // len(models),
         "chunks": timings.height,
         "failures": failures.height,
+        "chunks_scored_to_their_end": scored,
+        "of_these_again": again,
+        "of_these_again_at_most": allowed,
         "stored_twice": repeated,
         "equal_scores": got.height,
         "largest_difference": difference,
@@ -200,7 +235,7 @@ def make_models(folder: Path) -> list[Path]:
 
 
 def main() -> None:
-    """Run the soak with tiny models and write the record."""
+    """Run the soak with the demo's model and tiny ones and write the record."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--sentences", type=int, default=4000)
@@ -208,9 +243,12 @@ def main() -> None:
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="fault-soak-"))
     try:
-        record = soak(make_models(folder), folder, sentences=options.sentences, kills=options.kills)
+        models = [demo_model(), *make_models(folder)]
+        record = soak(models, folder, sentences=options.sentences, kills=options.kills)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    if (done := sum(record[kind] for kind in KINDS)) < options.kills:
+        sys.exit(f"the sweep ended after {done} of {options.kills} kills: give it more --sentences")
     print(json.dumps(record, indent=1))
     options.json.write_text(json.dumps(record, indent=1) + "\n")
 

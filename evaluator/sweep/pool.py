@@ -4,12 +4,16 @@ Ray places, starts and restarts; this module only decides what is asked of it, i
 group is ready, a replica has loaded, a chunk is scored, something died. Answers are stored by this process alone.
 """
 
+import os
 import socket
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+# Ray prints a paragraph about every dead worker to standard output; the pool says the same in a line. Read at Ray's import.
+os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "A worker died or was killed")
 
 import ray
 from ray.exceptions import RayError, RayTaskError
@@ -218,7 +222,7 @@ class Pool:
             return
         except RayError as error:  # the actor died, or the task that waits for its placement group did
             if member.flight:
-                self._died(member)
+                self._died(member, type(error).__name__)
             else:
                 self._start_failed(member, f"died while it loaded ({type(error).__name__})")
             return
@@ -263,7 +267,7 @@ class Pool:
 
     # --- what goes wrong -----------------------------------------------------------------------------------------
 
-    def _died(self, member: _Member) -> None:
+    def _died(self, member: _Member, reason: str) -> None:
         """A replica died while scoring: its first chunk is suspect, the others only wait again."""
         work = member.model.work
         assert work is not None
@@ -272,6 +276,8 @@ class Pool:
         for _, chunk in reversed(others):
             work.give_back(chunk)
         lost = work.killed(suspect)
+        note = f"replica {member.number} died while it scored ({reason}), its chunks wait again"
+        self._view.state(member.model.prepared.name, "loading", note)
         self._record_failures(member.model, lost, "the worker died every time it scored this request")
         self._drop(member)
         self._restart(member.model)
