@@ -5,7 +5,9 @@ seconds a process of the sweep is killed with SIGKILL: mostly the actors that ho
 sometimes the driver with all that it had started (its command is then given again). One sentence makes the engine kill its
 own process whenever it is scored, like a native crash. In the end
 
-- every answer equals an undisturbed run's, but for the poisonous row, which is in the run's failures and nowhere else;
+- every answer and every value of the report equals those of an undisturbed run without the poisonous sentence (to the
+  rounding of float32: after a death the chunks, and so the batches, are cut in another way);
+- the poisonous row is in the run's failures and nowhere else;
 - no answer was stored twice, and no chunk was scored to its end twice but those that were in flight when something died: the
   engine writes down what it has scored, and a kill accounts for at most the chunks in flight with what it ended.
 
@@ -43,6 +45,9 @@ from evaluator_serving.transformers_engine import TransformersEngine
 
 HERE = Path(__file__).resolve().parent
 POISON = "I always swallow the bitter poison today."
+TEMPLATES = 2
+"""Of GEST, for generative models: requests a sentence."""
+ROUNDING = 1e-4
 KINDS = ("actor", "worker", "driver")
 NUMBERS = ["score", "logprob_male", "logprob_female"]
 SPOKEN = "like to work sleep think talk cook read lead help with my friends family often never always today quietly"
@@ -67,19 +72,21 @@ class PoisonEngine(TransformersEngine):
         return numbers
 
 
-def write_inputs(folder: Path, models: Sequence[Path], sentences: int) -> tuple[Path, str]:
-    """Made-up sentences with the poisonous one among them, and SWEEP.toml. Returns its path and EVALUATOR_POISON."""
+def write_inputs(folder: Path, models: Sequence[Path], sentences: int) -> tuple[Path, Path, str]:
+    """Two SWEEP.toml with made-up sentences: without the poisonous one, and with it. Also returns EVALUATOR_POISON."""
     dice = random.Random(1)
     rows = [(" ".join(["I", *dice.choices(SPOKEN.split(), k=dice.randint(3, 9))]) + ".", i % 16 + 1) for i in range(sentences)]
-    rows[sentences // 3] = (POISON, 1)
-    with (folder / "samples.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([("sentence", "stereotype"), *rows])
     entries = [f'[[models]]\nmodel = "{m}"\nname = "m{i}"\nengine = "fault_soak:PoisonEngine"\n' for i, m in enumerate(models)]
-    path = folder / "SWEEP.toml"
-    path.write_text(f'tasks = ["gest"]\nsamples = "{folder / "samples.csv"}"\nout = "unused"\n' + "\n".join(entries))
+    paths = []
+    for name, samples in (("calm", rows), ("run", [*rows, (POISON, 1)])):
+        with (folder / f"{name}.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([("sentence", "stereotype"), *samples])
+        path = folder / f"{name}.toml"
+        path.write_text(f'tasks = ["gest"]\nsamples = "{folder / name}.csv"\nout = "unused"\n' + "\n".join(entries))
+        paths.append(path)
     tokenizers = [load_tokenizer(resolve(str(model))) for model in models]
     ids = [tokenizer(" swallow the bitter poison", add_special_tokens=False)["input_ids"] for tokenizer in tokenizers]
-    return path, "|".join(sorted({" ".join(map(str, one)) for one in ids}))
+    return paths[0], paths[1], "|".join(sorted({" ".join(map(str, one)) for one in ids}))
 
 
 def start(sweep: Path, out: Path, poison: str, workers: int) -> subprocess.Popen[bytes]:
@@ -167,6 +174,23 @@ def raw_answers(run: Path) -> pl.DataFrame:
     return pl.concat(frames) if frames else pl.DataFrame(schema={**ANSWERS, "folder": pl.String})
 
 
+def report(run: Path) -> pl.DataFrame:
+    """The run's table as `evaluator report` gives it."""
+    command = [sys.executable, "-m", "evaluator", "report", str(run), "--format", "csv"]
+    text = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
+    return pl.read_csv(text, infer_schema_length=None).drop("task", strict=False)
+
+
+def compared(one: pl.DataFrame, other: pl.DataFrame) -> tuple[float, int]:
+    """The largest difference between two tables' numbers, and how many numbers there are; all else must be the same."""
+    numbers = [name for name, kind in one.schema.items() if kind.is_numeric()]
+    assert one.drop(numbers).equals(other.drop(numbers)), "the tables have other rows"
+    pairs = [(one[name].cast(pl.Float64), other[name].cast(pl.Float64)) for name in numbers]
+    assert all((a.is_null() == b.is_null()).all() for a, b in pairs), "a value is missing in one of the tables"
+    differences: list[float] = [(a - b).abs().max() or 0.0 for a, b in pairs]  # type: ignore[misc]
+    return max(differences), sum(a.count() for a, _ in pairs)
+
+
 def scored_again(path: Path) -> tuple[int, int]:
     """Chunks that engines scored to their end, and how many of these held a row that had been scored to its end before."""
     seen: set[tuple[str, str]] = set()
@@ -183,8 +207,8 @@ def soak(
     models: Sequence[Path], folder: Path, *, sentences: int, kills: int, workers: int = 2, gap: float = 12.0
 ) -> dict[str, Any]:
     """The whole experiment in `folder`. Returns the record; raises AssertionError where something was lost or doubled."""
-    sweep, poison = write_inputs(folder, models, sentences)
-    calm = start(sweep, folder / "calm", "-", workers)
+    undisturbed, sweep, poison = write_inputs(folder, models, sentences)
+    calm = start(undisturbed, folder / "calm", poison, workers)
     assert calm.wait() == 0, (folder / "calm.log").read_text()[-3000:]
     begun = time.monotonic()
     record = disturbed(sweep, folder / "run", poison, kills, workers, seed=3, gap=gap)
@@ -192,16 +216,14 @@ def soak(
     log = (folder / "run.log").read_text()[-3000:]
     assert record["exit_code"] == 1, log
     run, whole = Run.open(folder / "run"), Run.open(folder / "calm")
+    expected, got = (r.scores(r.tasks[0]).drop("task", strict=False) for r in (whole, run))
+    assert got.drop(NUMBERS).equals(expected.drop(NUMBERS)), f"samples are missing or doubled: {log}"
+    difference = max(float((got[name] - expected[name]).abs().max()) for name in NUMBERS)  # type: ignore[arg-type]
+    assert difference < ROUNDING, f"scores differ by {difference}"
+    table_difference, values = compared(report(folder / "calm"), report(folder / "run"))
+    assert table_difference < ROUNDING, f"the tables differ by {table_difference}"
     failures = run.failures()
-    (task,) = run.tasks
-    expected, got = whole.scores(task), run.scores(task)
-    poisonous = expected.filter(pl.col("sample") == sentences // 3)
-    # Bit for bit the same, but for the other rows of the poisonous chunk: smaller batches round otherwise.
-    rest = expected.filter(pl.col("sample") != sentences // 3)
-    assert got.drop(NUMBERS).equals(rest.drop(NUMBERS)), f"samples are missing or doubled: {log}"
-    difference = max(float((got[name] - rest[name]).abs().max()) for name in NUMBERS)  # type: ignore[arg-type]
-    assert difference < 1e-5, f"scores differ by {difference}"
-    assert failures.height == poisonous.height, failures
+    assert failures.height == TEMPLATES * len(models), failures
     raw = raw_answers(folder / "run")
     repeated = raw.group_by("folder", "request", "candidate").len().filter(pl.col("len") > 1).height
     assert repeated == 0, f"{repeated} answers were stored twice"
@@ -221,7 +243,9 @@ def soak(
         "stored_twice": repeated,
         "equal_scores": got.height,
         "largest_difference": difference,
-        "bitwise_equal_scores": int((got["score"] == rest["score"]).sum()),
+        "bitwise_equal_scores": int((got["score"] == expected["score"]).sum()),
+        "equal_table_values": values,
+        "largest_table_difference": table_difference,
     }
     return record
 

@@ -4,6 +4,7 @@ Ray places, starts and restarts; this module only decides what is asked of it, i
 group is ready, a replica has loaded, a chunk is scored, something died. Answers are stored by this process alone.
 """
 
+import contextlib
 import os
 import socket
 import time
@@ -12,8 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-# Ray prints a paragraph about every dead worker to standard output; the pool says the same in a line. Read at Ray's import.
-os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "A worker died or was killed")
+import psutil
+
+# Ray prints paragraphs about what has died to standard output; the pool says the same in a line. Read at Ray's import.
+os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "A worker died or was killed|Raylet is terminated")
 
 import ray
 from ray.exceptions import RayError, RayTaskError
@@ -37,6 +40,7 @@ START_ATTEMPTS = 5
 """Times in a row that a model's replicas may die while they load before it is given up."""
 HANG_ATTEMPTS = 2
 """The same for replicas that have not loaded in time: each of these costs the whole deadline."""
+KEPT = "what was scored is kept, run the same command again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,10 @@ class PoolOptions:
     start_deadline: float = 1800.0
     verify: bool = True
     sample_rows: int = 64
+
+
+class ClusterLostError(EngineError):
+    """What is left of the Ray cluster can't be asked for anything any more."""
 
 
 @dataclass(slots=True)
@@ -99,6 +107,8 @@ class Pool:
         self._members: list[_Member] = []
         self._starts: deque[_Model] = deque()
         self._ahead: list[Any] = []
+        # Of a cluster that this process has started. Ray ends the driver without a word some time after one of them died.
+        self._vital = [p for p in psutil.Process().children() if p.name() in ("raylet", "gcs_server")]
 
     def execute(self, models: Sequence[PreparedModel]) -> dict[str, Exception]:
         """Score all models, the first ones first. Returns the errors of the models that could not be finished."""
@@ -121,6 +131,9 @@ class Pool:
             while self._starts or self._members:
                 self._ask_for_groups()
                 self._step()
+        except ClusterLostError:
+            self._members.clear()  # they are gone, and Ray would wait a minute to end them
+            raise
         finally:
             for member in list(self._members):
                 self._drop(member)
@@ -200,8 +213,10 @@ class Pool:
         if not waits:
             return
         ready, _ = ray.wait(list(waits), num_returns=1, timeout=1.0)
+        if not all(map(_alive, self._vital)):
+            raise ClusterLostError(f"Ray itself died on this machine: {KEPT}")
         if not ready and not any(node["Alive"] for node in ray.nodes()):
-            raise EngineError("the Ray cluster has lost all its nodes: what was scored is kept, run the same command again")
+            raise ClusterLostError(f"the Ray cluster has lost all its nodes: {KEPT}")
         for ref in ready:
             self._handle(waits[ref], ref)
         now = time.monotonic()
@@ -342,6 +357,13 @@ class Pool:
             if member.actor is not None:
                 ray.kill(member.actor)
             remove_placement_group(member.group)
+
+
+def _alive(process: psutil.Process) -> bool:
+    """Whether a child process runs (a dead one stays as a zombie until its parent asks)."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def connect(address: str, workers: int | None) -> None:
