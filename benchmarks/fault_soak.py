@@ -204,9 +204,13 @@ def scored_again(path: Path) -> tuple[int, int]:
 
 
 def soak(
-    models: Sequence[Path], folder: Path, *, sentences: int, kills: int, workers: int = 2, gap: float = 12.0
+    models: Sequence[Path], folder: Path, *, sentences: int, kills: int, workers: int = 2, gap: float = 25.0
 ) -> dict[str, Any]:
-    """The whole experiment in `folder`. Returns the record; raises AssertionError where something was lost or doubled."""
+    """The whole experiment in `folder`. Returns the record; raises AssertionError where something was lost or doubled.
+
+    Kills are `gap`/2 seconds apart in the mean. A model is given up when its replicas die five times in a row while they
+    load, so a gap in which the slowest model seldom loads undisturbed (twice its load time) ends in that error.
+    """
     undisturbed, sweep, poison = write_inputs(folder, models, sentences)
     calm = start(undisturbed, folder / "calm", poison, workers)
     assert calm.wait() == 0, (folder / "calm.log").read_text()[-3000:]
@@ -216,14 +220,14 @@ def soak(
     log = (folder / "run.log").read_text()[-3000:]
     assert record["exit_code"] == 1, log
     run, whole = Run.open(folder / "run"), Run.open(folder / "calm")
+    failures = run.failures()
+    assert failures.height == TEMPLATES * len(models), failures.to_dicts()
     expected, got = (r.scores(r.tasks[0]).drop("task", strict=False) for r in (whole, run))
     assert got.drop(NUMBERS).equals(expected.drop(NUMBERS)), f"samples are missing or doubled: {log}"
     difference = max(float((got[name] - expected[name]).abs().max()) for name in NUMBERS)  # type: ignore[arg-type]
     assert difference < ROUNDING, f"scores differ by {difference}"
     table_difference, values = compared(report(folder / "calm"), report(folder / "run"))
     assert table_difference < ROUNDING, f"the tables differ by {table_difference}"
-    failures = run.failures()
-    assert failures.height == TEMPLATES * len(models), failures
     raw = raw_answers(folder / "run")
     repeated = raw.group_by("folder", "request", "candidate").len().filter(pl.col("len") > 1).height
     assert repeated == 0, f"{repeated} answers were stored twice"

@@ -3,9 +3,11 @@
 import importlib.util
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
 
+import psutil
 import pytest
 
 from evaluator.demo import demo_model
@@ -78,6 +80,31 @@ def test_kills_and_poison(tmp_path: Path) -> None:
     assert record["actor"] + record["worker"] + record["driver"] >= 1
     assert record["failures"] == 4, "one sentence, two templates, two models"
     assert record["stored_twice"] == 0
+
+
+@pytest.mark.slow
+def test_death_of_ray_itself_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
+    """Ray would end the driver without a word some seconds after its raylet died."""
+    samples = write_samples(tmp_path / "own.csv", sentences(3000))
+    model = tiny_model("gpt2", tmp_path / "gpt2")
+    path = tmp_path / "SWEEP.toml"
+    path.write_text(f'tasks = ["gest"]\nsamples = "{samples}"\n[[models]]\nmodel = "{model}"\n')
+    ray = ["--ray", "local", "--workers", "1"]
+    command = [sys.executable, "-m", "evaluator", "sweep", str(path), "--out", str(tmp_path / "run"), *ray]
+    log = tmp_path / "log"
+    with log.open("w") as file, subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=file) as driver:
+        while ": running (" not in log.read_text():
+            assert driver.poll() is None, log.read_text()
+            time.sleep(0.1)
+        next(p for p in psutil.Process(driver.pid).children() if p.name() == "raylet").kill()
+        assert driver.wait(timeout=120) == 1
+    last = log.read_text().strip().splitlines()[-1]
+    assert "Ray itself died" in last
+    assert "Traceback" not in log.read_text()
+    done = sweep(path, tmp_path / "run", *ray)
+    assert done.returncode == 0, done.stderr[-3000:]
+    run = Run.open(tmp_path / "run")
+    assert run.scores(run.tasks[0]).height == 2 * 3000
 
 
 def test_unreachable_cluster_is_one_line(tmp_path: Path) -> None:
