@@ -209,7 +209,7 @@ def soak(
     """The whole experiment in `folder`. Returns the record; raises AssertionError where something was lost or doubled.
 
     Kills are `gap`/2 seconds apart in the mean. A model is given up when its replicas die five times in a row while they
-    load, so a gap in which the slowest model seldom loads undisturbed (twice its load time) ends in that error.
+    load, so leave the slowest model time to load between two kills.
     """
     undisturbed, sweep, poison = write_inputs(folder, models, sentences)
     calm = start(undisturbed, folder / "calm", poison, workers)
