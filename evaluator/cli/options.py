@@ -1,11 +1,16 @@
 """Options that several commands share."""
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
+from evaluator.run.spec import RunSpec
+from evaluator.tasks.base import DataSource
 from evaluator_serving.engine import ENGINES, EngineOptions
 from evaluator_serving.errors import InputError
 
@@ -18,6 +23,19 @@ data_option: Decorator = click.option(
     envvar="EVALUATOR_DATA",
     help="Folder that holds the public data sets (default: EVALUATOR_DATA, else the cache of `evaluator data fetch`).",
 )
+
+
+def finite(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    """Callback of a number's option: `nan` and `inf` are numbers to Python and nonsense here."""
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"{value} is no number to reckon with", context, parameter)
+    return value
+
+
+def data_of_sweep(context: click.Context, data: Path | None, spec: RunSpec) -> RunSpec:
+    """A sweep file's specification with its data folder: --data, else what the file says, else EVALUATOR_DATA."""
+    given = context.get_parameter_source("data") is ParameterSource.COMMANDLINE
+    return replace(spec, data=DataSource(data)) if given or spec.data.folder is None else spec
 
 
 def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:

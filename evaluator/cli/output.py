@@ -35,3 +35,9 @@ def write_lines(lines: list[Text]) -> None:
             console.print(line)
     else:
         write("".join(f"{line.plain}\n" for line in lines))
+
+
+def clock(seconds: float) -> str:
+    """A duration as hours:minutes:seconds, however many hours."""
+    hours, rest = divmod(round(seconds), 3600)
+    return f"{hours}:{rest // 60:02}:{rest % 60:02}"

@@ -8,16 +8,12 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from evaluator.cli.options import data_option
+from evaluator.cli.options import data_of_sweep, data_option, finite
+from evaluator.cli.output import clock
 from evaluator.sweep.hardware import GIB
 from evaluator.sweep.plan import Plan
 
 SHORT = {"float32": "fp32", "float64": "fp64", "float16": "fp16", "bfloat16": "bf16"}
-
-
-def _time(seconds: float) -> str:
-    hours, rest = divmod(round(seconds), 3600)
-    return f"{hours}:{rest // 60:02}:{rest % 60:02}"
 
 
 def show(plan: Plan, price: float | None) -> None:
@@ -41,21 +37,21 @@ def show(plan: Plan, price: float | None) -> None:
             str(replicas),
             str(need.forwards),
             str(need.tokens),
-            _time(need.load + need.score / max(1, replicas)) if need.forwards else "done",
+            clock(need.load + need.score / max(1, replicas)) if need.forwards else "done",
         )
     console.print(table)
     order = Table(title="schedule", title_justify="left")
     for column in ("starts", "ends", "model", "devices"):
-        order.add_column(column)
+        order.add_column(column, overflow="fold")
     for slot in sorted(plan.schedule.slots, key=lambda s: (s.start, s.devices)):
         devices = ",".join(map(str, slot.devices))
-        order.add_row(_time(slot.start), _time(slot.end), f"{slot.job} #{slot.replica}", devices)
+        order.add_row(clock(slot.start), clock(slot.end), f"{slot.job} #{slot.replica}", devices)
     console.print(order)
     for need in plan.needs:
         if need.several:
             console.print(f"{need.name}: {len(need.several)} candidates of several tokens", highlight=False)
     console.print(
-        f"estimated time {_time(plan.schedule.makespan)} (no schedule is shorter than {_time(plan.schedule.bound)})",
+        f"estimated time {clock(plan.schedule.makespan)} (no schedule is shorter than {clock(plan.schedule.bound)})",
         highlight=False,
     )
     if price is not None:
@@ -68,13 +64,18 @@ def show(plan: Plan, price: float | None) -> None:
 @data_option
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="CPU workers where there is no GPU.")
 @click.option("--devices", type=click.IntRange(min=1), help="Plan for this many devices instead of this machine's.")
-@click.option("--memory", type=click.FloatRange(min=0.1), help="GiB a device, with --devices.")
+@click.option("--memory", type=click.FloatRange(min=0.1), callback=finite, help="GiB a device, with --devices.")
 @click.option(
-    "--throughput", type=click.FloatRange(min=0.001), help="Forward tokens/s of a 1B-parameter model on one device (measured)."
+    "--throughput",
+    type=click.FloatRange(min=0.001),
+    callback=finite,
+    help="Forward tokens/s of a 1B-parameter model on one device (measured).",
 )
-@click.option("--price", type=click.FloatRange(min=0), help="Price of a device-hour, for the cost.")
+@click.option("--price", type=click.FloatRange(min=0), callback=finite, help="Price of a device-hour, for the cost.")
 @click.option("--format", "format_", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.pass_context
 def command(
+    context: click.Context,
     file: Path,
     out: Path | None,
     data: Path | None,
@@ -103,7 +104,7 @@ def command(
     hardware = local_hardware(workers)
     if devices is not None and memory is not None:
         hardware = Hardware("cuda", devices, int(memory * GIB), min(8, devices), "given GPU")
-    _, models = prepare(read_sweep(file, out=out, data=data))
+    _, models = prepare(data_of_sweep(context, data, read_sweep(file, out=out)))
     plan = make_plan(models, hardware, throughput)
     if format_ == "json":
         record = asdict(plan) | ({"cost": plan.cost(price)} if price is not None else {})

@@ -3,6 +3,7 @@
 import shlex
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import click
 
 from evaluator.cli.options import data_option, engine_options, make_engine_options
+from evaluator.run.spec import ModelSpec
 from evaluator.store.run import Run
 from evaluator.tasks import chosen_tasks
 from evaluator.tasks.base import DataSource, Protocol_
@@ -101,15 +103,22 @@ def command(
         raise InputError("no --model is given: name at least one, e.g. --model gpt2")
     else:
         outcome = execute(spec)
-    finish(outcome.run, outcome.errors)
+    finish(outcome.run, outcome.errors, specs)
 
 
-def finish(run: Run, errors: dict[str, Exception]) -> None:
-    """Print the run's tables; exit 1 if a model or a request failed (2 if all failures are wrong input)."""
+def finish(run: Run, errors: dict[str, Exception], models: Sequence[ModelSpec] = ()) -> None:
+    """Print the run's tables; exit 1 if a model or a request failed (2 if all failures are wrong input).
+
+    With `models` only their failures count: a run may hold others of earlier commands.
+    """
+    import polars as pl
+
     from evaluator.cli.report import show
 
     show(run.path)
     failures = run.failures()
+    if models:
+        failures = failures.filter(pl.col("model").is_in([m.name for m in models]))
     if not errors and failures.is_empty():
         return
     for name, error in errors.items():

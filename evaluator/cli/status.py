@@ -1,7 +1,6 @@
 """`evaluator status`: how far a run has come, from any shell."""
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from evaluator.cli.output import clock
 from evaluator.store.run import Run
 
 
@@ -74,12 +74,12 @@ def command(run: Path, format_: str) -> None:
         return
     console = Console()
     table = Table(title=f"{run}: {', '.join(opened.tasks)} ({opened.protocol} protocol)", title_justify="left")
-    for column in ("model", "state"):
-        table.add_column(column)
+    table.add_column("model", overflow="fold")  # revisions differ in their last letters
+    table.add_column("state")
     for column in ("done", "of", "failed", "per s", "left"):
         table.add_column(column, justify="right")
     for r in rows:
-        left = time.strftime("%H:%M:%S", time.gmtime(r["left"])) if r["left"] is not None else ""
+        left = clock(r["left"]) if r["left"] is not None else ""
         rate = f"{r['rate']:.1f}" if r["rate"] else ""
         table.add_row(r["name"], r["state"], str(r["done"]), str(r["total"]), str(r["failed"] or ""), rate, left)
     console.print(table)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from evaluator.cli.options import data_option
+from evaluator.cli.options import data_of_sweep, data_option
 from evaluator.cli.run import finish, interrupt
 
 
@@ -25,8 +25,16 @@ from evaluator.cli.run import finish, interrupt
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="CPU workers where there is no GPU.")
 @click.option("--start-deadline", type=click.FloatRange(min=1), default=1800.0, show_default=True, help="Seconds to load.")
 @click.option("--no-verify", is_flag=True, help="Don't compare engines with the transformers oracle at load.")
+@click.pass_context
 def command(
-    file: Path, out: Path | None, data: Path | None, ray: str, workers: int, start_deadline: float, no_verify: bool
+    context: click.Context,
+    file: Path,
+    out: Path | None,
+    data: Path | None,
+    ray: str,
+    workers: int,
+    start_deadline: float,
+    no_verify: bool,
 ) -> None:
     """Score every model of SWEEP.toml on its tasks and print the tables.
 
@@ -52,7 +60,10 @@ def command(
 
     signal.signal(signal.SIGTERM, interrupt)
     spec = replace(
-        read_sweep(file, out=out, data=data), verify=not no_verify, skip_rows=True, command=("evaluator", *sys.argv[1:])
+        data_of_sweep(context, data, read_sweep(file, out=out)),
+        verify=not no_verify,
+        skip_rows=True,
+        command=("evaluator", *sys.argv[1:]),
     )
     outcome = sweep(spec, ray, workers, start_deadline)
-    finish(outcome.run, outcome.errors)
+    finish(outcome.run, outcome.errors, spec.models)

@@ -65,6 +65,8 @@ def score_models(run: Run, models: Sequence[PreparedModel], spec: RunSpec) -> di
                     raise
                 run.add_failures([(model.name, "", str(error))])
                 errors[model.name] = error
+            else:
+                run.clear_model_failure(model.name)
     return errors
 
 

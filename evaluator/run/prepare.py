@@ -15,9 +15,9 @@ import polars as pl
 from evaluator import __version__
 from evaluator.run.score import chunk_tokens
 from evaluator.run.spec import ModelSpec, RunSpec
-from evaluator.store.run import Run
+from evaluator.store.run import Run, folder_name
 from evaluator.tasks.base import Protocol_, Rendered, Samples, Task
-from evaluator_serving.engine import EngineInfo, engine_class
+from evaluator_serving.engine import EngineInfo, check_fit
 from evaluator_serving.errors import InputError
 from evaluator_serving.identity import fingerprint, identity
 from evaluator_serving.models import ModelSource, count_parameters
@@ -165,7 +165,7 @@ def prepare_model(spec: ModelSpec, run: RunSpec, tasks: Sequence[LoadedTask], re
         requests |= _wanted(rendered, loaded.samples, run.limit)
     used = frozenset().union(*heads.values())
     engine = choose_engine(source, used, spec.options) if spec.engine == "auto" else spec.engine
-    engine_class(engine)  # an engine that isn't there is found out before anything is encoded
+    check_fit(engine, source, spec.options, used)  # found out before anything is encoded
     info = identity(engine, source, spec.options)
     answered = frozenset(_known_answers(run.out, spec.name, fingerprint(info)) & requests.keys())
     encoder = encoder_for(source)
@@ -188,12 +188,13 @@ def prepare_model(spec: ModelSpec, run: RunSpec, tasks: Sequence[LoadedTask], re
 
 
 def check_names(models: Sequence[ModelSpec]) -> None:
-    """Refuse two models with one name: their results could not be told apart."""
-    seen: dict[str, str] = {}
+    """Refuse two models with one name, or names that are one folder: their results could not be told apart."""
+    seen: dict[str, ModelSpec] = {}
     for model in models:
-        other = seen.setdefault(model.name.lower(), model.spec)
-        if sum(m.name.lower() == model.name.lower() for m in models) > 1:
-            raise InputError(f"models {other} and {model.spec} would both be called {model.name!r}: give one of them a name")
+        other = seen.setdefault(folder_name(model.name).lower(), model)
+        if other is not model:
+            same = repr(model.name) if other.name == model.name else f"{other.name!r} and {model.name!r}, one folder"
+            raise InputError(f"models {other.spec} and {model.spec} would both be called {same}: give one of them a name")
 
 
 def provenance(command: Sequence[str]) -> dict[str, Any]:

@@ -67,7 +67,8 @@ def heads_key(heads: Iterable[str]) -> str:
     return "+".join(sorted(heads))
 
 
-def _safe(name: str) -> str:
+def folder_name(name: str) -> str:
+    """The name of a model or task as part of a path."""
     return re.sub(r"[^\w.@=-]+", "--", name).strip("-") or "model"
 
 
@@ -193,7 +194,15 @@ class Run:
             write_json(self.path / "run.json", record | {"attempts": [*record["attempts"], provenance]})
 
     def add_model(self, name: str, entry: Mapping[str, Any]) -> None:
-        """Record a model; refuse one whose weights, dtype, engine or versions differ from what the run has."""
+        """Record a model; refuse one whose weights, dtype, engine or versions differ from what the run has answers of.
+
+        An entry without answers (its engine refused an option, say) is replaced: nothing would be mixed.
+        """
+        record = self.record
+        known = record["models"].get(name, {})
+        if "fingerprint" in known and known["fingerprint"] != entry.get("fingerprint") and not self.done(name):
+            write_json(self.path / "run.json", record | {"models": record["models"] | {name: dict(entry)}})
+            return
         self._add("models", name, entry, compared=("spec", "revision", "engine", "dtype", "versions", "details"))
 
     def update_model(self, name: str, **fields: Any) -> None:
@@ -221,7 +230,7 @@ class Run:
 
     def add_table(self, task: str, heads: Iterable[str], table: pl.DataFrame) -> None:
         """Store which requests the samples of a task became for models with these heads."""
-        path = self.path / "samples" / f"{_safe(task)}.parquet"
+        path = self.path / "samples" / f"{folder_name(task)}.parquet"
         key = heads_key(heads)
         table = table.with_columns(pl.lit(key).alias("heads"))
         if path.exists():
@@ -233,13 +242,13 @@ class Run:
 
     def table(self, task: str, heads: Iterable[str]) -> pl.DataFrame:
         """The requests of a task for models with these heads."""
-        path = self.path / "samples" / f"{_safe(task)}.parquet"
+        path = self.path / "samples" / f"{folder_name(task)}.parquet"
         frame = read_whole(path, "run the same command again")
         return frame.filter(pl.col("heads") == heads_key(heads)).drop("heads")
 
     def answers_folder(self, model: str) -> Path:
         """Where a model's answers are."""
-        return self.path / "logprobs" / f"{_safe(model)}-{self.record['models'][model]['fingerprint']}"
+        return self.path / "logprobs" / f"{folder_name(model)}-{self.record['models'][model]['fingerprint']}"
 
     def add_answers(self, folder: Path, kinds: Mapping[str, str], answers: Sequence[Answer]) -> None:
         """Store answers, one part a request kind; `kinds` says the kind of each request id."""
@@ -265,6 +274,18 @@ class Run:
     def add_failures(self, rows: Sequence[tuple[str, str, str]]) -> None:
         """Record (model, request id or empty, reason)."""
         write_part(self.path / "failures", pl.DataFrame(rows, schema=FAILURES, orient="row"))
+
+    def clear_model_failure(self, model: str) -> None:
+        """Forget what failed of a model as a whole (not of single requests): it has been scored to its end since."""
+        folder = self.path / "failures"
+        frame = read_parts(folder, FAILURES)
+        rest = frame.filter((pl.col("model") != model) | (pl.col("request") != ""))
+        if rest.height < frame.height:
+            before = list(folder.glob("part-*.parquet"))
+            if rest.height:  # written first: a kill in between leaves rows twice, and those are shown once
+                write_part(folder, rest)
+            for part in before:
+                part.unlink()
 
     def failures(self) -> pl.DataFrame:
         """Every failure that still stands: one whose request was answered later no longer does."""
@@ -297,7 +318,7 @@ class Run:
         known = record["models"].get(model)
         if known is not None and not known.get("imported"):
             raise InputError(f"{self.path} already has a scored model called {model!r}: import into another --out folder")
-        path = self.path / "imported" / _safe(task.name) / f"part-{_safe(model)}.parquet"
+        path = self.path / "imported" / folder_name(task.name) / f"part-{folder_name(model)}.parquet"
         write_parquet(path, scores.with_columns(pl.lit(model).alias("model")))
         if known is None:
             self.add_model(model, entry)
@@ -308,7 +329,7 @@ class Run:
         task = self.task(task_name)
         frames = []
         for model, entry in self.record["models"].items():
-            path = self.path / "imported" / _safe(task_name) / f"part-{_safe(model)}.parquet"
+            path = self.path / "imported" / folder_name(task_name) / f"part-{folder_name(model)}.parquet"
             if entry.get("imported") and (task_name in entry["tasks"] or path.exists()):
                 frames.append(read_whole(path, f"import {model} again").with_columns(pl.lit(task_name).alias("task")))
             heads = entry.get("heads_used", {}).get(task_name)
@@ -358,6 +379,6 @@ class Run:
 
     def write_table(self, name: str, frame: pl.DataFrame) -> Path:
         """Keep a derived table under RUN/tables."""
-        path = self.path / "tables" / f"{_safe(name)}.parquet"
+        path = self.path / "tables" / f"{folder_name(name)}.parquet"
         write_parquet(path, frame)
         return path

@@ -69,6 +69,7 @@ MODEL: dict[str, type] = {
     "batch_tokens": int,
     "extra": dict,
 }
+LISTS: dict[str, Any] = {"tasks": str, "revisions": str | int | float}
 DEFAULTS = {key: kind for key, kind in MODEL.items() if key not in ("model", "name", "revisions")}
 OPTIONS = ("dtype", "device", "tensor_parallel", "pipeline_parallel", "quantization", "batch_tokens", "extra")
 
@@ -111,7 +112,9 @@ def _check(document: Document, table: Mapping[str, Any], allowed: Mapping[str, t
             raise document.error(f"{key} must be a {kind.__name__}, not {value!r}", section, index, key)
         if isinstance(value, int) and value < 1:
             raise document.error(f"{key} must be at least 1, not {value}", section, index, key)
-        own_engine = key == "engine" and ":" in str(value)
+        if key in LISTS and not all(isinstance(item, LISTS[key]) for item in value):
+            raise document.error(f"{key} must be a list of words, not {value!r}", section, index, key)
+        own_engine = key == "engine" and re.fullmatch(r"[\w.]+:\w+", str(value))
         if key in CHOICES and value not in CHOICES[key] and not own_engine:
             raise document.error(f"{key} {value!r}: choose one of {', '.join(CHOICES[key])}", section, index, key)
 
@@ -136,8 +139,8 @@ def _models(document: Document, table: Mapping[str, Any], index: int) -> list[Mo
     return made
 
 
-def read_sweep(path: Path, *, out: Path | None = None, data: Path | None = None) -> RunSpec:
-    """Read and validate a sweep file; `out` and `data` given on the command line win over the file's.
+def read_sweep(path: Path, *, out: Path | None = None) -> RunSpec:
+    """Read and validate a sweep file; `out` given on the command line wins over the file's.
 
     Relative paths of the file (out, data, local models) are relative to the current folder, as on the command line.
     Raises InputError with file and line.
@@ -166,13 +169,16 @@ def read_sweep(path: Path, *, out: Path | None = None, data: Path | None = None)
     try:
         own = {key: Path(content[key]) if key in content else None for key in ("samples", "templates")}
         tasks = chosen_tasks(tuple(content["tasks"]), own["samples"], own["templates"])
+    except InputError as error:
+        raise document.error(str(error), key="samples" if "samples" in content else "tasks") from error
+    try:
         check_names(models)
     except InputError as error:
-        raise document.error(str(error), key="tasks") from error
+        raise InputError(f"{path}: {error}") from error
     where = out or (Path(content["out"]) if "out" in content else None)
     if where is None:
         raise InputError(f'{path} names no output: add out = "runs/NAME" or give --out RUN')
-    folder = data or (Path(content["data"]) if "data" in content else None)
+    folder = Path(content["data"]) if "data" in content else None
     return RunSpec(
         models=tuple(models),
         tasks=tasks,

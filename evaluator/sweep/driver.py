@@ -15,7 +15,7 @@ from evaluator.sweep.plan import Plan, make_plan
 def uses_ray(ray: str, hardware: Hardware) -> bool:
     """Whether `--ray auto|none|local|ADDRESS` means Ray: not for one device on this machine without a cluster."""
     if ray == "auto":
-        return hardware.devices > 1 or "RAY_ADDRESS" in os.environ
+        return hardware.devices > 1 or bool(os.environ.get("RAY_ADDRESS"))
     return ray != "none"
 
 
@@ -26,7 +26,7 @@ def sweep(spec: RunSpec, ray: str = "auto", workers: int = 1, start_deadline: fl
     CPU workers where there are no GPUs. Raises InputError before anything is loaded.
     """
     tasks, models = prepare(spec)
-    if ray not in ("auto", "none", "local") or (ray == "auto" and "RAY_ADDRESS" in os.environ):
+    if ray not in ("auto", "none", "local") or (ray == "auto" and os.environ.get("RAY_ADDRESS")):
         from evaluator.sweep.pool import cluster_hardware, connect
 
         connect(ray if ray != "auto" else os.environ["RAY_ADDRESS"], None)

@@ -113,6 +113,8 @@ def model_needs(model: PreparedModel, hardware: Hardware, throughput: float | No
     merged = merge(pending, share_prefixes=model.info.engine != "onnx")
     longest = max((row.length for row in merged.rows), default=0)
     vocabulary = getattr(model.source.config, "vocab_size", 0) or 0
+    if model.info.engine == "openai":
+        weights = 0.0  # the server holds them
     memory = int(weights * 1.05 + OVERHEAD[kind] + 64 * longest * vocabulary * 0.01)
     devices = _parallel(model, memory, hardware)
     tokens = sum(row.length for row in merged.rows)

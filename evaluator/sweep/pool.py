@@ -6,7 +6,10 @@ group is ready, a replica has loaded, a chunk is scored, something died. Answers
 
 import contextlib
 import os
+import signal
 import socket
+import subprocess
+import sys
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -40,6 +43,8 @@ START_ATTEMPTS = 5
 """Times in a row that a model's replicas may die while they load before it is given up."""
 HANG_ATTEMPTS = 2
 """The same for replicas that have not loaded in time: each of these costs the whole deadline."""
+HEALTH_SECONDS = 60
+"""For a cluster's head node to say that it is one; most of it is the start of Ray's own command."""
 KEPT = "what was scored is kept, run the same command again"
 
 
@@ -115,6 +120,7 @@ class Pool:
         states = [_Model(model) for model in models]
         for state in states:
             if not state.prepared.encoded:
+                self._run.clear_model_failure(state.prepared.name)
                 self._view.state(state.prepared.name, "done", "all answers are there already")
                 continue
             rows = merge(state.prepared.encoded).rows
@@ -347,6 +353,7 @@ class Pool:
 
     def _finish(self, model: _Model) -> None:
         if model.finished and model.error is None:
+            self._run.clear_model_failure(model.prepared.name)
             self._view.state(model.prepared.name, "done")
 
     def _drop(self, member: _Member) -> None:
@@ -370,11 +377,14 @@ def connect(address: str, workers: int | None) -> None:
     """Join the Ray cluster at `address`, or start one on this machine for `local`. Raises InputError if none answers."""
     if address not in ("local", "auto"):
         _reach(address)
+    quiet: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
+    handler = signal.getsignal(signal.SIGTERM)
     try:
         if address == "local":
-            ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, configure_logging=False)
+            ray.init(address="local", num_cpus=workers, include_dashboard=False, **quiet)
         else:
-            ray.init(address=address, log_to_driver=False, configure_logging=False)
+            ray.init(address=address, **quiet)
+        signal.signal(signal.SIGTERM, handler or signal.SIG_DFL)  # Ray's own prints a native stack and aborts
     except (ConnectionError, RuntimeError, ValueError, OSError, TimeoutError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(f"no Ray cluster answers at {address!r} ({first}): start one or use --ray local") from error
@@ -387,6 +397,16 @@ def _reach(address: str) -> None:
         if not host or not port.isdigit():
             raise InputError(f"--ray {address!r} is no address: write local, HOST:PORT or ray://HOST:PORT")
         socket.create_connection((host, int(port)), timeout=5).close()
+        if not address.startswith("ray://"):
+            # Ray would ask something else that listens there for many minutes.
+            asked = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
+            health = subprocess.run(asked, capture_output=True, text=True, timeout=HEALTH_SECONDS, check=False)
+            if "AuthenticationError" in health.stderr:
+                raise InputError(f"the Ray cluster at {address} wants a token: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN")
+            if health.returncode:
+                raise InputError(f"what listens at {address} is no Ray cluster: give the address of a head node")
+    except subprocess.TimeoutExpired as error:
+        raise InputError(f"what listens at {address} doesn't answer as a Ray cluster does: give a head node's") from error
     except OSError as error:
         raise InputError(f"no Ray cluster answers at {address!r} ({error}): start one or use --ray local") from error
 

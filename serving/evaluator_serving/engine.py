@@ -119,7 +119,21 @@ def engine_class(name: str) -> Any:
     try:
         return getattr(importlib.import_module(module), attribute)
     except ImportError as error:
-        raise InputError(f"engine {name!r} can't be used here ({error}): install stereotype-evaluator[{name}]") from error
+        remedy = f"install stereotype-evaluator[{name}]" if name in ENGINES else "is its folder on PYTHONPATH?"
+        raise InputError(f"engine {name!r} can't be used here ({error}): {remedy}") from error
+    except AttributeError as error:
+        raise InputError(f"engine {name!r}: {module} has no {attribute}: correct module:Class") from error
+
+
+def check_fit(name: str, source: "ModelSource", options: EngineOptions, heads: frozenset[str]) -> None:
+    """Raise InputError where the engine called `name` can't score these heads of a model, or has no use for an option.
+
+    Asks the class's static method `check(source, options, heads)`, which an engine may have: what it finds is told before
+    anything is loaded.
+    """
+    check = getattr(engine_class(name), "check", None)
+    if check is not None:
+        check(source, options, heads)
 
 
 def open_engine(name: str, source: "ModelSource", options: EngineOptions, rows: Sequence[Row]) -> Engine:

@@ -85,10 +85,7 @@ class OpenAIEngine:
     share_prefixes = True
 
     def __init__(self, source: ModelSource, options: EngineOptions, rows: Sequence[Row]) -> None:
-        if "causal" not in source.heads or any(row.head != "causal" for row in rows):
-            raise InputError(
-                f"the openai engine scores generative models, {source.spec} isn't asked as one: use another engine"
-            )
+        self.check(source, options, frozenset(row.head for row in rows))
         self._source, self._options, self._settings = source, options, Settings.read(options)
         self._client = Client(
             self._settings.url,
@@ -105,6 +102,15 @@ class OpenAIEngine:
         except InputError:
             self.close()
             raise
+
+    @staticmethod
+    def check(source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> None:
+        """Raise InputError for missing or unusable options and for other heads than a completions server scores."""
+        if "causal" not in source.heads or heads - {"causal"}:
+            raise InputError(
+                f"the openai engine scores generative models, {source.spec} isn't asked as one: use another engine"
+            )
+        Settings.read(options)
 
     def describe(self) -> EngineInfo:
         """Which server and model answer; the server's libraries are its own, only its vLLM version is known."""

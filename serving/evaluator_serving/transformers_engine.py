@@ -43,6 +43,11 @@ class TransformersEngine:
         for head, some in _by_head(rows).items():
             self._forward(head, [rows[i] for i in some])
 
+    @staticmethod
+    def check(source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> None:
+        """Raise InputError for an option that this engine has no use for."""
+        _dtype(options)
+
     def describe(self) -> EngineInfo:
         """What is loaded, with the versions that the numbers depend on."""
         on_gpu = self._device.type == "cuda"

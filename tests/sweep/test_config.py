@@ -52,9 +52,8 @@ def test_everything_is_read(tmp_path: Path) -> None:
 
 
 def test_command_line_wins(tmp_path: Path) -> None:
-    spec = read_sweep(write(tmp_path, GOOD), out=Path("x"), data=Path("d"))
+    spec = read_sweep(write(tmp_path, GOOD), out=Path("x"))
     assert spec.out == Path("x")
-    assert spec.data.folder == Path("d")
 
 
 def test_chat_template_shows_in_the_name(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ matrix is read once for many batches: masked hidden states are pooled until the 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -46,8 +46,7 @@ class OnnxEngine:
 
         Raises InputError for options it has no use for, rows of other heads and families without a graph.
         """
-        _check(options)
-        _only_masked(rows, source)
+        self.check(source, options, frozenset(row.head for row in rows))
         self._source, self._options = source, options
         tensorrt = str(options.extra.get("tensorrt", "false")).lower() == "true"
         self._device, self._providers = provider_names(options.device, tensorrt=tensorrt)
@@ -62,6 +61,12 @@ class OnnxEngine:
         self._threads = _threads(options)
         self._graph = str(options.extra.get("graph", "pruned"))
         self._runner: Runner | None = self._open()
+
+    @staticmethod
+    def check(source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> None:
+        """Raise InputError for options that this engine has no use for and for requests of other heads."""
+        _check(options)
+        _only_masked(heads, source)
 
     def describe(self) -> EngineInfo:
         """What is loaded, with the versions that the numbers depend on."""
@@ -90,7 +95,7 @@ class OnnxEngine:
 
         Raises EngineError with the row's index where a number isn't finite or one row alone is too much for the memory.
         """
-        _only_masked(rows, self._source)
+        _only_masked({row.head for row in rows}, self._source)
         assert self._runner is not None, "the engine is closed"
         runner = self._runner
         answers: list[NDArray[np.floating]] = [np.full(len(row.lookups), np.nan, np.float32) for row in rows]
@@ -176,9 +181,8 @@ def _check(options: EngineOptions) -> None:
             raise InputError(f"the onnx engine has no {name} {value!r}: choose {' or '.join(allowed)}")
 
 
-def _only_masked(rows: Sequence[Row], source: ModelSource) -> None:
-    other = {row.head for row in rows} - {"masked"}
-    if other:
+def _only_masked(heads: Collection[str], source: ModelSource) -> None:
+    if other := set(heads) - {"masked"}:
         raise InputError(
             f"model {source.spec}: the onnx engine scores masked language models only, and these requests need a "
             f"{min(other)} head; use --engine transformers"
