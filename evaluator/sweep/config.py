@@ -112,7 +112,7 @@ def _check(document: Document, table: Mapping[str, Any], allowed: Mapping[str, t
             raise document.error(f"{key} must be a {kind.__name__}, not {value!r}", section, index, key)
         if isinstance(value, int) and value < 1:
             raise document.error(f"{key} must be at least 1, not {value}", section, index, key)
-        if key in LISTS and not all(isinstance(item, LISTS[key]) for item in value):
+        if isinstance(value, list) and key in LISTS and not all(isinstance(item, LISTS[key]) for item in value):
             raise document.error(f"{key} must be a list of words, not {value!r}", section, index, key)
         own_engine = key == "engine" and re.fullmatch(r"[\w.]+:\w+", str(value))
         if key in CHOICES and value not in CHOICES[key] and not own_engine:

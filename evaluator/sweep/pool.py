@@ -43,7 +43,7 @@ START_ATTEMPTS = 5
 """Times in a row that a model's replicas may die while they load before it is given up."""
 HANG_ATTEMPTS = 2
 """The same for replicas that have not loaded in time: each of these costs the whole deadline."""
-HEALTH_SECONDS = 60
+HEALTH_SECONDS = 30
 """For a cluster's head node to say that it is one; most of it is the start of Ray's own command."""
 KEPT = "what was scored is kept, run the same command again"
 

@@ -78,6 +78,25 @@ def test_failures_stand_until_answered(run: Run) -> None:
     assert run.failures()["request"].to_list() == ["c"]
 
 
+def test_a_models_failure_goes_when_it_is_finished(run: Run) -> None:
+    run.add_failures([("m", "", "no memory"), ("m", "c", "killed")])
+    run.add_failures([("other", "", "no memory")])
+    run.clear_model_failure("m")
+    assert sorted(run.failures().rows()) == [("m", "c", "killed"), ("other", "", "no memory")]
+    run.clear_model_failure("other")
+    run.clear_model_failure("other")
+    assert run.failures().rows() == [("m", "c", "killed")]
+
+
+def test_a_model_without_answers_may_be_corrected(run: Run) -> None:
+    corrected = ENTRY | {"dtype": "float64", "fingerprint": "gg"}
+    run.add_model("m", corrected)
+    assert run.record["models"]["m"]["dtype"] == "float64"
+    run.add_answers(run.answers_folder("m"), {"a": "continuation"}, [answer("a", -1, -2)])
+    with pytest.raises(InputError, match="another dtype"):
+        run.add_model("m", ENTRY)
+
+
 @pytest.mark.parametrize(
     ("field", "value"), [("revision", "r2"), ("dtype", "bfloat16"), ("engine", "onnx"), ("versions", {"torch": "2"})]
 )

@@ -1,11 +1,16 @@
 """SWEEP.toml: what is read, and that every mistake is named with its line."""
 
+import re
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from evaluator.cli.output import clock
+from evaluator.cli.plan import command as plan
 from evaluator.sweep.config import read_sweep
 from evaluator_serving.errors import InputError
+from tests.tiny_models import tiny_model
 
 GOOD = """\
 tasks = ["gest-demo"]
@@ -96,3 +101,52 @@ def test_missing_parts(tmp_path: Path) -> None:
         read_sweep(write(tmp_path, 'tasks = ["gest-demo"]\n'))
     with pytest.raises(InputError, match="names no output"):
         read_sweep(write(tmp_path, 'tasks = ["gest-demo"]\n[[models]]\nmodel = "a"\n'))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('tasks = [1]\nout = "o"\n[[models]]\nmodel = "a"\n', "line 1: tasks must be a list of words"),
+        ('tasks = ["gest-demo"]\nout = "o"\n[[models]]\nmodel = "a"\nrevisions = [["b"]]\n', "line 5: revisions must be"),
+        ('tasks = ["gest-demo"]\nout = "o"\n[[models]]\nmodel = "a"\nengine = ":"\n', "line 5: engine ':'"),
+        (
+            'tasks = ["gest-demo"]\nout = "o"\n[[models]]\nmodel = "a"\nname = "x/y"\n[[models]]\nmodel = "b"\nname = "x--y"\n',
+            "models a and b would both be called 'x/y' and 'x--y', one folder",
+        ),
+    ],
+)
+def test_words_in_lists_and_names_of_folders(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(InputError, match=re.escape(said)):
+        read_sweep(write(tmp_path, text))
+
+
+MISFITS = [
+    ("gpt2", 'engine = "onnx"', "the onnx engine scores masked language models only"),
+    ("bert", 'engine = "vllm"', "the vllm engine scores generative models"),
+    ("bert", 'engine = "openai"', "the openai engine scores generative models"),
+    ("gpt2", 'engine = "openai"', "needs the server's URL"),
+    ("gpt2", 'engine = "transformers"\nquantization = "fp8"', "has no option quantization"),
+    ("gpt2", 'engine = "vllm"\ntensor_parallel = 3', "attention heads can't be shared by 3 devices"),
+]
+
+
+@pytest.mark.parametrize(("family", "lines", "said"), MISFITS)
+def test_what_can_not_fit_is_refused_in_the_plan(tmp_path: Path, family: str, lines: str, said: str) -> None:
+    model = tiny_model(family, tmp_path / family)
+    path = write(tmp_path, f'tasks = ["gest-demo"]\nlimit = 2\nout = "o"\n[[models]]\nmodel = "{model}"\n{lines}\n')
+    done = CliRunner().invoke(plan, [str(path), "--workers", "4"])
+    assert isinstance(done.exception, InputError)
+    assert said in str(done.exception)
+
+
+def test_the_files_data_wins_over_the_environment(tmp_path: Path) -> None:
+    model = tiny_model("gpt2", tmp_path / "gpt2")
+    path = write(tmp_path, f'tasks = ["gest"]\nout = "o"\ndata = "nowhere"\n[[models]]\nmodel = "{model}"\n')
+    for arguments, folder in ([], "nowhere"), (["--data", str(tmp_path / "given")], "given"):
+        done = CliRunner().invoke(plan, [str(path), *arguments], env={"EVALUATOR_DATA": str(tmp_path / "environment")})
+        assert isinstance(done.exception, InputError)
+        assert folder in str(done.exception)
+
+
+def test_a_duration_has_more_than_a_days_hours() -> None:
+    assert clock(27 * 3600 + 46 * 60 + 39) == "27:46:39"

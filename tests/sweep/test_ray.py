@@ -1,6 +1,7 @@
 """Sweeps on real Ray: many models on one and on two workers, replicas that die, a poisonous row, clear errors."""
 
 import importlib.util
+import socket
 import subprocess
 import sys
 import time
@@ -82,20 +83,31 @@ def test_kills_and_poison(tmp_path: Path) -> None:
     assert record["stored_twice"] == 0
 
 
+def started(path: Path, out: Path, log: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    """The sweep's command once it scores; its stderr goes to `log`."""
+    command = [sys.executable, "-m", "evaluator", "sweep", str(path), "--out", str(out), *arguments]
+    with log.open("w") as file:
+        driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=file)
+    while ": running (" not in log.read_text():
+        assert driver.poll() is None, log.read_text()
+        time.sleep(0.1)
+    return driver
+
+
 @pytest.mark.slow
 def test_death_of_ray_itself_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
-    """Ray would end the driver without a word some seconds after its raylet died."""
+    """Ray would end the driver without a word some seconds after its raylet died, and abort it at SIGTERM."""
     samples = write_samples(tmp_path / "own.csv", sentences(3000))
     model = tiny_model("gpt2", tmp_path / "gpt2")
     path = tmp_path / "SWEEP.toml"
     path.write_text(f'tasks = ["gest"]\nsamples = "{samples}"\n[[models]]\nmodel = "{model}"\n')
     ray = ["--ray", "local", "--workers", "1"]
-    command = [sys.executable, "-m", "evaluator", "sweep", str(path), "--out", str(tmp_path / "run"), *ray]
     log = tmp_path / "log"
-    with log.open("w") as file, subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=file) as driver:
-        while ": running (" not in log.read_text():
-            assert driver.poll() is None, log.read_text()
-            time.sleep(0.1)
+    with started(path, tmp_path / "run", log, *ray) as driver:
+        driver.terminate()
+        assert driver.wait(timeout=120) == 130
+    assert log.read_text().strip().splitlines()[-1].startswith("interrupted: ")
+    with started(path, tmp_path / "run", log, *ray) as driver:
         next(p for p in psutil.Process(driver.pid).children() if p.name() == "raylet").kill()
         assert driver.wait(timeout=120) == 1
     last = log.read_text().strip().splitlines()[-1]
@@ -105,6 +117,20 @@ def test_death_of_ray_itself_is_one_line_and_loses_nothing(tmp_path: Path) -> No
     assert done.returncode == 0, done.stderr[-3000:]
     run = Run.open(tmp_path / "run")
     assert run.scores(run.tasks[0]).height == 2 * 3000
+
+
+@pytest.mark.slow
+def test_something_else_at_the_address_is_one_line(tmp_path: Path) -> None:
+    """Ray itself would go on asking for many minutes."""
+    samples = write_samples(tmp_path / "own.csv", sentences(4))
+    path = tmp_path / "SWEEP.toml"
+    model = tiny_model("gpt2", tmp_path / "gpt2")
+    path.write_text(f'tasks = ["gest"]\nsamples = "{samples}"\n[[models]]\nmodel = "{model}"\n')
+    with socket.create_server(("127.0.0.1", 0)) as server:  # takes connections and never answers
+        done = sweep(path, tmp_path / "run", "--ray", f"127.0.0.1:{server.getsockname()[1]}")
+    assert done.returncode == 2, done.stderr
+    assert "Ray cluster" in done.stderr.strip().splitlines()[-1]
+    assert not (tmp_path / "run").exists()
 
 
 def test_unreachable_cluster_is_one_line(tmp_path: Path) -> None:
