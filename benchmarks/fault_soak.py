@@ -222,6 +222,7 @@ def soak(
     run, whole = Run.open(folder / "run"), Run.open(folder / "calm")
     failures = run.failures()
     assert failures.height == TEMPLATES * len(models), failures.to_dicts()
+    assert failures["reason"].str.contains(f"sample {sentences},").all(), failures.to_dicts()
     expected, got = (r.scores(r.tasks[0]).drop("task", strict=False) for r in (whole, run))
     assert got.drop(NUMBERS).equals(expected.drop(NUMBERS)), f"samples are missing or doubled: {log}"
     difference = max(float((got[name] - expected[name]).abs().max()) for name in NUMBERS)  # type: ignore[arg-type]

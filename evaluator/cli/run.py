@@ -123,6 +123,7 @@ def finish(run: Run, errors: dict[str, Exception], models: Sequence[ModelSpec] =
         return
     for name, error in errors.items():
         click.echo(f"evaluator: {name} failed: {error}", err=True)
+    failures = failures.filter((pl.col("request") != "") | ~pl.col("model").is_in(list(errors)))  # those are told already
     if failures.height:
         for row in failures.head(SHOWN_FAILURES).iter_rows(named=True):
             click.echo(f"evaluator: {row['model']}: {row['reason']}", err=True)

@@ -114,7 +114,7 @@ def _drain(work: Work, engine: Engine, run: Run, model: PreparedModel, view: Pro
             failed += len(bad)
             if not skip_rows or work.hopeless(failed, len(model.encoded)):
                 raise InputError(where) from error
-            run.add_failures([(model.name, request, str(error)) for request in bad])
+            run.add_failures([(model.name, r, f"{name_sample(model.tables, r)}: {error}") for r in bad])
             view.advance(model.name, 0, len(bad))
             work.without(chunk, bad)
             continue

@@ -154,6 +154,8 @@ def prepare_model(spec: ModelSpec, run: RunSpec, tasks: Sequence[LoadedTask], re
     tables: dict[str, pl.DataFrame] = {}
     requests: dict[str, Request] = {}
     for loaded in tasks:
+        if not loaded.task.heads:
+            raise InputError(f"task {loaded.task.name} asks no model: see evaluator run {loaded.task.name} --help")
         usable = loaded.task.heads & source.heads
         if not usable:
             raise InputError(

@@ -26,7 +26,7 @@ from ray.exceptions import RayError, RayTaskError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
-from evaluator.run.prepare import PreparedModel
+from evaluator.run.prepare import PreparedModel, name_sample
 from evaluator.run.progress import ProgressView
 from evaluator.run.score import Scored, requests_of_row
 from evaluator.run.work import Work
@@ -320,7 +320,8 @@ class Pool:
         if requests:
             name = model.prepared.name
             model.failed += len(requests)
-            self._run.add_failures([(name, request, reason) for request in requests])
+            tables = model.prepared.tables
+            self._run.add_failures([(name, request, f"{name_sample(tables, request)}: {reason}") for request in requests])
             self._view.advance(name, 0, len(requests))
 
     def _start_failed(self, member: _Member, reason: str, *, allowed: int = START_ATTEMPTS) -> None:

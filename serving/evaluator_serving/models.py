@@ -176,11 +176,13 @@ def _locate(spec: str) -> tuple[Path, str | None]:
         if local.suffix != ".gguf":
             raise InputError(f"model {spec}: a file must be a .gguf file; give the folder for other formats")
         return local.resolve(), None
+    folder, _, revision = spec.partition("@")
+    if revision and Path(folder).expanduser().exists():
+        raise InputError(f"model {spec}: {folder} is on this machine, where there are no revisions: leave @{revision} out")
     looks_like_id = re.fullmatch(r"[\w.-]+(/[\w.-]+)?(@[\w./-]+)?", spec) is not None
     if not looks_like_id or spec.startswith((".", "/", "~")):
         raise InputError(f"model {spec}: no such folder, and not a hub id either (id or id@revision)")
-    name, _, revision = spec.partition("@")
-    return _download(name, revision or None, spec)
+    return _download(folder, revision or None, spec)
 
 
 def _download(name: str, revision: str | None, spec: str) -> tuple[Path, str]:

@@ -314,3 +314,8 @@ def test_bos_stays_away_where_the_model_uses_none() -> None:
     expected = tokenizer("the man")["input_ids"]
     restore_bos(tokenizer, wanted=False)
     assert tokenizer("the man")["input_ids"] == expected
+
+
+def test_a_folder_has_no_revisions(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no revisions: leave @step1 out"):
+        resolve(f"{tmp_path}@step1")
