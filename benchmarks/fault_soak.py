@@ -178,7 +178,7 @@ def report(run: Path) -> pl.DataFrame:
     """The run's table as `evaluator report` gives it."""
     command = [sys.executable, "-m", "evaluator", "report", str(run), "--format", "csv"]
     text = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
-    return pl.read_csv(text, infer_schema_length=None).drop("task", strict=False)
+    return pl.read_csv(text, infer_schema_length=None).drop("task")
 
 
 def compared(one: pl.DataFrame, other: pl.DataFrame) -> tuple[float, int]:
@@ -223,7 +223,7 @@ def soak(
     failures = run.failures()
     assert failures.height == TEMPLATES * len(models), failures.to_dicts()
     assert failures["reason"].str.contains(f"sample {sentences},").all(), failures.to_dicts()
-    expected, got = (r.scores(r.tasks[0]).drop("task", strict=False) for r in (whole, run))
+    expected, got = (r.scores(r.tasks[0]).drop("task") for r in (whole, run))
     assert got.drop(NUMBERS).equals(expected.drop(NUMBERS)), f"samples are missing or doubled: {log}"
     difference = max(float((got[name] - expected[name]).abs().max()) for name in NUMBERS)  # type: ignore[arg-type]
     assert difference < ROUNDING, f"scores differ by {difference}"

@@ -4,7 +4,7 @@ import gc
 import json
 import logging
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, fields, replace
 from math import ceil
@@ -124,7 +124,10 @@ class VllmEngine:
     @staticmethod
     def check(source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> None:
         """Raise InputError for another dtype or head than vLLM scores, or attention heads that can't be shared out."""
-        _check(source, options, heads)
+        if options.dtype not in DTYPE_BYTES:
+            raise InputError(f"the vllm engine can't compute in {options.dtype}: choose {', '.join(DTYPE_BYTES)}")
+        if "causal" not in source.heads or heads - {"causal"}:
+            raise InputError(f"the vllm engine scores generative models, {source.spec} isn't asked as one: use another engine")
         attention = getattr(source.config, "num_attention_heads", 0) or 0
         if attention % options.tensor_parallel:
             raise InputError(
@@ -260,13 +263,6 @@ def _tables(output: Any, row: Row, query: Query) -> dict[str, NDArray[np.floatin
 
 
 # --- before loading -----------------------------------------------------------------------------------------------
-
-
-def _check(source: ModelSource, options: EngineOptions, heads: Collection[str]) -> None:
-    if options.dtype not in DTYPE_BYTES:
-        raise InputError(f"the vllm engine can't compute in {options.dtype}: choose {', '.join(DTYPE_BYTES)}")
-    if "causal" not in source.heads or any(head != "causal" for head in heads):
-        raise InputError(f"the vllm engine scores generative models, {source.spec} isn't asked as one: use another engine")
 
 
 def _check_device(device: str, *, on_cpu: bool) -> None:
