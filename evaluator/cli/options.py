@@ -2,15 +2,11 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
-from evaluator.run.spec import RunSpec
-from evaluator.tasks.base import DataSource
 from evaluator_serving.engine import ENGINES, EngineOptions
 from evaluator_serving.errors import InputError
 
@@ -30,12 +26,6 @@ def finite(context: click.Context, parameter: click.Parameter, value: float | No
     if value is not None and not math.isfinite(value):
         raise click.BadParameter(f"{value} is no number to reckon with", context, parameter)
     return value
-
-
-def data_of_sweep(context: click.Context, data: Path | None, spec: RunSpec) -> RunSpec:
-    """A sweep file's specification with its data folder: --data, else what the file says, else EVALUATOR_DATA."""
-    given = context.get_parameter_source("data") is ParameterSource.COMMANDLINE
-    return replace(spec, data=DataSource(data)) if given or spec.data.folder is None else spec
 
 
 def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,8 +8,9 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from evaluator.cli.options import data_of_sweep, data_option, finite
+from evaluator.cli.options import data_option, finite
 from evaluator.cli.output import clock
+from evaluator.cli.sweep import data_of_sweep
 from evaluator.sweep.hardware import GIB
 from evaluator.sweep.plan import Plan
 

@@ -9,6 +9,7 @@ from types import FrameType
 from typing import Any
 
 import click
+import polars as pl
 
 from evaluator.cli.options import data_option, engine_options, make_engine_options
 from evaluator.run.spec import ModelSpec
@@ -111,8 +112,6 @@ def finish(run: Run, errors: dict[str, Exception], models: Sequence[ModelSpec] =
 
     With `models` only their failures count: a run may hold others of earlier commands.
     """
-    import polars as pl
-
     from evaluator.cli.report import show
 
     show(run.path)

@@ -6,9 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
-from evaluator.cli.options import data_of_sweep, data_option
+from evaluator.cli.options import data_option
 from evaluator.cli.run import finish, interrupt
+from evaluator.run.spec import RunSpec
+from evaluator.tasks.base import DataSource
+
+
+def data_of_sweep(context: click.Context, data: Path | None, spec: RunSpec) -> RunSpec:
+    """A sweep file's specification with its data folder: --data, else what the file says, else EVALUATOR_DATA."""
+    given = context.get_parameter_source("data") is ParameterSource.COMMANDLINE
+    return replace(spec, data=DataSource(data)) if given or spec.data.folder is None else spec
 
 
 @click.command(name="sweep")

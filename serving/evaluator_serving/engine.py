@@ -117,12 +117,13 @@ def engine_class(name: str) -> Any:
         raise InputError(f"unknown engine {name!r}: choose one of {', '.join(ENGINES)}, or module:Class of your own")
     module, attribute = ENGINES.get(name, name).split(":", 1)
     try:
-        return getattr(importlib.import_module(module), attribute)
+        found = importlib.import_module(module)
     except ImportError as error:
         remedy = f"install stereotype-evaluator[{name}]" if name in ENGINES else "is its folder on PYTHONPATH?"
         raise InputError(f"engine {name!r} can't be used here ({error}): {remedy}") from error
-    except AttributeError as error:
-        raise InputError(f"engine {name!r}: {module} has no {attribute}: correct module:Class") from error
+    if not hasattr(found, attribute):
+        raise InputError(f"engine {name!r}: {module} has no {attribute}: correct module:Class")
+    return getattr(found, attribute)
 
 
 def check_fit(name: str, source: "ModelSource", options: EngineOptions, heads: frozenset[str]) -> None:
