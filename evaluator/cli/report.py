@@ -57,7 +57,7 @@ def command(
     """Turn a run's scores into rates with confidence intervals.
 
     csv and json are tidy rows with the columns model, task, language, template, measure, group, value, low, high, n, scale;
-    warnings then go to stderr. html is one file that needs no network.
+    notes and warnings then go to stderr. html is one file that needs no network.
 
     \b
     Examples:
@@ -82,12 +82,14 @@ def command(
 
 
 def emit(run: Run, options: MeasureOptions, format_: str, tasks: tuple[str, ...] = ()) -> None:
-    """Write a report to stdout; with csv, json and latex its warnings go to stderr."""
+    """Write a report to stdout; with csv, json and latex its notes and warnings go to stderr."""
     from evaluator.reports import latex, markdown, tidy
     from evaluator.reports.report import build_report
 
     report = build_report(run, options, tasks)
     if format_ in ("csv", "json", "latex"):
+        for note in report.notes:
+            click.echo(f"note: {note}", err=True)
         for warning in report.warnings:
             click.echo(f"warning: {warning}", err=True)
     if format_ == "table":

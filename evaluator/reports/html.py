@@ -31,6 +31,7 @@ def render(report: Report) -> str:
     text: str = page.render(
         name=report.path.resolve().name,
         choices=report.choices,
+        notes=report.notes,
         sections=sections,
         facts=facts(report),
         failures=report.failures.head(100).rows(),

@@ -27,6 +27,7 @@ def render(report: Report) -> str:
     """A longtable a table, each with a caption; the choices behind the numbers are in the captions."""
     lines = ["% needs \\usepackage{booktabs} and \\usepackage{longtable}"]
     lines += [f"% {line}" for line in report.choices]
+    lines += [f"% note: {text}" for text in report.notes]
     lines += [f"% warning: {text}" for text in report.warnings]
     for section in report.sections:
         for block in (part for whole in blocks(section) for part in by_model(whole)):

@@ -15,6 +15,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield from ("# Report", "")
     yield from (f"- {line}" for line in report.choices)
     yield ""
+    yield from (f"> **Note:** {escape(text)}\n" for text in report.notes)
     for section in report.sections:
         yield from (f"## {section.task}", "")
         yield from (f"> **Warning:** {escape(text)}\n" for text in section.warnings)

@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from evaluator.reports.layout import HasLayout, HasWarnings, Layout, plain_layout
+from evaluator.reports.notes import run_notes
 from evaluator.store.run import Run
 from evaluator.tasks.base import TIDY, MeasureOptions
 
@@ -61,6 +62,13 @@ class Report:
     def warnings(self) -> tuple[str, ...]:
         """The warnings of all sections, each with its task's name in front."""
         return tuple(f"{section.task}: {text}" for section in self.sections for text in section.warnings)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What every reader must know of the run's models and of the tasks that are shown, a sentence each."""
+        shown = {section.task for section in self.sections}
+        tasks = {name: entry for name, entry in self.record["tasks"].items() if name in shown}
+        return run_notes({**self.record, "tasks": tasks})
 
     @property
     def choices(self) -> tuple[str, ...]:

@@ -16,6 +16,9 @@ _GAP = 2
 
 def render(report: Report, width: int = WIDTH, *, brief: bool = False) -> Iterator[Text]:
     """Lines of the report, none wider than `width` unless a single label and cell are; `brief`: each task's first table."""
+    yield from (Text(line, style="yellow") for text in report.notes for line in _bullet("note: " + text, width))
+    if report.notes:
+        yield Text()
     for section in report.sections:
         lines = [f"{section.task} · {report.path}", *report.choices]
         yield from (Text(line, style="bold") for text in lines for line in textwrap.wrap(text, width, subsequent_indent="  "))

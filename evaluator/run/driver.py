@@ -86,6 +86,8 @@ def _score_model(run: Run, model: PreparedModel, view: ProgressView, spec: RunSp
             result = verify_engine(engine, model.source, model.spec.options, rows)
             run.update_model(model.name, verified=str(result))
             view.state(model.name, "loading", str(result))
+        elif model.info.engine != "transformers":
+            run.update_model(model.name, verified=False)
         details = engine.describe().details
         run.update_model(model.name, engine_details=details)
         view.state(model.name, "running")

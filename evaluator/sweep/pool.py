@@ -265,7 +265,7 @@ class Pool:
         name = member.model.prepared.name
         known = {key: facts[key] for key in ("engine_details", "verified") if key in facts}
         self._run.update_model(name, **known)
-        self._view.state(name, "running", facts.get("verified", ""))
+        self._view.state(name, "running", facts.get("verified") or "")
         self._feed(member)
 
     def _feed(self, member: _Member) -> None:

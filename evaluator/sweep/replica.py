@@ -29,6 +29,8 @@ class Replica:
             from evaluator_serving.verify import verify_engine
 
             facts["verified"] = str(verify_engine(self._engine, source, options, rows))
+        elif engine != "transformers":
+            facts["verified"] = False
         return facts
 
     def score(self, chunk: Chunk) -> Scored:

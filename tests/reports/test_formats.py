@@ -52,7 +52,7 @@ class TestTable:
         assert headers == [["group", "1", "2"], ["group", "1", "2", "3"]]
 
     def test_names_scale_interval_and_protocol(self, small: Report) -> None:
-        head = " ".join(text(small)[:4])
+        head = " ".join(text(small)[:6])
         assert "scale: ratio" in head
         assert "percentile bootstrap, 1,000 resamples, seed 0" in head
         assert "protocol: default" in head

@@ -1,0 +1,72 @@
+"""What every reader must know is told in the first lines of every format."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from evaluator.cli.report import emit
+from evaluator.reports import html, latex, markdown, table
+from evaluator.reports.notes import run_notes
+from evaluator.reports.report import Report
+from evaluator.store.run import Run
+from evaluator.tasks.base import MeasureOptions
+
+UNVERIFIED = "fast: its engine (onnx) was not compared with transformers (--no-verify)."
+
+
+def test_old_runs_have_nothing_to_tell() -> None:
+    assert run_notes({}) == ()
+    assert run_notes({"models": {"m": {"imported": True}, "n": {}}, "tasks": {"gest": {}}}) == ()
+
+
+def test_models_come_before_tasks_in_their_order() -> None:
+    models = {
+        "fast": {"engine": "onnx", "verified": False},
+        "checked": {"engine": "onnx", "verified": "verified against transformers"},
+        "small": {"engine": "onnx", "dtype": "int8", "verified": "max |Δ log P| 0.1"},
+    }
+    record = {"models": models, "tasks": {"gest": {"failures": [["7", "empty"]]}, "winobias": {"failures": []}}}
+    assert run_notes(record) == (
+        UNVERIFIED,
+        "small: int8 arithmetic is an approximation; max |Δ log P| 0.1.",
+        "gest: 1 wrong row of its data left out.",
+    )
+
+
+def test_tasks_that_are_not_shown_are_not_told(small: Report) -> None:
+    other = {"failures": [["1", "wrong"]]}
+    record = {**small.record, "tasks": {**small.record["tasks"], "winobias": other}}
+    assert not any("winobias" in note for note in replace(small, record=record).notes)
+
+
+def _table(report: Report) -> str:
+    return "\n".join(line.plain for line in table.render(report, 200))
+
+
+@pytest.mark.parametrize(
+    ("render", "first"),
+    [(_table, "template"), (markdown.render, "| --- |"), (latex.render, "longtable}{"), (html.render, "<td>")],
+)
+def test_notes_stand_before_the_first_table(small: Report, render: Any, first: str) -> None:
+    record = {**small.record, "models": {"fast": {"engine": "onnx", "verified": False}}}
+    said = render(replace(small, record=record))
+    plain = said.replace("\\-", "-")
+    assert 0 < plain.index(UNVERIFIED) < plain.index(first)
+
+
+@pytest.mark.parametrize("format_", ["csv", "json", "latex"])
+def test_notes_go_to_stderr_beside_rows(tmp_path: Path, format_: str) -> None:
+    made = Run.create_or_open(tmp_path / "run", protocol="default", provenance={})
+    made.add_model("fast", {"engine": "onnx", "verified": False})
+
+    @click.command()
+    def command() -> None:
+        emit(made, MeasureOptions(), format_)
+
+    result = CliRunner().invoke(command)
+    assert f"note: {UNVERIFIED}" in result.stderr
+    assert format_ == "latex" or UNVERIFIED not in result.stdout
