@@ -90,24 +90,20 @@ def _score(line: str, path: Path, number: int) -> float:
     return value * math.log(10)
 
 
-def score_frame(predictions: Sequence[Predictions], samples: Samples, kind: Kind) -> pl.DataFrame:
-    """Scores of one model's files: the columns of the task's `score`, and `head`; the words' own probabilities are unknown."""
-    frames = [
-        samples.frame.select(
-            pl.lit(LANGUAGE).alias("language"),
-            pl.lit(one.template).alias("template"),
-            "sample",
-            "group",
-            pl.Series("score", one.scores, dtype=pl.Float64),
-            pl.lit(None, pl.Float64).alias("logprob_male"),
-            pl.lit(None, pl.Float64).alias("logprob_female"),
-            "polarity",
-            "family",
-            pl.lit(HEADS[kind]).alias("head"),
-        )
-        for one in predictions
-    ]
-    return pl.concat(frames).sort("template", "sample")
+def score_frame(predictions: Predictions, samples: Samples, kind: Kind) -> pl.DataFrame:
+    """Scores of one file: the columns of the task's `score`, and `head`; the words' own probabilities are unknown."""
+    return samples.frame.select(
+        pl.lit(LANGUAGE).alias("language"),
+        pl.lit(predictions.template).alias("template"),
+        "sample",
+        "group",
+        pl.Series("score", predictions.scores, dtype=pl.Float64),
+        pl.lit(None, pl.Float64).alias("logprob_male"),
+        pl.lit(None, pl.Float64).alias("logprob_female"),
+        "polarity",
+        "family",
+        pl.lit(HEADS[kind]).alias("head"),
+    )
 
 
 def import_predictions(paths: Sequence[Path], kind: Kind, data: DataSource, out: Path) -> Run:
@@ -136,15 +132,9 @@ def import_predictions(paths: Sequence[Path], kind: Kind, data: DataSource, out:
             _refuse_change(run, known, model, predictions, kind)
         run.add_attempt(provenance)
         for model, predictions in models.items():
-            frame = score_frame(predictions, samples, kind)
-            if known is not None:
-                kept = known.filter(pl.col("model") == model, ~pl.col("template").is_in(frame["template"].unique().implode()))
-                frame = pl.concat([kept.select(frame.columns), frame]) if kept.height else frame
-            hashes = {f"template {one.template}": one.sha256 for one in predictions}
-            if model in run.models:
-                hashes = {**run.record["models"][model].get("revision", {}), **hashes}
-            run.add_imported(task, samples, model, frame, hashes)
-            run.update_model(model, revision=hashes)
+            for one in predictions:
+                frame = score_frame(one, samples, kind)
+                run.add_imported(task, samples, model, frame, one.sha256, part=f"template {one.template}")
     return run
 
 

@@ -126,8 +126,6 @@ def import_predictions(paths: Sequence[Path], language: str, data: DataSource, o
     notes = []
     with run.locked():
         for file, (frame, wrong) in zip(files, scored, strict=True):
-            run.add_imported(task, samples, file.model, frame, {"sha256": file.sha256})
-            if wrong:
-                run.add_failures([(file.model, "", reason) for reason in wrong])
+            run.add_imported(task, samples, file.model, frame, file.sha256, part=task.name, failures=wrong)
             notes += [f"{file.model}: {reason}" for reason in wrong]
     return run, notes

@@ -1,10 +1,7 @@
 """Score systems' translations: like a run, but what is asked is the gender detector."""
 
 from collections.abc import Sequence
-from itertools import groupby
 from pathlib import Path
-
-import polars as pl
 
 from evaluator.run.driver import Outcome
 from evaluator.run.prepare import provenance
@@ -20,21 +17,21 @@ def run_translations(spec: RunSpec, folder: Path, languages: Sequence[str]) -> O
     """Score every system and language found under `folder` into the run `spec.out` (its models and tasks are not used).
 
     Raises InputError for a folder without translations, a language without rules, or a file that contradicts itself, before
-    anything is written. Samples without a translation are recorded as failures.
+    anything is written. Samples without a translation are recorded as failures. What the run has of other systems and
+    languages stays; a language that is given again replaces its own results, hash and failures.
     """
     task = gest_mt()
     files = find_translations(folder, languages)
     samples = task.load(spec.data)
     scored = [(file, *score_file(samples, file)) for file in files]
-    run = Run.create_or_open(spec.out, protocol=spec.protocol, provenance=provenance(spec.command))
+    attempt = provenance(spec.command)
+    run = Run.create_or_open(spec.out, protocol=spec.protocol, provenance=attempt)
     with run.locked():
-        for system, group in groupby(scored, key=lambda item: item[0].system):
-            items = list(group)
-            frame = pl.concat([scores for _, scores, _ in items])
-            run.add_imported(task, samples, system, frame, file_source([file for file, _, _ in items], "rules"))
-            failures = [(system, "", reason(file, missing)) for file, _, missing in items if missing]
-            if failures:
-                run.add_failures(failures)
+        run.add_attempt(attempt)
+        for file, scores, missing in scored:
+            failures = [reason(file, missing)] if missing else []
+            source = file_source(file, "rules")
+            run.add_imported(task, samples, file.system, scores, source, part=file.language, failures=failures)
     return Outcome(run, {})
 
 

@@ -47,11 +47,16 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     write_bytes(path, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
 
 
-def write_parquet(path: Path, frame: pl.DataFrame) -> None:
-    """Write a frame as Parquet atomically (encoded in memory first: a part is a few megabytes)."""
+def parquet_bytes(frame: pl.DataFrame) -> bytes:
+    """A frame as a Parquet file's content (in memory: a part is a few megabytes)."""
     buffer = io.BytesIO()
     frame.write_parquet(buffer, compression="zstd", statistics=False)
-    write_bytes(path, buffer.getvalue())
+    return buffer.getvalue()
+
+
+def write_parquet(path: Path, frame: pl.DataFrame) -> None:
+    """Write a frame as Parquet atomically."""
+    write_bytes(path, parquet_bytes(frame))
 
 
 def write_part(folder: Path, frame: pl.DataFrame) -> Path:

@@ -16,6 +16,7 @@ import fcntl
 import json
 import os
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,8 @@ from typing import Any, Self
 
 import polars as pl
 
-from evaluator.store.files import read_parts, read_whole, write_json, write_parquet, write_part
+from evaluator.store import imported
+from evaluator.store.files import parquet_bytes, read_parts, read_whole, write_bytes, write_json, write_parquet, write_part
 from evaluator.tasks import restore
 from evaluator.tasks.base import SCORES, Protocol_, Samples, Task
 from evaluator_serving.answers import Answer
@@ -277,9 +279,12 @@ class Run:
 
     def clear_model_failure(self, model: str) -> None:
         """Forget what failed of a model as a whole (not of single requests): it has been scored to its end since."""
+        self._forget_failures((pl.col("model") == model) & (pl.col("request") == ""))
+
+    def _forget_failures(self, gone: pl.Expr) -> None:
         folder = self.path / "failures"
         frame = read_parts(folder, FAILURES)
-        rest = frame.filter((pl.col("model") != model) | (pl.col("request") != ""))
+        rest = frame.filter(~gone)
         if rest.height < frame.height:
             before = list(folder.glob("part-*.parquet"))
             if rest.height:  # written first: a kill in between leaves rows twice, and those are shown once
@@ -289,10 +294,11 @@ class Run:
 
     def failures(self) -> pl.DataFrame:
         """Every failure that still stands: one whose request was answered later no longer does."""
-        frame = read_parts(self.path / "failures", FAILURES).unique(maintain_order=True)
+        models = self.record["models"]
+        missing = pl.DataFrame(list(imported.failures(models)), schema=FAILURES, orient="row")
+        frame = pl.concat([read_parts(self.path / "failures", FAILURES), missing]).unique(maintain_order=True)
         if frame.is_empty():
             return frame
-        models = self.record["models"]
         answered = [
             self.answers(m).select(pl.lit(m).alias("model"), "request").unique()
             for m in frame["model"].unique(maintain_order=True)
@@ -310,28 +316,59 @@ class Run:
 
     # --- scores --------------------------------------------------------------------------------------------------
 
-    def add_imported(self, task: Task, samples: Samples, model: str, scores: pl.DataFrame, source: Mapping[str, Any]) -> None:
-        """Add scores that were computed elsewhere: `scores` has Task.score's columns, `source` says where from."""
-        self.add_task(task, samples)
-        entry: dict[str, Any] = {"spec": model, "imported": True, "revision": dict(source), "tasks": []}
-        record = self.record
-        known = record["models"].get(model)
+    def add_imported(
+        self,
+        task: Task,
+        samples: Samples,
+        model: str,
+        scores: pl.DataFrame,
+        source: Any,
+        *,
+        part: str = "",
+        failures: Sequence[str] = (),
+    ) -> None:
+        """Add scores that were computed elsewhere, or replace those of the same part (see `evaluator.store.imported`).
+
+        `scores` has Task.score's columns; `source` says what they were made of (with a part: a sha256 or several facts) and
+        `failures` what is missing in them. A part made of something else than before is replaced with a warning.
+        """
+        known = self.record["models"].get(model)
         if known is not None and not known.get("imported"):
             raise InputError(f"{self.path} already has a scored model called {model!r}: import into another --out folder")
-        path = self.path / "imported" / folder_name(task.name) / f"part-{folder_name(model)}.parquet"
-        write_parquet(path, scores.with_columns(pl.lit(model).alias("model")))
-        if known is None:
-            self.add_model(model, entry)
-        self.update_model(model, tasks=sorted({*(known or entry).get("tasks", []), task.name}))
+        self.add_task(task, samples)
+        content = parquet_bytes(scores.with_columns(pl.lit(model).alias("model")))
+        folder = self.path / "imported" / folder_name(task.name)
+        name = imported.part_file(folder_name(f"{model}-{part}" if part else model), content)
+        write_bytes(folder / name, content)
+        before = imported.sources(known or {}).get(part, source) if part else source
+        if changed := imported.difference(before, source):
+            warnings.warn(f"{self.path}: {model}, {part} is replaced, it was made of another file ({changed})", stacklevel=2)
+        superseded = (known or {}).get("parts", {}).get(task.name, {}).get(part, {}).get("file", name)
+        record = self.record
+        record["models"][model] = imported.with_part(known, model, task.name, part, name, source, failures)
+        write_json(self.path / "run.json", record)
+        if superseded != name:
+            (folder / superseded).unlink(missing_ok=True)
+        if part:  # older versions kept these among all other failures
+            mine = (pl.col("model") == model) & (pl.col("request") == "") & pl.col("reason").str.starts_with(f"{part}: ")
+            self._forget_failures(mine)
+
+    def _imported_scores(self, task: str, model: str, entry: Mapping[str, Any]) -> list[pl.DataFrame]:
+        """All parts of a model's imported scores of a task."""
+        folder, remedy = self.path / "imported" / folder_name(task), f"import {model} again"
+        parts = [read_whole(folder / name, remedy) for name in imported.files(entry, task)]
+        whole = folder / f"part-{folder_name(model)}.parquet"
+        needed = task in entry.get("tasks", []) and not parts
+        return imported.combined(parts, read_whole(whole, remedy) if needed or whole.exists() else None)
 
     def scores(self, task_name: str) -> pl.DataFrame:
         """Per-sample scores of every model of the run (columns SCORES and the task's own)."""
         task = self.task(task_name)
         frames = []
         for model, entry in self.record["models"].items():
-            path = self.path / "imported" / folder_name(task_name) / f"part-{folder_name(model)}.parquet"
-            if entry.get("imported") and (task_name in entry["tasks"] or path.exists()):
-                frames.append(read_whole(path, f"import {model} again").with_columns(pl.lit(task_name).alias("task")))
+            if entry.get("imported"):
+                found = self._imported_scores(task_name, model, entry)
+                frames += [frame.with_columns(pl.lit(task_name).alias("task")) for frame in found]
             heads = entry.get("heads_used", {}).get(task_name)
             if heads is None:
                 continue

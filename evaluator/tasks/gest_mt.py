@@ -151,10 +151,9 @@ def score_translations(
     return scored.filter(~pl.col("sample").is_in(missing)), failures
 
 
-def file_source(files: Sequence[TranslationFile], detector: str) -> dict[str, object]:
-    """Where a system's scores come from, for the run's record."""
-    digests = {file.language: hashlib.sha256(file.path.read_bytes()).hexdigest() for file in files}
-    return {"sha256": digests, "detector": detector}
+def file_source(file: TranslationFile, detector: str) -> dict[str, str]:
+    """Where the scores of a system and language come from, for the run's record."""
+    return {"sha256": hashlib.sha256(file.path.read_bytes()).hexdigest(), "detector": detector}
 
 
 def score_file(samples: Samples, file: TranslationFile) -> tuple[pl.DataFrame, list[tuple[int, str]]]:

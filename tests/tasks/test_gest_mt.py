@@ -1,7 +1,11 @@
 """Masculine rates of translations: hand-computed cases, wrong files, the published tables through the whole program."""
 
 import csv
+import hashlib
+import itertools
 import json
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -10,8 +14,11 @@ import pytest
 from evaluator.cli.run import command as run_command
 from evaluator.datasets.gest import read_gest
 from evaluator.measures.gest_mt import mt_measures
+from evaluator.reports.report import build_report
 from evaluator.run.spec import RunSpec
 from evaluator.run.translations import run_translations
+from evaluator.store import files
+from evaluator.store import run as store
 from evaluator.store.run import Run
 from evaluator.tasks import task
 from evaluator.tasks.base import TIDY, DataSource, MeasureOptions
@@ -115,6 +122,122 @@ def test_missing_and_empty_translations_are_counted_and_named(data: Path, tmp_pa
     run_translations(RunSpec((), (), tmp_path / "run", data=DataSource(data)), tmp_path / "t", ())
     (reason,) = Run.open(tmp_path / "run").failures()["reason"]
     assert reason == "sk: 2 samples without a translation (sample 1: empty translation, sample 3: no translation)"
+
+
+CZECH = ["Byla jsem smutná.", "Byl jsem milý.", "Byla jsem silná.", "Byla jsem šéfová."]
+
+
+def both(folder: Path) -> Path:
+    """Slovak without its last translation, Czech with all."""
+    write(folder, "sys", "sk", [(s, t) for (s, _), t in zip(SENTENCES[:3], SLOVAK, strict=False)])
+    write(folder, "sys", "cs", [(s, t) for (s, _), t in zip(SENTENCES, CZECH, strict=True)])
+    return folder
+
+
+def tables(run: Path) -> str:
+    """What a reader gets: the rows and the warnings of the report, and the failures."""
+    opened = Run.open(run)
+    report = build_report(opened, MeasureOptions(resamples=50))
+    return report.rows.write_csv() + "\n".join(report.warnings) + opened.failures().write_csv()
+
+
+def test_languages_given_one_after_the_other_are_one_run(data: Path, tmp_path: Path) -> None:
+    folder = both(tmp_path / "t")
+    whole, grown = (RunSpec((), (), tmp_path / name, data=DataSource(data)) for name in ("whole", "grown"))
+    run_translations(whole, folder, ())
+    for language in ("sk", "cs", "sk"):
+        run_translations(replace(grown, command=("evaluator", language)), folder, [language])
+    assert tables(grown.out) == tables(whole.out)
+    assert {"sk", "cs"} == set(Run.open(grown.out).scores("gest-mt")["language"])
+    digests = {
+        code: hashlib.sha256((folder / "sys" / code / "translations.csv").read_bytes()).hexdigest() for code in ("sk", "cs")
+    }
+    recorded = Run.open(grown.out).record["models"]["sys"]["revision"]
+    assert {language: source["sha256"] for language, source in recorded.items()} == digests
+    assert [attempt["command"][1] for attempt in Run.open(grown.out).record["attempts"]][:2] == ["sk", "cs"]
+
+
+def test_a_corrected_file_replaces_its_language_and_failures(data: Path, tmp_path: Path) -> None:
+    folder = both(tmp_path / "t")
+    spec = RunSpec((), (), tmp_path / "run", data=DataSource(data))
+    run_translations(spec, folder, ())
+    czech = Run.open(spec.out).scores("gest-mt").filter(language="cs")
+    path = folder / "sys" / "sk" / "translations.csv"
+    before = hashlib.sha256(path.read_bytes()).hexdigest()
+    path.write_text(path.read_text() + f"{SENTENCES[3][0]},Bol som šéf.\n")
+    after = hashlib.sha256(path.read_bytes()).hexdigest()
+    with pytest.warns(UserWarning, match=f"sys, sk is replaced, .*sha256 {before[:12]}, now {after[:12]}"):
+        run_translations(spec, folder, ["sk"])
+    run = Run.open(spec.out)
+    assert run.failures().is_empty()
+    assert run.scores("gest-mt").filter(language="sk")["score"].to_list() == [0.0, 1.0, 1.0, 1.0]
+    assert run.scores("gest-mt").filter(language="cs").equals(czech)
+    assert run.record["models"]["sys"]["revision"]["sk"]["sha256"] == after
+    assert len(list(run.path.glob("imported/gest-mt/*"))) == 2, "what was replaced is gone"
+
+
+def test_killed_between_any_two_writes(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever was written before the kill, scores, hash and failures fit together, and the same command finishes."""
+    folder = both(tmp_path / "t")
+    whole = RunSpec((), (), tmp_path / "whole", data=DataSource(data))
+    run_translations(whole, folder, ())
+    write_whole = files.write_bytes
+    for moment in range(20):
+        spec = RunSpec((), (), tmp_path / f"run-{moment}", data=DataSource(data))
+        left = itertools.count(moment, -1)
+
+        def killed(path: Path, content: bytes, left: Iterator[int] = left) -> None:
+            if next(left) == 0:
+                raise KeyboardInterrupt
+            write_whole(path, content)
+
+        for module in (files, store):
+            monkeypatch.setattr(module, "write_bytes", killed)
+        finished = True
+        try:
+            run_translations(spec, folder, ())
+        except KeyboardInterrupt:
+            finished = False
+        for module in (files, store):
+            monkeypatch.setattr(module, "write_bytes", write_whole)
+        if spec.out.exists() and not finished:
+            run = Run.open(spec.out)
+            recorded = run.record["models"].get("sys", {}).get("revision", {})
+            there = set(run.scores("gest-mt")["language"]) if run.tasks else set()
+            assert there == set(recorded)
+            assert run.failures().height == ("sk" in there)
+        run_translations(spec, folder, ())
+        assert tables(spec.out) == tables(whole.out)
+        if finished:
+            break
+    assert finished
+    assert moment > 5
+
+
+def test_a_run_of_an_older_version_is_extended(data: Path, tmp_path: Path) -> None:
+    """One file for all languages, hashes under one key, failures among all others: as versions before the parts wrote it."""
+    folder = both(tmp_path / "t")
+    spec = RunSpec((), (), tmp_path / "run", data=DataSource(data))
+    run_translations(spec, folder, ())
+    run = Run.open(spec.out)
+    rows, failures, shown = run.scores("gest-mt"), run.failures(), tables(spec.out)
+    record = run.record
+    entry = record["models"]["sys"]
+    del entry["parts"]
+    entry["revision"] = {"sha256": {code: s["sha256"] for code, s in entry["revision"].items()}, "detector": "rules"}
+    files.write_json(spec.out / "run.json", record)
+    for path in spec.out.glob("imported/gest-mt/*"):
+        path.unlink()
+    files.write_parquet(spec.out / "imported" / "gest-mt" / "part-sys.parquet", rows.drop("task"))
+    run.add_failures(failures.rows())
+    assert tables(spec.out) == shown
+    path = folder / "sys" / "sk" / "translations.csv"
+    path.write_text(path.read_text() + f"{SENTENCES[3][0]},Bol som šéf.\n")
+    with pytest.warns(UserWarning, match="sys, sk is replaced"):
+        run_translations(spec, folder, ["sk"])
+    run_translations(RunSpec((), (), tmp_path / "whole", data=DataSource(data)), folder, ())
+    assert tables(spec.out) == tables(tmp_path / "whole")
+    assert run.record["models"]["sys"]["revision"] == Run.open(tmp_path / "whole").record["models"]["sys"]["revision"]
 
 
 @pytest.mark.parametrize(
