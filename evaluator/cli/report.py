@@ -38,7 +38,7 @@ MANY_MODELS = 6
     type=click.Choice(get_args(Interval)),
     default="percentile",
     show_default=True,
-    help="How 95% intervals are made; published: normal fit of the resampled means.",
+    help="How 95% intervals are made: a bootstrap, or Wilson's for shares; published: normal fit, Agresti-Coull for shares.",
 )
 @click.option("--resamples", type=click.IntRange(min=1), default=1000, show_default=True, help="Bootstrap resamples.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the resampling.")
@@ -56,8 +56,8 @@ def command(
 ) -> None:
     """Turn a run's scores into rates with confidence intervals.
 
-    csv and json are tidy rows with the columns model, task, language, template, measure, group, value, low, high, n, scale;
-    notes and warnings then go to stderr. html is one file that needs no network.
+    csv and json are tidy rows with the columns model, task, language, template, measure, group, value, low, high, n, scale,
+    interval (how low and high were made); notes and warnings then go to stderr. html is one file that needs no network.
 
     \b
     Examples:

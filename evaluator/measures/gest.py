@@ -22,7 +22,7 @@ for each model, with template `all`:
 and between them:
     r_templates   Pearson correlation of q over groups between `template` and the template named in `group`; n = groups
     r_models      the same between `model` and the model named in `group`; same template, same kind of model
-    both with model and template `all`: the mean over all pairs; n = pairs
+    both are null over fewer than LEAST_POINTS groups; with model and template `all`: the mean over all other pairs; n = pairs
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -33,9 +33,10 @@ import polars as pl
 
 from evaluator.measures.bootstrap import Array, Bootstrap, Estimate, Stratum, means, with_counts
 from evaluator.measures.correlations import pairwise
+from evaluator.measures.intervals import BOOTSTRAPS, named
 from evaluator.measures.ordered import mean
 from evaluator.measures.scales import array_on_scale, on_scale
-from evaluator.tasks.base import TIDY, MeasureOptions, Scale
+from evaluator.tasks.base import TIDY, MeasureOptions, Scale, tidy
 
 FEMALE = tuple(str(i) for i in range(1, 8))
 MALE = tuple(str(i) for i in range(8, 17))
@@ -58,7 +59,7 @@ def gest_measures(scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame
     values = rates(scores.lazy(), options.scale).collect()
     bounds = intervals(scores, Bootstrap.of(options), options.scale)
     joined = values.join(bounds, on=[*_CELL, "measure", "group"], how="left", nulls_equal=True)
-    return in_order(joined.select(pl.col(name).cast(dtype) for name, dtype in TIDY.items()), models)
+    return in_order(tidy(joined.with_columns(named(BOOTSTRAPS[options.interval]))), models)
 
 
 def gest_warnings(scores: pl.DataFrame, groups: Collection[str] = ()) -> list[str]:
@@ -113,7 +114,7 @@ def complete(scores: pl.DataFrame) -> pl.DataFrame:
 
 
 def rates(scores: pl.LazyFrame, scale: Scale) -> pl.LazyFrame:
-    """All rows without intervals: columns of TIDY less `low` and `high`."""
+    """All rows without intervals: columns of TIDY less `low`, `high` and `interval`."""
     groups = scores.group_by(*_CELL, "group", maintain_order=True).agg(
         mean(pl.col("score")).alias("log_q"), pl.len().cast(pl.Int64).alias("n"), pl.col("polarity").first()
     )
@@ -203,7 +204,7 @@ def _correlations(q: pl.LazyFrame, scores: pl.LazyFrame) -> list[pl.LazyFrame]:
     summary = [
         frame.sort(*_CELL, "group")
         .group_by("task", "language", "measure", maintain_order=True)
-        .agg(mean(pl.col("value")), pl.len().cast(pl.Int64).alias("n"))
+        .agg(mean(pl.col("value")), pl.col("value").count().cast(pl.Int64).alias("n"))
         .with_columns(pl.lit("all").alias("model"), pl.lit("all").alias("template"), pl.lit(None, pl.String).alias("group"))
         for frame in pairs
     ]

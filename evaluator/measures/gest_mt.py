@@ -9,18 +9,18 @@ import numpy as np
 import polars as pl
 
 from evaluator.measures.bootstrap import Array, Bootstrap, Stratum
-from evaluator.measures.intervals import agresti_coull
+from evaluator.measures.intervals import BOOTSTRAPS, share_bounds
 from evaluator.tasks.base import TIDY, MeasureOptions
 
 _CELL = ["model", "task", "language"]
-_Row = tuple[str, str | None, float | None, float | None, float | None, int]
+_Row = tuple[str, str | None, float | None, float | None, float | None, int, str | None]
 
 
 def mt_measures(scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
     """Tidy rows of every system and language.
 
-    Measures: `p` (group: stereotype) and `p_family`, shares masculine of the samples with a gender, with Agresti-Coull
-    intervals at 95% (their value is k/n, or the interval's centre with interval `published`); `f_s` = p_m - p_f and `f_m` =
+    Measures: `p` (group: stereotype) and `p_family`, shares masculine of the samples with a gender: k/n with Wilson's 95%
+    interval, or with interval `published` Agresti and Coull's around its centre; `f_s` = p_m - p_f and `f_m` =
     (p_m + p_f)/2, where p_f and p_m are means of p over the female and the male stereotypes, with bootstrap intervals that
     resample samples within stereotypes; `yield` and `conflicts`, numbers of samples whose translation has a gender, and
     whose rules contradicted each other (n: all samples).
@@ -29,9 +29,9 @@ def mt_measures(scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
     """
     bootstrap = Bootstrap.of(options)
     rows = [
-        (*cell, None, measure, group, value, low, high, n, None)
+        (*cell, None, measure, group, value, low, high, n, None, kind)
         for cell, frame in scores.group_by(_CELL, maintain_order=True)
-        for measure, group, value, low, high, n in _cell_rows(frame, options, bootstrap)
+        for measure, group, value, low, high, n, kind in _cell_rows(frame, options, bootstrap)
     ]
     return pl.DataFrame(rows, schema=TIDY, orient="row")
 
@@ -52,21 +52,23 @@ def _cell_rows(frame: pl.DataFrame, options: MeasureOptions, bootstrap: Bootstra
         for index, name in enumerate(("f_s", "f_m")):
             value, low, high = (_number(numbers[index]) for numbers in (estimate.value, estimate.low, estimate.high))
             if value is not None:
-                yield (name, None, value, low, high, known.height)
-    yield ("yield", None, float(known.height), None, None, frame.height)
-    yield ("conflicts", None, float(frame["conflict"].sum()), None, None, frame.height)
+                kind = None if low is None else BOOTSTRAPS[options.interval]
+                yield (name, None, value, low, high, known.height, kind)
+    yield ("yield", None, float(known.height), None, None, frame.height, None)
+    yield ("conflicts", None, float(frame["conflict"].sum()), None, None, frame.height, None)
 
 
 def _number(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
-def _share(known: pl.DataFrame, options: MeasureOptions) -> tuple[float | None, float | None, float | None, int]:
+def _share(known: pl.DataFrame, options: MeasureOptions) -> tuple[float | None, float | None, float | None, int, str | None]:
+    """Value, interval, n and the interval's kind; without any translation of known gender no value and no interval."""
     n, masculine = known.height, int(known["score"].sum())
-    interval = agresti_coull(masculine, n)
+    bounds, kind = share_bounds(masculine, n, options.interval)
     if options.interval == "published":
-        return interval.centre, interval.low, interval.high, n
-    return (masculine / n if n else None), interval.low, interval.high, n
+        return bounds.centre, bounds.low, bounds.high, n, kind
+    return (masculine / n, bounds.low, bounds.high, n, kind) if n else (None, None, None, 0, None)
 
 
 def _stratum(group: str, frame: pl.DataFrame) -> Stratum:

@@ -19,8 +19,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from evaluator.measures.bootstrap import Bootstrap, Stratum
-from evaluator.measures.intervals import agresti_coull
-from evaluator.tasks.base import TIDY, MeasureOptions
+from evaluator.measures.intervals import BOOTSTRAPS, share_bounds
+from evaluator.tasks.base import TIDY, Interval, MeasureOptions
 from evaluator_serving.errors import InputError
 
 Array = NDArray[np.float64]
@@ -29,6 +29,9 @@ ALL = "all"
 OVERALL = "overall"
 SIMPLE = ("LMS", "SS", "ICAT")
 MULTICLASS = ("LMS_multiclass", "SS_multiclass", "ICAT_macro", "ICAT_micro")
+SHIFTED = ", shifted by its bias, clipped to 0–100"
+"""Ends the name of the kind of the ICATs' intervals."""
+
 CANDIDATES = ("x_stereotype", "x_anti", "x_unrelated")
 """Score columns of the three candidates: larger means that the model prefers it."""
 
@@ -55,11 +58,12 @@ def stereoset_measures(scores: pl.DataFrame, options: MeasureOptions) -> pl.Data
     Groups are `all`, the bias types and the target terms; multi-class measures exist for `all` and bias types.
     `options.extra["case"]` chooses the generative intersentence score (default: as scored, case d).
 
-    Intervals: Agresti–Coull for SS whatever `options.interval` says; for the others a bootstrap over each test's examples, one
-    draw for all groups at once. Resampled ICATs are biased downward, because |SS − 50| grows with noise (with 27 examples a
-    term by several points, so that ICAT_macro would lie outside its own interval): their intervals are shifted by the
-    resamples' mean bias and clipped to 0 … 100. They are intervals of the value to be expected with this number of examples.
-    BCa's own correction breaks down at a bias of this size: where it is asked for, ICATs have shifted percentile intervals.
+    Intervals: for SS, a share, Wilson's (`published`: Agresti and Coull's); for the others a bootstrap over each test's
+    examples, one draw for all groups at once. Resampled ICATs are biased downward, because |SS − 50| grows with noise (with
+    27 examples a term by several points, so that ICAT_macro would lie outside its own interval): their intervals are shifted
+    by the resamples' mean bias and clipped to 0 … 100. They are intervals of the value to be expected with this number of
+    examples. BCa's own correction breaks down at a bias of this size: where it is asked for, ICATs have shifted percentile
+    intervals.
 
     Raises InputError for an unknown case.
     """
@@ -68,8 +72,8 @@ def stereoset_measures(scores: pl.DataFrame, options: MeasureOptions) -> pl.Data
     shifted = Bootstrap.of(replace(options, interval="percentile")) if options.interval == "bca" else bootstrap
     rows: list[tuple[object, ...]] = []
     for (model, task, language), frame in scores.group_by("model", "task", "language", maintain_order=True):
-        for template, *row in _rows(Layout.of(frame), frame, bootstrap, shifted):
-            rows.append((model, task, language, template, *row, None))
+        for template, *row, kind in _rows(Layout.of(frame), frame, bootstrap, shifted, options.interval):
+            rows.append((model, task, language, template, *row, None, kind))
     tidy = pl.DataFrame(rows, schema=TIDY, orient="row")
     return tidy.with_columns(pl.col("value", "low", "high").fill_nan(None))
 
@@ -176,9 +180,9 @@ def _values(sums: Array, layout: Layout, present: NDArray[np.bool_]) -> Array:
 
 
 def _rows(
-    layout: Layout, frame: pl.DataFrame, bootstrap: Bootstrap, shifted: Bootstrap
-) -> Iterator[tuple[str, str, str, float, float, float, int]]:
-    """(template, measure, group, value, low, high, n) of one model; `shifted` makes the ICATs' intervals."""
+    layout: Layout, frame: pl.DataFrame, bootstrap: Bootstrap, shifted: Bootstrap, interval: Interval
+) -> Iterator[tuple[str, str, str, float, float, float, int, str | None]]:
+    """(template, measure, group, value, low, high, n, kind of interval) of one model; `shifted` makes the ICATs' intervals."""
     strata = layout.strata(frame)
     sums = layout.sums(np.stack([stratum.values.sum(axis=0) for stratum in strata]))
     present = sums[..., 0] > 0
@@ -196,9 +200,12 @@ def _rows(
         n, stereotype = sums[template, row, :2]
         if not n:
             continue
-        low, high = estimate.low[index], estimate.high[index]
+        low, high, kind = estimate.low[index], estimate.high[index], BOOTSTRAPS[interval]
         if measure == "SS":
-            low, _, high = (100 * share for share in agresti_coull(stereotype, n))
+            bounds, kind = share_bounds(stereotype, n, interval)
+            low, high = 100 * bounds.low, 100 * bounds.high
         elif measure.startswith("ICAT"):
             low, high = np.clip([biased.low[index] + shift[index], biased.high[index] + shift[index]], 0, 100)
-        yield layout.templates[template], measure, group, float(value), float(low), float(high), int(n)
+            kind = BOOTSTRAPS["percentile" if interval == "bca" else interval] + SHIFTED
+        known = kind if np.isfinite(low) else None
+        yield layout.templates[template], measure, group, float(value), float(low), float(high), int(n), known

@@ -10,12 +10,10 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from evaluator.measures.intervals import Z95
+from evaluator.measures.correlations import LEAST_POINTS
+from evaluator.measures.intervals import FISHER, Z95, named
 from evaluator.measures.ordered import mean
-from evaluator.tasks.base import TIDY
-
-LEAST = 4
-"""Fewest models for which a correlation gets an interval."""
+from evaluator.tasks.base import TIDY, tidy
 
 OVERALL = "all"
 """GEST's name for the mean over its templates."""
@@ -23,7 +21,7 @@ OVERALL = "all"
 
 @dataclass(frozen=True, slots=True)
 class Correlated:
-    """A correlation over n pairs with its 95% interval; None where it is undefined."""
+    """A correlation over n pairs with its 95% interval; None where it is undefined or over fewer than LEAST_POINTS."""
 
     value: float | None
     low: float | None
@@ -44,7 +42,7 @@ def spearman(x: Sequence[float], y: Sequence[float]) -> Correlated:
 
 
 def _pearson(x: Sequence[float], y: Sequence[float]) -> float | None:
-    if len(x) < 2:
+    if len(x) < LEAST_POINTS:
         return None
     mean_x, mean_y = math.fsum(x) / len(x), math.fsum(y) / len(y)
     dx, dy = [v - mean_x for v in x], [v - mean_y for v in y]
@@ -55,8 +53,8 @@ def _pearson(x: Sequence[float], y: Sequence[float]) -> float | None:
 
 
 def _with_interval(r: float | None, n: int, variance: Callable[[float], float]) -> Correlated:
-    if r is None or n < LEAST:
-        return Correlated(r, None, None, n)
+    if r is None:
+        return Correlated(None, None, None, n)
     if abs(r) == 1:
         return Correlated(r, r, r, n)
     half = Z95 * math.sqrt(variance(r) / (n - 3))
@@ -96,6 +94,4 @@ def correlations(points: pl.DataFrame, scale: str) -> pl.DataFrame:
     columns = ("template", "measure", "group", "value", "low", "high", "n")
     frame = pl.DataFrame(rows, schema={name: TIDY[name] for name in columns}, orient="row")
     constant = {"model": OVERALL, "task": "validity", "language": "en", "scale": scale}
-    return frame.with_columns(pl.lit(value).alias(name) for name, value in constant.items()).select(
-        pl.col(name).cast(dtype) for name, dtype in TIDY.items()
-    )
+    return tidy(frame.with_columns(named(FISHER), *(pl.lit(value).alias(name) for name, value in constant.items())))

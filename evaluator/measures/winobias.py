@@ -8,8 +8,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from evaluator.measures.bootstrap import Bootstrap, Stratum, means, with_counts
+from evaluator.measures.intervals import BOOTSTRAPS, named
 from evaluator.measures.scales import array_on_scale
-from evaluator.tasks.base import TIDY, MeasureOptions
+from evaluator.tasks.base import TIDY, MeasureOptions, tidy
 
 MEASURES = ("q_hat_m", "q_hat_f", "g_hat_s")
 """Rates over male occupations, over female ones, and their ratio."""
@@ -57,4 +58,4 @@ def rates(scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
         )
     if not frames:
         return pl.DataFrame(schema=TIDY)
-    return pl.concat(frames).select(pl.col(c).cast(t) for c, t in TIDY.items())
+    return tidy(pl.concat(frames).with_columns(named(BOOTSTRAPS[options.interval])))

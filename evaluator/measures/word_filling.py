@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from evaluator.datasets.crows import known_types
 from evaluator.datasets.word_filling import read_word_counts
 from evaluator.measures.bootstrap import Bootstrap, Stratum, clustered
-from evaluator.measures.intervals import agresti_coull
+from evaluator.measures.correlations import LEAST_POINTS
+from evaluator.measures.intervals import BOOTSTRAPS, share_bounds
 from evaluator.measures.ordered import mean
 from evaluator.measures.scales import LN10
-from evaluator.tasks.base import TIDY, MeasureOptions
+from evaluator.tasks.base import TIDY, MeasureOptions, tidy
 
 UNITS = {"ratio": "natural log", "published": "log10", "log10": "log10"}
 """Units of mean scores by MeasureOptions.scale."""
@@ -159,10 +160,11 @@ def estimate(
     bootstrap: Bootstrap,
     cluster: str | None = None,
 ) -> pl.DataFrame:
-    """The statistics of one model's samples as rows `measure, group, value, low, high, n, scale`.
+    """The statistics of one model's samples as rows `measure, group, value, low, high, n, scale, interval`.
 
     `frame` has a row a sample; `bootstrap` is shared by all models; `cluster` names the column whose equal values are
-    resampled together (None: samples are independent, and shares get the Agresti–Coull interval).
+    resampled together (None: samples are independent, and shares get Wilson's interval, or the published one). Correlations
+    over fewer than LEAST_POINTS samples are null.
     """
     exprs = [e for statistic in statistics for e in _padded(statistic)]
     values = frame.select(e.alias(str(i)) for i, e in enumerate(exprs)).to_numpy()
@@ -177,17 +179,20 @@ def estimate(
     for i, statistic in enumerate(statistics):
         value, low, high = found.value[i], found.low[i], found.high[i]
         n = totals[i, 0] if isinstance(statistic, Correlation) else totals[i, 1]
-        unit = None
+        unit, kind = None, BOOTSTRAPS[options.interval]
         if isinstance(statistic, Mean):
             factor = 1.0 if options.scale == "ratio" else 1 / LN10
             value, low, high, unit = value * factor, low * factor, high * factor, UNITS[options.scale]
+        elif isinstance(statistic, Correlation) and n < LEAST_POINTS:
+            value = low = high = math.nan
         elif isinstance(statistic, Share) and cluster is None and n:
-            interval = agresti_coull(totals[i, 0], n)
-            low, high = interval.low, interval.high
+            bounds, kind = share_bounds(totals[i, 0], n, options.interval)
+            low, high = bounds.low, bounds.high
             if statistic.positive and options.interval == "published":
-                value = interval.centre
-        rows.append((statistic.measure, statistic.group, *map(_number, (value, low, high)), int(n), unit))
-    schema = {name: TIDY[name] for name in ("measure", "group", "value", "low", "high", "n", "scale")}
+                value = bounds.centre
+        known = kind if math.isfinite(low) else None
+        rows.append((statistic.measure, statistic.group, *map(_number, (value, low, high)), int(n), unit, known))
+    schema = {name: TIDY[name] for name in ("measure", "group", "value", "low", "high", "n", "scale", "interval")}
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
@@ -215,7 +220,7 @@ def wide(scores: pl.DataFrame) -> pl.DataFrame:
 def _tidy(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     if not frames:
         return pl.DataFrame(schema=TIDY)
-    return pl.concat(frames, how="diagonal_relaxed").select(pl.col(c).cast(t) for c, t in TIDY.items())
+    return tidy(pl.concat(frames, how="diagonal_relaxed"))
 
 
 def models(scores: pl.DataFrame) -> Iterator[tuple[list[pl.Expr], pl.DataFrame]]:

@@ -77,7 +77,10 @@ def _interval(row: dict[str, float]) -> str:
 
 
 def _few(rows: pl.DataFrame) -> Iterator[str]:
-    means = rows.filter(pl.col("measure").is_in(["ss_mu", "cs_mu"]) & (pl.col("group") != "control") & (pl.col("n") < FEW))
+    # the control group has the original's samples; bias types are warned of like every task's groups
+    means = rows.filter(
+        pl.col("measure").is_in(["ss_mu", "cs_mu"]), pl.col("group").is_in(["original", "all"]), pl.col("n") < FEW
+    )
     if means.height:
         listed = ", ".join(f"{n} for {measure} {group}" for measure, group, n in means.select("measure", "group", "n").rows())
         yield f"fewer than {FEW} samples left: {listed}"

@@ -8,6 +8,8 @@ from typing import Any
 
 import polars as pl
 
+from evaluator.measures.correlations import LEAST_POINTS
+from evaluator.measures.intervals import BOOTSTRAPS
 from evaluator.reports.report import Report, Section
 
 MANY_GROUPS = 24
@@ -53,9 +55,11 @@ def digits_for(largest: float | None) -> int:
 
 
 def with_interval(row: Mapping[str, Any] | None, digits: int, style: str = "{} [{}, {}]") -> str:
-    """`1.24 [1.22, 1.27]` or another `style`; the value alone where there is no interval; empty where there is no value."""
-    if row is None or row["value"] is None:
+    """`1.24 [1.22, 1.27]` or another `style`; the value alone where there is no interval; empty where there is no row."""
+    if row is None:
         return ""
+    if row["value"] is None:
+        return f"not defined (n = {row['n']})"
     value, low, high = (number(row[k], digits) for k in ("value", "low", "high"))
     return style.format(value, low, high) if low else value
 
@@ -102,6 +106,16 @@ def _notes(section: Section, measures: Sequence[str]) -> tuple[str, ...]:
     return tuple(section.layout.notes[m] for m in measures if m in section.layout.notes)
 
 
+def interval_kinds(rows: pl.DataFrame) -> tuple[str, ...]:
+    """How the rows' intervals are made, where not all are the bootstrap that the report's first lines name."""
+    kinds: dict[str, list[str]] = {}
+    for kind, measure in rows.drop_nulls("interval").select("interval", "measure").unique(maintain_order=True).iter_rows():
+        kinds.setdefault(kind, []).append(measure)
+    if set(kinds) <= set(BOOTSTRAPS.values()):
+        return ()
+    return ("95% intervals: " + "; ".join(f"{kind} ({', '.join(measures)})" for kind, measures in kinds.items()) + ".",)
+
+
 def _summary(section: Section) -> Block | None:
     layout = section.layout
     wanted = [g for g in layout.summary_groups if g is not None]
@@ -131,7 +145,8 @@ def _summary(section: Section) -> Block | None:
                 place = _place(cell[1], cell[2], several)
                 label = f"{place} {kind[0]}" if apart and kind[0] else place
                 table.append(Row(label, tuple(map(text, measures, candidates))))
-    return Block(section.task, ("template", *measures), tuple(table), _notes(section, measures))
+    notes = (*_notes(section, measures), *interval_kinds(rows))
+    return Block(section.task, ("template", *measures), tuple(table), notes)
 
 
 def _detail(section: Section, measure: str) -> Block | None:
@@ -140,7 +155,7 @@ def _detail(section: Section, measure: str) -> Block | None:
     if rows.is_empty():
         return None
     groups, left_out = detail_groups(section, rows)
-    notes = _notes(section, [measure])
+    notes = (*_notes(section, [measure]), *interval_kinds(rows))
     if left_out:
         notes = (*notes, f"{left_out} {'more ' if groups else ''}groups of {measure} are in the csv and json formats.")
     cells = _cells(rows)
@@ -156,7 +171,7 @@ def _detail(section: Section, measure: str) -> Block | None:
             table.append(Row(f"{polarity or 'other'} groups"))
             previous = polarity
         keys = [(model, language, template, measure, group) for model, language, template in cells]
-        table.append(Row(group_name(section, group), tuple(with_interval(found.get(key), 2, style) for key in keys)))
+        table.append(Row(layout.named(group), tuple(with_interval(found.get(key), 2, style) for key in keys)))
     return Block(f"{section.task}: {measure} by group", ("group", *columns), tuple(table), notes)
 
 
@@ -167,12 +182,6 @@ def detail_groups(section: Section, rows: pl.DataFrame) -> tuple[list[str], int]
         return groups, 0
     named = [g for g in groups if g in section.layout.groups]
     return named, len(groups) - len(named)
-
-
-def group_name(section: Section, group: str) -> str:
-    """A group with its name, `9 self-confident`."""
-    name = section.layout.groups.get(group, group)
-    return name if name == group else f"{group} {name}"
 
 
 def ordered_groups(section: Section, rows: pl.DataFrame) -> list[str]:
@@ -194,7 +203,7 @@ def _ranks(section: Section, measure: str) -> Block | None:
     )
     found = {row["group"]: row for row in values.iter_rows(named=True)}
     table = [
-        Row(group_name(section, g), tuple(number(found[g][k], 1) for k in ("median", "low", "high")))
+        Row(section.layout.named(g), tuple(number(found[g][k], 1) for k in ("median", "low", "high")))
         for g in ordered_groups(section, rows)
     ]
     title = f"{section.task}: {measure} over {places} pairs of model and template"
@@ -206,15 +215,23 @@ def _pairs(section: Section) -> Block | None:
     single = rows.filter(pl.col("model") != "all")
     if single.is_empty():
         return None
-    table = []
+    table, undefined = [], []
     for measure in (m for m in section.layout.pairs if m in set(single["measure"])):
-        values = single.filter(pl.col("measure") == measure)["value"]
+        pairs = single.filter(pl.col("measure") == measure)
+        values = pairs["value"].drop_nulls()
         whole = rows.filter(pl.col("measure") == measure, pl.col("model") == "all")
         numbers = (whole["value"].mean(), values.min(), values.max())
-        cells = [number(v, 2) for v in numbers]  # type: ignore[arg-type]
+        cells = [number(v, 2) for v in numbers] if len(values) else ["not defined"] * 3  # type: ignore[arg-type]
         table.append(Row(measure, (*cells, str(len(values)))))
+        if without := pairs.height - len(values):
+            (fewest,) = pairs.filter(pl.col("value").is_null()).select(pl.col("n").min()).row(0)
+            undefined.append(
+                f"{measure} is not defined for {without} of {pairs.height} pairs: fewer than {LEAST_POINTS} groups in common "
+                f"(n = {fewest} at the least), or values that don't vary."
+            )
     title = f"{section.task}: correlations"
-    return Block(title, ("", "mean", "lowest", "highest", "pairs"), tuple(table), _notes(section, section.layout.pairs))
+    notes = (*_notes(section, section.layout.pairs), *undefined)
+    return Block(title, ("", "mean", "lowest", "highest", "pairs"), tuple(table), notes)
 
 
 def facts(report: Report) -> list[Block]:

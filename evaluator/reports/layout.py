@@ -53,6 +53,11 @@ class Layout:
     notes: Mapping[str, str] = field(default_factory=dict)
     log_axis: bool = False
 
+    def named(self, group: str) -> str:
+        """A group with its name, `9 self-confident`."""
+        name = self.groups.get(group, group)
+        return name if name == group else f"{group} {name}"
+
 
 @runtime_checkable
 class HasLayout(Protocol):

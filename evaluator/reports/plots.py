@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from evaluator.reports.blocks import detail_groups, group_name, ordered_groups
+from evaluator.reports.blocks import detail_groups, interval_kinds, ordered_groups
 from evaluator.reports.layout import Overview
 from evaluator.reports.report import Section
 from evaluator.reports.svg import Drawing, axis_over
@@ -60,7 +60,7 @@ def _kind(section: Section, group: str) -> str:
 def _group_label(section: Section, group: str) -> str:
     """`9 self-confident (m)`: polarity is told by the label, by the marker's shape and by its colour."""
     polarity = section.layout.polarity.get(group)
-    return group_name(section, group) + (f" ({polarity[0]})" if polarity else "")
+    return section.layout.named(group) + (f" ({polarity[0]})" if polarity else "")
 
 
 def _label_room(labels: Sequence[str]) -> float:
@@ -102,7 +102,7 @@ def _intervals(section: Section, measure: str, model: str, rows: pl.DataFrame) -
                 if row["low"] is not None:
                     drawing.line(axis(row["low"]), middle, axis(row["high"]), middle, f"{kind}-line")
                 drawing.marker(axis(row["value"]), middle, 4.2, kind, f"{labels[position]}: {_said(row)}")
-    caption = " ".join(filter(None, [_shapes(section), section.layout.notes.get(measure)]))
+    caption = " ".join(filter(None, [_shapes(section), section.layout.notes.get(measure), *interval_kinds(rows)]))
     return Plot(f"{measure} by group, {model}", caption, drawing.markup())
 
 
@@ -152,7 +152,7 @@ def _overview(section: Section, overview: Overview) -> Iterator[Plot]:
         places = "Diamonds: the overall value with its 95% interval" + (f"; in circles: {named}." if marks else ".")
         neutral = f" Dashed line: {overview.neutral:g}, unbiased." if overview.neutral is not None else ""
         title = f"{overview.measure} of all models" + (f", {language}" if rows["language"].n_unique() > 1 else "")
-        yield Plot(title, places + neutral, drawing.markup())
+        yield Plot(title, " ".join([places + neutral, *interval_kinds(part)]), drawing.markup())
 
 
 def _marks(templates: Sequence[str]) -> dict[str, str]:
@@ -197,7 +197,7 @@ def _ranks(section: Section, measure: str) -> Iterator[Plot]:
 
 def _pairs(section: Section, measure: str) -> Iterator[Plot]:
     """Histogram of correlations over pairs, in bins of 0.05."""
-    rows = section.rows.filter(pl.col("measure") == measure, pl.col("model") != "all")
+    rows = section.rows.filter(pl.col("measure") == measure, pl.col("model") != "all", pl.col("value").is_not_null())
     if rows.height < 2:
         return
     size = 0.05

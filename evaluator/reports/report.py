@@ -7,17 +7,18 @@ from typing import Any
 
 import polars as pl
 
+from evaluator.measures.intervals import BOOTSTRAPS
+from evaluator.reports.few import few_by_group
 from evaluator.reports.layout import HasLayout, HasWarnings, Layout, plain_layout
 from evaluator.reports.notes import run_notes
 from evaluator.store.run import Run
-from evaluator.tasks.base import TIDY, MeasureOptions
+from evaluator.tasks.base import TIDY, MeasureOptions, tidy
 
 SCALES = {
     "ratio": "probability ratio, exp of the mean natural-log ratio",
     "published": "as printed in the papers, exp of the mean log10 ratio: ratio^(1/ln 10)",
     "log10": "mean log10 ratio",
 }
-INTERVALS = {"percentile": "percentile bootstrap", "bca": "BCa bootstrap", "published": "normal fit of the bootstrap"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,10 @@ class Report:
     def choices(self) -> tuple[str, ...]:
         """Scale, interval and protocol in words, a line each."""
         options = self.options
-        resampled = f"{options.resamples:,} resamples, seed {options.seed}"
-        lines = [f"interval: 95%, {INTERVALS[options.interval]}, {resampled}", f"protocol: {options.protocol}"]
+        interval = f"interval: 95%, {BOOTSTRAPS[options.interval]}, {options.resamples:,} resamples, seed {options.seed}"
+        if not set(self.rows["interval"].drop_nulls()) <= set(BOOTSTRAPS.values()):
+            interval += "; where others are used, the table says so"
+        lines = [interval, f"protocol: {options.protocol}"]
         if any(section.scaled for section in self.sections):
             lines.insert(0, f"scale: {options.scale} ({SCALES[options.scale]})")
         return tuple(lines)
@@ -87,10 +90,10 @@ def build_report(run: Run, options: MeasureOptions, tasks: Sequence[str] = ()) -
     for name in tasks or run.tasks:
         task = run.task(name)
         scores = run.scores(name)
-        rows = task.measure(scores, options).select(pl.col(c).cast(t) for c, t in TIDY.items())
+        rows = tidy(task.measure(scores, options))
         layout = task.layout(options) if isinstance(task, HasLayout) else plain_layout(rows)
         warnings = task.warnings(scores, options) if isinstance(task, HasWarnings) else []
         silent = set(run.asked(name)) - set(scores["model"])
         none = [f"{model} has no answers yet: run the same command again" for model in sorted(silent)]
-        sections.append(Section(name, rows, layout, (*none, *warnings)))
+        sections.append(Section(name, rows, layout, (*none, *warnings, *few_by_group(rows, layout))))
     return Report(run.path, run.record, options, tuple(sections), run.failures())

@@ -29,8 +29,19 @@ TIDY: dict[str, pl.DataType] = {
     "high": pl.Float64(),
     "n": pl.Int64(),
     "scale": pl.String(),
+    "interval": pl.String(),
 }
-"""Columns and types of every report row; null where a column does not apply."""
+"""Columns and types of every report row; null where a column does not apply.
+
+`interval` says how `low` and `high` were made (names in `evaluator.measures.intervals`), null where there are none.
+"""
+
+
+def tidy(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows with exactly the columns TIDY, in their order and types; a column that they lack is null."""
+    absent = [pl.lit(None, dtype).alias(name) for name, dtype in TIDY.items() if name not in rows.columns]
+    return rows.with_columns(absent).select(pl.col(name).cast(dtype) for name, dtype in TIDY.items())
+
 
 SCORES: dict[str, pl.DataType] = {
     "model": pl.String(),
@@ -88,7 +99,8 @@ class MeasureOptions:
 
     Attributes:
         scale: units of the values (method.md §0); a task without a scale ignores it and leaves the column null.
-        interval: how intervals are made; `percentile` bootstrap is the default.
+        interval: how intervals are made; `percentile` bootstrap is the default. Shares have Wilson's interval, or Agresti and
+            Coull's where it is `published`. None but `published` leaves the range of a measure.
         resamples: bootstrap resamples.
         seed: seed of the resampling; same seed, same numbers.
         protocol: the protocol that the run was scored with (some published shares differ in what is printed).

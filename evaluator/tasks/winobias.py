@@ -9,6 +9,7 @@ import polars as pl
 from evaluator.datasets import winobias as reader
 from evaluator.datasets.registry import locate
 from evaluator.measures.winobias import MEASURES, rates
+from evaluator.reports.few import few_samples
 from evaluator.reports.layout import Layout, Overview
 from evaluator.tasks.base import DataSource, MeasureOptions, Protocol_, Rendered, Samples
 from evaluator_serving.requests import Continuation, Masked, Request, request_id
@@ -103,11 +104,16 @@ class WinoBias:
         )
 
     def warnings(self, scores: pl.DataFrame, options: MeasureOptions) -> list[str]:
-        """Which models' scores are not the papers' measure."""
+        """Which models' scores are not the papers' measure, and which rates rest on few samples."""
         extended = scores.filter(pl.col("template").str.ends_with(EXTENSION))
+        counts = scores.group_by("model", "template", "group").len().group_by("template", "group").agg(pl.col("len").min())
+        named = [(f"{template} {group}", n) for template, group, n in counts.sort("template", "group").iter_rows()]
         return [
-            f"{model}: scores of generative models are this project's extension; the papers have none"
-            for model in extended["model"].unique(maintain_order=True)
+            *(
+                f"{model}: scores of generative models are this project's extension; the papers have none"
+                for model in extended["model"].unique(maintain_order=True)
+            ),
+            *few_samples(named, "splits' genders"),
         ]
 
 

@@ -126,6 +126,10 @@ def test_every_row_has_the_tidy_columns() -> None:
     table = gest_measures(random_scores(), MeasureOptions(resamples=20))
     assert dict(table.schema) == TIDY
     assert set(table["measure"]) == {"q", "q_f", "q_m", "g_s", "rank", "r_templates"}
+    with_interval = table.filter(pl.col("low").is_not_null())
+    assert set(with_interval["measure"]) == {"q", "q_f", "q_m", "g_s"}
+    assert set(with_interval["interval"]) == {"percentile bootstrap"}
+    assert table.filter(pl.col("low").is_null())["interval"].null_count() == table.height - with_interval.height
     assert table.filter(pl.col("measure") == "q")["group"].to_list() == [str(i) for i in range(1, 17)] * 2
 
 
@@ -326,6 +330,14 @@ class TestCorrelations:
         row = value(table, "r_models", "2", "b", "a")
         assert row["value"] == pytest.approx(np.corrcoef(q["a"], q["b"])[0, 1])
         assert value(table, "r_models", "all", None, "all")["n"] == 3
+
+    def test_none_over_three_groups(self) -> None:
+        few = self.scores().filter(pl.col("group").is_in(["1", "2", "8"]))
+        rows = gest_measures(few, MeasureOptions(resamples=10)).filter(pl.col("measure").is_in(["r_templates", "r_models"]))
+        pairs = rows.filter(pl.col("model") != "all")
+        assert pairs.height == 6 + 3
+        assert set(pairs.select("value", "n").iter_rows()) == {(None, 3)}
+        assert set(rows.filter(pl.col("model") == "all").select("value", "n").iter_rows()) == {(None, 0)}
 
     def test_not_between_masked_and_generative_models(self) -> None:
         both = pl.concat([random_scores(("masked",), "1234"), random_scores(("causal",), "34")])

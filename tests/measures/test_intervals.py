@@ -1,14 +1,14 @@
-"""Agresti–Coull intervals against the defining equation, published tables and scipy-free properties."""
+"""Intervals of shares against their defining equations, published tables and properties that they must have."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
-import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.measures.intervals import agresti_coull, agresti_coull_columns
+from evaluator.measures.intervals import Z95, agresti_coull, share_bounds, wilson
 
 
 def test_hand_computed() -> None:
@@ -28,10 +28,25 @@ def test_is_not_clipped() -> None:
     assert agresti_coull(0, 5).low < 0
 
 
-@pytest.mark.parametrize(("k", "n"), [(-1, 3), (4, 3)])
-def test_impossible_counts(k: int, n: int) -> None:
+@pytest.mark.parametrize("k", [-1, 4])
+@pytest.mark.parametrize("interval", [agresti_coull, wilson])
+def test_impossible_counts(interval: Callable[[float, float], object], k: int) -> None:
     with pytest.raises(ValueError, match="trials"):
-        agresti_coull(k, n)
+        interval(k, 3)
+
+
+def test_wilson_by_hand() -> None:
+    # z = 2, k = 1 of n = 4: ñ = 8, centre 0.375, half width 2/8·sqrt(3/4 + 1)
+    assert wilson(1, 4, z=2.0) == pytest.approx((0.375 - 7**0.5 / 8, 0.375, 0.375 + 7**0.5 / 8))
+    assert wilson(0, 4, z=2.0)[::2] == (0.0, 0.5)  # 4/(4 + 4)
+    assert wilson(3, 3, z=2.0).high == 1.0
+    assert wilson(0, 0)[::2] == (0.0, 1.0)
+
+
+def test_published_shares_stay_as_printed() -> None:
+    assert share_bounds(5, 5, "published") == (agresti_coull(5, 5), "Agresti-Coull")
+    for interval in ("percentile", "bca"):
+        assert share_bounds(5, 5, interval) == (wilson(5, 5), "Wilson")  # type: ignore[arg-type]
 
 
 def test_published_machine_translation_intervals(data_dir: Path) -> None:
@@ -64,10 +79,14 @@ def test_more_trials_narrow_it(kn: tuple[int, int]) -> None:
         assert large.high - large.low < small.high - small.low
 
 
-@settings(deadline=None)
-@given(st.lists(counts, min_size=1, max_size=20))
-def test_expressions_equal_numbers(pairs: list[tuple[int, int]]) -> None:
-    frame = pl.DataFrame(pairs, schema={"k": pl.Int64, "n": pl.Int64}, orient="row")
-    rows = frame.select(agresti_coull_columns(pl.col("k"), pl.col("n"))).rows()
-    for row, (k, n) in zip(rows, pairs, strict=True):
-        assert row == pytest.approx(tuple(agresti_coull(k, n)), abs=1e-12)
+@given(counts)
+def test_wilson_inverts_the_score_test_within_the_range(kn: tuple[int, int]) -> None:
+    k, n = kn
+    low, centre, high = wilson(k, n)
+    assert 0 <= low < high <= 1
+    assert centre == agresti_coull(k, n).centre
+    if n:
+        assert low <= k / n <= high
+        # the bounds are the shares p with (k/n − p)² = z²·p(1 − p)/n
+        for bound in (low, high):
+            assert (k / n - bound) ** 2 == pytest.approx(Z95**2 * bound * (1 - bound) / n, abs=1e-12)

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from evaluator.imports.stereoset_predictions import read_predictions, score_frame
-from evaluator.measures.intervals import agresti_coull
+from evaluator.measures.intervals import agresti_coull, wilson
 from evaluator.measures.stereoset import stereoset_measures
 from evaluator.tasks.base import TIDY, DataSource, MeasureOptions
 from evaluator.tasks.stereoset import SCORED, StereoSetTask
@@ -102,13 +102,32 @@ def test_intervals(interval: str) -> None:
     assert (known["value"] < known["high"]).all()
     assert known.height == overall.height
     share = overall.row(by_predicate=pl.col("measure") == "SS", named=True)
-    wanted = agresti_coull(round(share["value"] / 100 * share["n"]), share["n"])
+    bounds = agresti_coull if interval == "published" else wilson
+    wanted = bounds(round(share["value"] / 100 * share["n"]), share["n"])
     assert (share["low"], share["high"]) == pytest.approx((100 * wanted.low, 100 * wanted.high))
     # The spread of LMS over 1,000 examples, from the variance of the examples' own shares.
     meaningful = np.array([(int(s > u) + int(a > u)) / 2 for _, _, _, (s, a, u) in rows])
     error = 100 * meaningful.std() / len(rows) ** 0.5
     lms = overall.row(by_predicate=pl.col("measure") == "LMS", named=True)
     assert lms["high"] - lms["low"] == pytest.approx(2 * 1.96 * error, rel=0.15)
+
+
+@pytest.mark.parametrize("interval", ["percentile", "bca"])
+def test_no_default_interval_leaves_the_range_and_each_says_how_it_was_made(interval: str) -> None:
+    certain = [("intrasentence", "race", "Rome", (1.0, 2.0, 0.0))] * 3 + [
+        ("intrasentence", "race", "Bern", (2.0, 1.0, 3.0))
+    ] * 2
+    tidy = stereoset_measures(frame(certain), MeasureOptions(interval=interval, resamples=200))  # type: ignore[arg-type]
+    known = tidy.drop_nulls("low")
+    assert known.select(pl.col("low").min() >= 0, pl.col("high").max() <= 100).row(0) == (True, True)
+    # 0 of 3: 100·z²/(3 + z²)
+    anti = tidy.row(by_predicate=(pl.col("measure") == "SS") & (pl.col("group") == "Rome"), named=True)
+    assert (anti["value"], anti["low"], anti["high"]) == (0, 0, pytest.approx(56.1497, abs=1e-3))
+    kinds = dict(known.filter(group="all").select("measure", "interval").iter_rows())
+    bootstrap = {"percentile": "percentile bootstrap", "bca": "BCa bootstrap"}[interval]
+    assert (kinds["SS"], kinds["LMS"]) == ("Wilson", bootstrap)
+    assert kinds["ICAT"] == "percentile bootstrap, shifted by its bias, clipped to 0–100"
+    assert tidy.select((pl.col("low").is_null() == pl.col("interval").is_null()).all()).item()
 
 
 def test_other_models_change_no_interval() -> None:

@@ -5,8 +5,9 @@ import random
 import polars as pl
 import pytest
 
-from evaluator.measures.validity import correlations, pearson, points, spearman
+from evaluator.measures.validity import Correlated, correlations, pearson, points, spearman
 from evaluator.tasks.base import TIDY
+from evaluator.tasks.base import tidy as complete
 
 stats = pytest.importorskip("scipy.stats", reason="SciPy is the reference here: install the dev extra")
 
@@ -36,7 +37,8 @@ def test_spearman_interval_by_hand() -> None:
 
 
 def test_degenerate() -> None:
-    assert pearson([1, 2, 3], [1, 2, 4]).low is None
+    for correlate in (pearson, spearman):
+        assert correlate([1, 2, 3], [1, 2, 4]) == Correlated(None, None, None, 3)
     assert pearson([1, 1, 1, 1], [1, 2, 3, 4]).value is None
     assert pearson([1.0], [2.0]).value is None
     perfect = pearson([1, 2, 3, 4], [2, 4, 6, 8])
@@ -45,9 +47,8 @@ def test_degenerate() -> None:
 
 def tidy(rows: list[tuple[str, str, str, str, float]], task: str) -> pl.DataFrame:
     frame = pl.DataFrame(rows, schema=["model", "template", "measure", "group", "value"], orient="row")
-    constant = {"task": task, "language": "en", "low": None, "high": None, "n": 1, "scale": "ratio"}
-    frame = frame.with_columns(pl.lit(value).alias(name) for name, value in constant.items())
-    return frame.select(pl.col(name).cast(dtype) for name, dtype in TIDY.items())
+    constant = {"task": task, "language": "en", "n": 1, "scale": "ratio"}
+    return complete(frame.with_columns(pl.lit(value).alias(name) for name, value in constant.items()))
 
 
 def test_points_and_rows() -> None:
@@ -76,3 +77,4 @@ def test_points_and_rows() -> None:
     # ranks 2, 3, 4, 1 against 2, 4, 3, 1: 1 − 6·2/(4·15)
     assert (r["value"], r["n"], r["template"], r["scale"]) == (pytest.approx(0.8), 4, "type1-test", "ratio")
     assert rows.filter(measure="pearson").height == 2
+    assert rows.filter(pl.col("low").is_not_null())["interval"].unique().to_list() == ["Fisher's z"]

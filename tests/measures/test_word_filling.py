@@ -99,15 +99,20 @@ def test_published_scale_is_log10(scale: Any) -> None:
     assert tenth.filter(~means)["value"].to_list() == natural.filter(~means)["value"].to_list()
 
 
-def test_shares_have_agresti_coull_intervals_and_the_published_centre() -> None:
+def test_shares_have_wilsons_intervals_and_published_ones_agresti_and_coulls() -> None:
     z2 = 3.8414588206941245
     centre = (2 + z2 / 2) / (4 + z2)  # of 2 in 4
     half = math.sqrt(z2 * centre * (1 - centre) / (4 + z2))
+    wilson = math.sqrt(z2) / (4 + z2) * math.sqrt(2 * 2 / 4 + z2 / 4)
     default, published = (
         quadruples(frame(FOUR), MeasureOptions(interval=i), by_original=False).filter(measure="ss_plus", group="original")
         for i in ("percentile", "published")
     )
-    assert default.select("value", "low", "high").row(0) == pytest.approx((0.5, centre - half, centre + half))
+    assert default.select("value", "low", "high").row(0) == pytest.approx((0.5, centre - wilson, centre + wilson))
+    assert published.select("low", "high").row(0) == pytest.approx((centre - half, centre + half))
+    assert (default["interval"].item(), published["interval"].item()) == ("Wilson", "Agresti-Coull")
+    every = quadruples(frame(FOUR), MeasureOptions(), by_original=True)  # shares of clusters are resampled
+    assert set(every["interval"].drop_nulls()) == {"percentile bootstrap"}
     # 3 of 4 is not its own centre
     control = quadruples(frame(FOUR), MeasureOptions(interval="published"), by_original=False)
     assert control.filter(measure="ss_plus", group="control")["value"].item() == pytest.approx((3 + z2 / 2) / (4 + z2))
@@ -189,15 +194,22 @@ def test_two_models_do_not_touch_each_other() -> None:
 
 
 def test_frequencies(tmp_path: Path) -> None:
-    words = [("loud", "quiet"), ("Loud", "rare"), ("quiet", "loud"), ("loud", "unknown")]
-    scores = frame(FOUR, stereotype=[w[0] for w in words], anti=[w[1] for w in words])
+    words = [("loud", "quiet"), ("Loud", "rare"), ("quiet", "loud"), ("loud", "unknown"), ("loud", "quiet")]
+    scores = frame([*FOUR, (4.0, 0.0, 0.0, 0.0, 0.0, 0.0)], stereotype=[w[0] for w in words], anti=[w[1] for w in words])
     path = tmp_path / "counts.tsv"
     path.write_text("loud\t100\nquiet\t10\nrare\t1\n")
     tidy = quadruples(scores, MeasureOptions(extra={"word_counts": str(path)}), by_original=False)
     row = tidy.filter(measure="rho_ss_frequency", group="original").row(0, named=True)
-    # 1, 2 and -1 decades: the unknown word's sample has no frequency
-    assert row["value"] == pytest.approx(plain_pearson([2.0, 1.0, -1.0], [1.0, 2.0, -1.0]))
-    assert row["n"] == 3
+    # 1, 2, -1 and 1 decades: the unknown word's sample has no frequency
+    assert row["value"] == pytest.approx(plain_pearson([2.0, 1.0, -1.0, 4.0], [1.0, 2.0, -1.0, 1.0]))
+    assert row["n"] == 4
+
+
+def test_no_correlation_over_three_samples() -> None:
+    tidy = quadruples(frame(FOUR[:3]), MeasureOptions(), by_original=False)
+    rows = tidy.filter(pl.col("measure").str.starts_with("rho_"))
+    assert rows.height == 6
+    assert set(rows.select("value", "low", "high", "interval", "n").iter_rows()) == {(None, None, None, None, 3)}
 
 
 def test_pairs_by_bias_type() -> None:

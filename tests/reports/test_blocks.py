@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import polars as pl
 import pytest
 
 from evaluator.reports.blocks import Block, Row, blocks, by_model, digits_for, facts, number, with_interval
+from evaluator.reports.few import few_by_group, few_samples
 from evaluator.reports.layout import Layout, plain_layout
 from evaluator.reports.report import Report
 
@@ -91,6 +93,47 @@ def test_correlations_show_mean_and_range(rows: Any, report: Any) -> None:
     )
     block = named(blocks(report(table).sections[0]), "correlations")
     assert block.rows == (Row("r_templates", ("0.70", "0.50", "0.90", "2")),)
+
+
+def test_correlations_over_too_few_groups_are_not_defined(rows: Any, report: Any) -> None:
+    place = {"model": "a", "template": "1", "measure": "r_templates", "n": 3}
+    pairs = [place | {"group": "2"}, place | {"group": "3", "value": 0.5, "n": 4}]
+    whole = {"model": "all", "template": "all", "measure": "r_templates"}
+    block = named(blocks(report(rows(*pairs, whole | {"value": 0.5, "n": 1})).sections[0]), "correlations")
+    assert block.rows == (Row("r_templates", ("0.50", "0.50", "0.50", "1")),)
+    assert "not defined for 1 of 2 pairs: fewer than 4 groups in common (n = 3 at the least)" in block.notes[-1]
+    block = named(blocks(report(rows(pairs[0], whole)).sections[0]), "correlations")
+    assert block.rows == (Row("r_templates", ("not defined", "not defined", "not defined", "0")),)
+
+
+def test_kinds_of_intervals_are_named_where_they_differ(rows: Any, report: Any) -> None:
+    place = {"model": "m", "template": "1", "group": "all", "value": 1.0, "low": 1.0, "high": 1.0}
+    kinds = {"SS": "Wilson", "LMS": "percentile bootstrap", "other": "Wilson"}
+    table = rows(*(place | {"measure": m, "interval": kind} for m, kind in kinds.items()))
+    made = report(table, layout=plain_layout(table))
+    (block,) = blocks(made.sections[0])
+    assert block.notes == ("95% intervals: Wilson (SS, other); percentile bootstrap (LMS).",)
+    assert "where others are used, the table says so" in made.choices[0]
+    alike = report(table.filter(measure="LMS"), layout=plain_layout(table))
+    assert blocks(alike.sections[0])[0].notes == ()
+    assert alike.choices[0] == "interval: 95%, percentile bootstrap, 1,000 resamples, seed 0"
+
+
+def test_groups_of_few_samples_are_warned_of_in_one_line(rows: Any, report: Any) -> None:
+    place = {"measure": "q", "value": 1.0}
+    layout = report(rows()).sections[0].layout
+    table = rows(
+        *(
+            place | {"model": m, "group": g, "n": n}
+            for m, g, n in (("a", "9", 19), ("b", "9", 3), ("a", "1", 20), ("b", "1", 20))
+        ),
+        {"model": "a", "measure": "rank", "group": "1", "value": 1.0, "n": 2},
+    )
+    (line,) = few_by_group(table, layout)
+    assert line.startswith("1 of 2 groups have fewer than 20 samples (9 self-confident: 3)")
+    assert few_by_group(table.filter(pl.col("group") == "1"), layout) == ()
+    (line,) = few_samples([(f"g{i:02}", i) for i in range(12)])
+    assert "g07: 7 and 4 more)" in line
 
 
 def test_plain_layout_separates_whole_measures_from_groups(rows: Any, report: Any) -> None:

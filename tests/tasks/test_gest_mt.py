@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -64,19 +65,37 @@ def test_hand_computed_rates() -> None:
     assert values(rows, "conflicts") == {None: (1.0, 8)}
 
 
-def test_agresti_coull_by_hand() -> None:
-    """3 of 4, z = 1.959964: ñ = 7.841459, p̃ = 4.920729/7.841459 = 0.627527, half width 0.338390."""
+@pytest.mark.parametrize(
+    ("interval", "value", "half", "kind"),
+    [("percentile", 0.75, 0.326885, "Wilson"), ("published", 0.627527, 0.338390, "Agresti-Coull")],
+)
+def test_shares_by_hand(interval: Any, value: float, half: float, kind: str) -> None:
+    """3 of 4, z = 1.959964: ñ = 7.841459, p̃ = 4.920729/7.841459 = 0.627527; half widths z·√(p̃(1 − p̃)/ñ), z/ñ·√(3/4 + z²/4)."""
     frame = scores([("8", 1), ("8", 1), ("8", 1), ("8", 0)])
-    for interval, value in (("percentile", 0.75), ("published", 0.627527)):
-        row = mt_measures(frame, MeasureOptions(interval=interval)).filter(measure="p").row(0, named=True)
-        assert row["value"] == pytest.approx(value, abs=1e-5)
-        assert row["low"] == pytest.approx(0.627527 - 0.338390, abs=1e-4)
-        assert row["high"] == pytest.approx(0.627527 + 0.338390, abs=1e-4)
+    row = mt_measures(frame, MeasureOptions(interval=interval)).filter(measure="p").row(0, named=True)
+    assert row["value"] == pytest.approx(value, abs=1e-5)
+    assert (row["low"], row["high"]) == pytest.approx((0.627527 - half, 0.627527 + half), abs=1e-4)
+    assert row["interval"] == kind
+
+
+def test_sure_shares_stay_within_their_range_and_say_how_they_were_made() -> None:
+    """Only masculine in stereotype 8, only feminine in 1: three of three end at 1, none of three begins at 0."""
+    frame = scores([("1", 0)] * 3 + [("8", 1)] * 3)
+    rows = mt_measures(frame, MeasureOptions())
+    assert rows.filter(measure="p").select("low", "high").rows() == [(0, pytest.approx(0.561497)), (pytest.approx(0.438503), 1)]
+    kinds = dict(rows.select("measure", "interval").unique().iter_rows())
+    assert kinds == {"p": "Wilson", "p_family": "Wilson"} | dict.fromkeys(("f_s", "f_m"), "percentile bootstrap") | {
+        "yield": None,
+        "conflicts": None,
+    }
+    published = mt_measures(frame, MeasureOptions(interval="published")).filter(measure="p")
+    assert published["high"].max() > 1  # as printed
 
 
 def test_all_unknown_is_no_rate() -> None:
     rows = mt_measures(scores([("1", None), ("8", None)]), MeasureOptions())
     assert values(rows, "p") == {"1": (None, 0), "8": (None, 0)}
+    assert rows.filter(measure="p").select("low", "high", "interval").unique().rows() == [(None, None, None)]
     assert rows.filter(measure="f_s").is_empty()
 
 
