@@ -23,7 +23,8 @@ def on_scale(log_ratio: pl.Expr, scale: Scale) -> pl.Expr:
 
 
 def array_on_scale(log_ratio: NDArray[np.float64], scale: Scale) -> NDArray[np.float64]:
-    """`on_scale` for arrays."""
-    if scale == "ratio":
-        return np.exp(log_ratio)
-    return np.exp(log_ratio / LN10) if scale == "published" else log_ratio / LN10
+    """`on_scale` for arrays; a ratio that is too large for a number is infinite."""
+    if scale == "log10":
+        return log_ratio / LN10
+    with np.errstate(over="ignore"):
+        return np.exp(log_ratio if scale == "ratio" else log_ratio / LN10)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, product
 from typing import Any
 
@@ -11,6 +11,10 @@ import polars as pl
 from evaluator.measures.correlations import LEAST_POINTS
 from evaluator.measures.intervals import BOOTSTRAPS
 from evaluator.reports.report import Report, Section
+
+UNDEFINED = "not defined"
+"""What stands for a value that is null."""
+_WHY = f"{UNDEFINED}: there is nothing to compute it from (an empty group, or values that don't vary)."
 
 MANY_GROUPS = 24
 """Of more groups than this only those that the layout names are shown; all are in CSV and JSON."""
@@ -39,11 +43,11 @@ class Block:
     notes: tuple[str, ...] = ()
 
 
-def number(value: float | None, digits: int) -> str:
-    """A value for human readers; empty for none."""
+def number(value: float | None, digits: int | None) -> str:
+    """A value for human readers with this many decimals, or (None) as a power of ten."""
     if value is None:
-        return ""
-    text = f"{value:.{digits}f}"
+        return UNDEFINED
+    text = f"{value:.2e}" if digits is None and value else f"{value:.{digits or 0}f}"
     return text.removeprefix("-") if float(text) == 0 else text
 
 
@@ -54,14 +58,32 @@ def digits_for(largest: float | None) -> int:
     return 2 if largest >= 10 else min(6, 2 - math.floor(math.log10(largest)))
 
 
+def significant(numbers: Sequence[float | None], digits: int) -> int | None:
+    """Decimals of a cell (value, and the bounds of its interval) in a column of so many `digits`: those of the column where
+    they say something, none for thousands, more for what is small; None (a power of ten) for what is smaller or larger still.
+
+    What counts is the value's size or, where the interval holds 0, the interval's.
+    """
+    value, *bounds = (abs(x) for x in numbers if x is not None)
+    signs = {math.copysign(1, x) if x else 0 for x in numbers if x is not None}
+    size = value if len(signs) == 1 and 0 not in signs else max(value, *bounds, 0.0)
+    if size == 0 or 10.0 ** (1 - digits) <= size < 1e3:
+        return digits
+    if 1e3 <= size < 1e7:
+        return 0
+    return min(2, digits - 1) - math.floor(math.log10(size)) if 1e-4 <= size < 1 else None
+
+
 def with_interval(row: Mapping[str, Any] | None, digits: int, style: str = "{} [{}, {}]") -> str:
     """`1.24 [1.22, 1.27]` or another `style`; the value alone where there is no interval; empty where there is no row."""
     if row is None:
         return ""
+    numbers = [row["value"], row["low"], row["high"]]
     if row["value"] is None:
-        return f"not defined (n = {row['n']})"
-    value, low, high = (number(row[k], digits) for k in ("value", "low", "high"))
-    return style.format(value, low, high) if low else value
+        return UNDEFINED if row["n"] is None else f"{UNDEFINED} (n = {row['n']})"
+    if row["low"] is None or row["high"] is None:
+        return number(row["value"], significant(numbers[:1], digits))
+    return style.format(*(number(x, significant(numbers, digits)) for x in numbers))
 
 
 def by_model(block: Block) -> list[Block]:
@@ -83,7 +105,14 @@ def blocks(section: Section) -> list[Block]:
     made = [_summary(section), *(_detail(section, m) for m in section.layout.details)]
     made += [_ranks(section, m) for m in section.layout.ranks]
     made.append(_pairs(section))
-    return [block for block in made if block is not None]
+    return [_explained(block) for block in made if block is not None]
+
+
+def _explained(block: Block) -> Block:
+    """The block, with a note if any of its values isn't defined."""
+    if any(cell.startswith(UNDEFINED) for row in block.rows for cell in row.cells):
+        return replace(block, notes=(*block.notes, _WHY))
+    return block
 
 
 def _lookup(rows: pl.DataFrame) -> dict[tuple[Any, ...], dict[str, Any]]:
@@ -162,7 +191,8 @@ def _detail(section: Section, measure: str) -> Block | None:
     found = _lookup(rows)
     several = rows["language"].n_unique() > 1
     columns = [f"{model}\n{_place(language, template, several)}" for model, language, template in cells]
-    style = "{} {}–{}" if rows.select(pl.min_horizontal(pl.col("value", "low").min())).item() >= 0 else "{} [{},{}]"
+    negative = rows.select((pl.col("value", "low") < 0).any()).row(0)
+    style = "{} [{},{}]" if any(negative) else "{} {}–{}"
     table: list[Row] = []
     previous = None
     for group in groups:
@@ -221,7 +251,7 @@ def _pairs(section: Section) -> Block | None:
         values = pairs["value"].drop_nulls()
         whole = rows.filter(pl.col("measure") == measure, pl.col("model") == "all")
         numbers = (whole["value"].mean(), values.min(), values.max())
-        cells = [number(v, 2) for v in numbers] if len(values) else ["not defined"] * 3  # type: ignore[arg-type]
+        cells = [number(v, 2) for v in numbers] if len(values) else [UNDEFINED] * 3  # type: ignore[arg-type]
         table.append(Row(measure, (*cells, str(len(values)))))
         if without := pairs.height - len(values):
             (fewest,) = pairs.filter(pl.col("value").is_null()).select(pl.col("n").min()).row(0)

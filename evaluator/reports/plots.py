@@ -7,10 +7,10 @@ from typing import Any
 
 import polars as pl
 
-from evaluator.reports.blocks import detail_groups, interval_kinds, ordered_groups
+from evaluator.reports.blocks import UNDEFINED, detail_groups, interval_kinds, ordered_groups, with_interval
 from evaluator.reports.layout import Overview
 from evaluator.reports.report import Section
-from evaluator.reports.svg import Drawing, axis_over
+from evaluator.reports.svg import Axis, Drawing, axis_over
 
 ROW = 18.0
 _PANEL = 230.0
@@ -21,7 +21,7 @@ _PER_LINE = 4
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A picture with its title and a sentence on how to read it."""
+    """A picture with its title and a sentence on how to read it; without a picture the sentence says why."""
 
     title: str
     caption: str
@@ -45,12 +45,26 @@ def plots(section: Section) -> Iterator[Plot]:
 
 def _said(row: Mapping[str, Any]) -> str:
     """A value with its interval and n, for the pointer."""
-    interval = f" [{row['low']:.3f}, {row['high']:.3f}]" if row["low"] is not None else ""
-    return f"{row['value']:.3f}{interval}, n = {row['n']}"
+    return f"{with_interval(row, 3)}, n = {row['n']}"
+
+
+def _nothing(title: str) -> Plot:
+    return Plot(title, f"Nothing to draw: every value is {UNDEFINED}.", "")
+
+
+def _drawn(drawing: Drawing, axis: Axis, row: Mapping[str, Any], y: float, kind: str, name: str) -> None:
+    """A value with its interval at height y, or a word that there is none."""
+    if row["value"] is None:
+        drawing.text(axis.start + 4, y + 4, UNDEFINED, "tick")
+        return
+    if row["low"] is not None and row["high"] is not None:
+        drawing.line(axis(row["low"]), y, axis(row["high"]), y, f"{kind}-line")
+    drawing.marker(axis(row["value"]), y, 4.2, kind, f"{name}: {_said(row)}")
 
 
 def _bounds(rows: Sequence[Mapping[str, Any]]) -> list[float]:
-    return [row[k] for row in rows for k in ("value", "low", "high") if row[k] is not None]
+    """Everything that is drawn of these rows: none of it where there is no value."""
+    return [row[k] for row in rows if row["value"] is not None for k in ("value", "low", "high") if row[k] is not None]
 
 
 def _kind(section: Section, group: str) -> str:
@@ -78,6 +92,8 @@ def _intervals(section: Section, measure: str, model: str, rows: pl.DataFrame) -
         (place, list(part)) for place, part in groupby(rows.iter_rows(named=True), key=lambda row: _panel_name(row, several))
     ]
     values = _bounds(list(rows.iter_rows(named=True)))
+    if not values:
+        return _nothing(f"{measure} by group, {model}")
     lines = -(-len(panels) // _PER_LINE)
     height = ROW * len(groups) + 78
     width = left + min(len(panels), _PER_LINE) * (_PANEL + _SPACE)
@@ -99,9 +115,7 @@ def _intervals(section: Section, measure: str, model: str, rows: pl.DataFrame) -
                 drawing.line(x, middle - ROW / 2, x + _PANEL, middle - ROW / 2, "between")
             row = found.get(group)
             if row is not None:
-                if row["low"] is not None:
-                    drawing.line(axis(row["low"]), middle, axis(row["high"]), middle, f"{kind}-line")
-                drawing.marker(axis(row["value"]), middle, 4.2, kind, f"{labels[position]}: {_said(row)}")
+                _drawn(drawing, axis, row, middle, kind, labels[position])
     caption = " ".join(filter(None, [_shapes(section), section.layout.notes.get(measure), *interval_kinds(rows)]))
     return Plot(f"{measure} by group, {model}", caption, drawing.markup())
 
@@ -124,10 +138,15 @@ def _overview(section: Section, overview: Overview) -> Iterator[Plot]:
     for (language,), part in rows.partition_by("language", as_dict=True, maintain_order=True).items():
         models = {str(model): list(group) for model, group in groupby(part.iter_rows(named=True), key=lambda row: row["model"])}
         # the overall row is the last of a model's rows: `all`, `overall`, or its only template
-        order = sorted(models, key=lambda m: models[m][-1]["value"], reverse=True)
+        overalls = {model: group[-1]["value"] for model, group in models.items()}
+        order = sorted(models, key=lambda m: (overalls[m] is not None, overalls[m] or 0.0), reverse=True)
         labels = [m if len(m) <= 48 else m[:47] + "…" for m in order]
         left, top, span = _label_room(labels), 10.0, 560.0
         values = _bounds([row for group in models.values() for row in group])
+        title = f"{overview.measure} of all models" + (f", {language}" if rows["language"].n_unique() > 1 else "")
+        if not values:
+            yield _nothing(title)
+            continue
         if overview.neutral is not None:
             values.append(overview.neutral)
         axis = axis_over(values, left, left + span, log=section.layout.log_axis)
@@ -142,16 +161,15 @@ def _overview(section: Section, overview: Overview) -> Iterator[Plot]:
             drawing.text(left - 8, middle + 4, labels[position], "label", "end")
             *templates, overall = models[model]
             for row in templates:
+                if row["value"] is None:
+                    continue
                 name = f"{model}, template {row['template']}: {_said(row)}"
                 drawing.text(axis(row["value"]), middle + 4, marks[row["template"] or ""], "numeral", "middle")
                 drawing.marker(axis(row["value"]), middle, 6.5, "template", name)
-            if overall["low"] is not None:
-                drawing.line(axis(overall["low"]), middle, axis(overall["high"]), middle, "other-line")
-            drawing.marker(axis(overall["value"]), middle, 4.2, "other", f"{model}: {_said(overall)}")
+            _drawn(drawing, axis, overall, middle, "other", model)
         named = ", ".join(f"{mark} {name}" for name, mark in marks.items() if name != mark) or "single templates"
         places = "Diamonds: the overall value with its 95% interval" + (f"; in circles: {named}." if marks else ".")
         neutral = f" Dashed line: {overview.neutral:g}, unbiased." if overview.neutral is not None else ""
-        title = f"{overview.measure} of all models" + (f", {language}" if rows["language"].n_unique() > 1 else "")
         yield Plot(title, " ".join([places + neutral, *interval_kinds(part)]), drawing.markup())
 
 
@@ -168,6 +186,10 @@ def _ranks(section: Section, measure: str) -> Iterator[Plot]:
     if places < 2:
         return
     groups = ordered_groups(section, rows)
+    rows = rows.drop_nulls("value")
+    if rows.is_empty():
+        yield _nothing("Feminine ranks")
+        return
     labels = [_group_label(section, g) for g in groups]
     left, top, step = _label_room(labels), 8.0, 26.0
     right = left + step * len(groups)
@@ -189,21 +211,28 @@ def _ranks(section: Section, measure: str) -> Iterator[Plot]:
                 size = 1.5 + 6.5 * (count / places) ** 0.5
                 tip = f"{labels[position]}: rank {rank:g} in {count} of {places}"
                 drawing.marker(left + step * (rank - 0.5), middle, size, f"{kind} soft", tip)
-        x = left + step * (medians[group] - 0.5)
-        drawing.line(x, middle - 8, x, middle + 8, "median")
+        if group in medians:
+            x = left + step * (medians[group] - 0.5)
+            drawing.line(x, middle - 8, x, middle + 8, "median")
+        else:
+            drawing.text(left + 4, middle + 4, UNDEFINED, "tick")
     caption = f"Over {places} pairs of model and template. The larger a mark, the more often; bars: medians. {_shapes(section)}"
     yield Plot("Feminine ranks", caption, drawing.markup())
 
 
 def _pairs(section: Section, measure: str) -> Iterator[Plot]:
     """Histogram of correlations over pairs, in bins of 0.05."""
-    rows = section.rows.filter(pl.col("measure") == measure, pl.col("model") != "all", pl.col("value").is_not_null())
+    rows = section.rows.filter(pl.col("measure") == measure, pl.col("model") != "all")
     if rows.height < 2:
+        return
+    rows = rows.drop_nulls("value")
+    if rows.is_empty():
+        yield _nothing(f"Correlations: {measure}")
         return
     size = 0.05
     bins: dict[int, int] = {}
     for value in rows["value"]:
-        index = min(int((value + 1) // size), round(2 / size) - 1)
+        index = min(max(int((value + 1) // size), 0), round(2 / size) - 1)
         bins[index] = bins.get(index, 0) + 1
     first = min(bins)
     axis = axis_over([first * size - 1, 1.0], 40.0, 440.0, log=False)

@@ -23,12 +23,19 @@ SCALES = {
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One task: its rows (columns TIDY), how to show them, and what to beware of."""
+    """One task: its rows (columns TIDY), how to show them, and what to beware of.
+
+    Of the rows' numbers what isn't finite becomes null here, for all formats: a null value is shown as not defined.
+    """
 
     task: str
     rows: pl.DataFrame
     layout: Layout
     warnings: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        """Make the rows tidy."""
+        object.__setattr__(self, "rows", tidy(self.rows))
 
     @property
     def scaled(self) -> bool:
@@ -90,7 +97,7 @@ def build_report(run: Run, options: MeasureOptions, tasks: Sequence[str] = ()) -
     for name in tasks or run.tasks:
         task = run.task(name)
         scores = run.scores(name)
-        rows = tidy(task.measure(scores, options))
+        rows = task.measure(scores, options)
         layout = task.layout(options) if isinstance(task, HasLayout) else plain_layout(rows)
         warnings = task.warnings(scores, options) if isinstance(task, HasWarnings) else []
         silent = set(run.asked(name)) - set(scores["model"])

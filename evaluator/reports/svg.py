@@ -12,6 +12,9 @@ from xml.sax.saxutils import escape, quoteattr
 SHAPES = {"female": "circle", "male": "square", "template": "circle"}
 """Kind of marker → its shape; any other kind is a diamond."""
 
+_SMALL, _LARGE = 1e-150, 1e150
+"""Nothing nearer to 0 and nothing farther from it is told apart on an axis."""
+
 _FEW, _MANY = 3, 7
 """Fewest and most ticks of a logarithmic axis."""
 
@@ -27,9 +30,9 @@ class Axis:
     log: bool = False
 
     def __call__(self, value: float) -> float:
-        """The pixel of a value."""
+        """The pixel of a value; of one beyond an end, the end."""
         low, high = self._at(self.low), self._at(self.high)
-        return self.start + (self._at(value) - low) / (high - low) * (self.end - self.start)
+        return self.start + (self._at(min(max(value, self.low), self.high)) - low) / (high - low) * (self.end - self.start)
 
     def _at(self, value: float) -> float:
         return math.log(value) if self.log else value
@@ -51,7 +54,7 @@ class Axis:
 
 def axis_over(values: Sequence[float], start: float, end: float, *, log: bool) -> Axis:
     """An axis that holds all the values with a little room on either side."""
-    low, high = min(values), max(values)
+    low, high = (min(max(v, -_LARGE), _LARGE) if abs(v) >= _SMALL else 0.0 for v in (min(values), max(values)))
     log = log and low > 0
     if log:
         room = max((high / low) ** 0.05, 1.02)

@@ -38,9 +38,17 @@ TIDY: dict[str, pl.DataType] = {
 
 
 def tidy(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows with exactly the columns TIDY, in their order and types; a column that they lack is null."""
+    """Rows with exactly the columns TIDY, in their order and types; a column that they lack is null.
+
+    Every number is finite or null: a value that isn't (a mean over nothing, the exponential of too much) is not defined and
+    becomes null with its interval, a bound that isn't becomes null alone.
+    """
     absent = [pl.lit(None, dtype).alias(name) for name, dtype in TIDY.items() if name not in rows.columns]
-    return rows.with_columns(absent).select(pl.col(name).cast(dtype) for name, dtype in TIDY.items())
+    rows = rows.with_columns(absent).select(pl.col(name).cast(dtype) for name, dtype in TIDY.items())
+    defined = pl.col("value").is_null() | pl.col("value").is_finite()
+    numbers = [pl.when(defined & pl.col(c).is_finite()).then(c).alias(c) for c in ("value", "low", "high")]
+    whole = pl.col("low").is_not_null() & pl.col("high").is_not_null()
+    return rows.with_columns(numbers).with_columns(pl.when(whole).then("interval").alias("interval"))
 
 
 SCORES: dict[str, pl.DataType] = {

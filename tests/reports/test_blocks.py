@@ -18,7 +18,15 @@ def named(made: list[Block], title: str) -> Block:
 
 @pytest.mark.parametrize(
     ("value", "digits", "text"),
-    [(1.26, 1, "1.3"), (None, 2, ""), (-0.0004, 3, "0.000"), (-0.0006, 3, "-0.001"), (12.0, 0, "12")],
+    [
+        (1.26, 1, "1.3"),
+        (None, 2, "not defined"),
+        (1.2e-5, None, "1.20e-05"),
+        (0.0, None, "0"),
+        (-0.0004, 3, "0.000"),
+        (-0.0006, 3, "-0.001"),
+        (12.0, 0, "12"),
+    ],
 )
 def test_number(value: float | None, digits: int, text: str) -> None:
     assert number(value, digits) == text
@@ -32,10 +40,31 @@ def test_digits(largest: float | None, digits: int) -> None:
 
 
 def test_interval() -> None:
-    row = {"value": 1.234, "low": 1.1, "high": 1.3}
+    row = {"value": 1.234, "low": 1.1, "high": 1.3, "n": 5}
     assert with_interval(row, 2) == "1.23 [1.10, 1.30]"
     assert with_interval(row | {"low": None, "high": None}, 2) == "1.23"
     assert with_interval(None, 2) == ""
+    assert with_interval(row | {"value": None, "n": 0}, 2) == "not defined (n = 0)"
+    assert with_interval(row | {"low": None}, 2) == with_interval(row | {"high": None}, 2) == "1.23"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        ((0.5, 0.25, 0.75), "0.500 [0.250, 0.750]"),
+        ((751028.59, 700000.2, 800000.0), "751029 [700000, 800000]"),
+        ((8.1e9, 7e9, 9.25e9), "8.10e+09 [7.00e+09, 9.25e+09]"),
+        ((0.0012, 0.0011, 0.0013), "0.00120 [0.00110, 0.00130]"),
+        ((1.2e-6, 1e-7, 0.02), "1.20e-06 [1.00e-07, 2.00e-02]"),
+        ((0.0004, -0.2, 0.25), "0.000 [-0.200, 0.250]"),
+        ((0.0, 0.0, 2e-5), "0 [0, 2.00e-05]"),
+        ((0.0, 0.0, 0.0), "0.000 [0.000, 0.000]"),
+        ((-0.0012, -0.0013, -0.0011), "-0.00120 [-0.00130, -0.00110]"),
+        ((4229.0, None, None), "4229"),
+    ],
+)
+def test_digits_that_say_something(numbers: tuple[float | None, ...], said: str) -> None:
+    assert with_interval(dict(zip(("value", "low", "high"), numbers, strict=True)), 3) == said
 
 
 def test_summary_has_a_row_a_template_under_each_model(small: Report) -> None:

@@ -32,6 +32,13 @@ def test_ticks_and_values_lie_within_the_axis(values: list[float], log: bool) ->
         assert -1 <= axis(value) <= 301
 
 
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=4), st.booleans())
+def test_no_number_is_too_large_or_too_small_for_an_axis(values: list[float], log: bool) -> None:
+    axis = axis_over(values, 0, 300, log=log)
+    for value in (*values, *axis.ticks()):
+        assert -1 <= axis(value) <= 301
+
+
 @pytest.mark.parametrize(
     ("value", "text"), [(0.30000000000000004, "0.3"), (0, "0"), (1e-7, "1e-07"), (1500.0, "1500"), (-0.05, "-0.05")]
 )
