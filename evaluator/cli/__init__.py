@@ -8,6 +8,7 @@ import warnings
 import click
 
 from evaluator import __version__
+from evaluator.cli.output import take_every_character
 from evaluator_serving.errors import EngineError, InputError
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -85,6 +86,7 @@ def main() -> None:
     if debug:  # allowed anywhere on the line, not only before the command
         sys.argv = [sys.argv[0], "--debug", *(a for a in sys.argv[1:] if a != "--debug")]
     warnings.showwarning = _warn
+    take_every_character()
     try:
         code = cli(standalone_mode=False, prog_name="evaluator")
     except click.exceptions.Exit as stop:

@@ -1,20 +1,39 @@
 """Results go to stdout and may be cut off there: `evaluator scores RUN | head` is no error."""
 
 import contextlib
+import io
 import os
 import sys
+from typing import TYPE_CHECKING
 
 import click
-from rich.text import Text
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+
+UNKNOWN = "backslashreplace"
+"""What becomes of a character that a terminal can't show: `\\u2026`, as Python's own error messages do it."""
+
+
+def take_every_character() -> None:
+    """Let stdout and stderr take every character, whatever the locale: called once, before any command runs.
+
+    What isn't a terminal (a file, a pipe) gets UTF-8, so that a result has the same bytes on every machine, as a program that
+    reads it expects; a terminal keeps its encoding.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding=stream.encoding if stream.isatty() else "utf-8", errors=UNKNOWN)
 
 
 def write(text: str) -> None:
     """Write a whole result to stdout."""
-    write_bytes(text.encode("utf8"))
+    write_bytes(text.encode(sys.stdout.encoding if sys.stdout.isatty() else "utf-8", UNKNOWN))
 
 
 def write_bytes(data: bytes) -> None:
-    """Write a whole result, binary or UTF-8, to stdout; a reader that has gone away ends the program quietly."""
+    """Write a whole result, binary or encoded, to stdout; a reader that has gone away ends the program quietly."""
     stream = sys.stdout.buffer
     try:
         stream.write(data)
@@ -25,7 +44,7 @@ def write_bytes(data: bytes) -> None:
         raise click.exceptions.Exit(0) from None
 
 
-def write_lines(lines: list[Text]) -> None:
+def write_lines(lines: "list[Text]") -> None:
     """Write styled lines: in colour on a terminal, plain elsewhere; never wrapped."""
     from rich.console import Console
 

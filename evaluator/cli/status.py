@@ -51,7 +51,7 @@ def model_rows(run: Run) -> list[dict[str, Any]]:
 def _shown(path: Path) -> dict[str, dict[str, Any]]:
     """What progress.json says of each model; nothing where it is missing or damaged, as it is a help only."""
     try:
-        return {model["name"]: model for model in json.loads(path.read_text())["models"]}
+        return {model["name"]: model for model in json.loads(path.read_text(encoding="utf8"))["models"]}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
 

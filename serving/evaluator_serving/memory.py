@@ -13,7 +13,7 @@ def peak_memory() -> int:
     `getrusage` alone would not do on Linux: a process that is started by a larger one inherits that one's figure.
     """
     if _STATUS.exists():
-        for line in _STATUS.read_text().splitlines():
+        for line in _STATUS.read_text(encoding="utf8").splitlines():
             name, _, value = line.partition(":")
             if name == "VmHWM":
                 return int(value.split()[0]) * 1024
@@ -30,8 +30,9 @@ def available_memory() -> int:
     except (OSError, KeyError, ValueError):
         pass
     try:
-        with open("/sys/fs/cgroup/memory.max", encoding="ascii") as limit, open("/sys/fs/cgroup/memory.current") as used:
-            free = min(free, int(limit.read()) - int(used.read()))
+        group = Path("/sys/fs/cgroup")
+        limit, used = (int((group / f"memory.{name}").read_text(encoding="ascii")) for name in ("max", "current"))
+        free = min(free, limit - used)
     except (OSError, ValueError):  # no control group, or "max"
         pass
     return free
