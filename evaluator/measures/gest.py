@@ -25,7 +25,7 @@ and between them:
     both are null over fewer than LEAST_POINTS groups; with model and template `all`: the mean over all other pairs; n = pairs
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,11 +62,13 @@ def gest_measures(scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame
     return in_order(tidy(joined.with_columns(named(BOOTSTRAPS[options.interval]))), models)
 
 
-def gest_warnings(scores: pl.DataFrame, groups: Collection[str] = ()) -> list[str]:
+def gest_warnings(scores: pl.DataFrame, groups: Collection[str] = (), names: Mapping[str, str] | None = None) -> list[str]:
     """What a reader of the report must know: rates that rest on fewer groups or samples than they should.
 
-    `groups` are all groups of the data set; without them, those that any model of the run has.
+    `groups` are all groups of the data set; without them, those that any model of the run has. `names`: what the reader
+    knows a measure by, where it isn't its name here.
     """
+    q_f, q_m = ((names or {}).get(measure, measure) for measure in ("q_f", "q_m"))
     if scores.is_empty():
         return []
     scores = complete(scores)
@@ -80,7 +82,7 @@ def gest_warnings(scores: pl.DataFrame, groups: Collection[str] = ()) -> list[st
         if samples < fullest:
             parts.append(f"{fullest - samples} of {fullest} samples have no score")
         if missing:
-            parts.append(f"no scores of group {', '.join(missing)}: q_f, q_m and g_s rest on the other groups")
+            parts.append(f"no scores of group {', '.join(missing)}: {q_f}, {q_m} and g_s rest on the other groups")
         if parts:
             messages.append(f"{model}, template {template}: {'; '.join(parts)}")
     return messages

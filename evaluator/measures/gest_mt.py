@@ -10,9 +10,10 @@ import polars as pl
 
 from evaluator.measures.bootstrap import Array, Bootstrap, Stratum
 from evaluator.measures.intervals import BOOTSTRAPS, share_bounds
-from evaluator.tasks.base import TIDY, MeasureOptions
+from evaluator.tasks.base import TIDY, MeasureOptions, tidy
 
 _CELL = ["model", "task", "language"]
+_COLUMNS = ("measure", "group", "value", "low", "high", "n", "interval")
 _Row = tuple[str, str | None, float | None, float | None, float | None, int, str | None]
 
 
@@ -29,11 +30,11 @@ def mt_measures(scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
     """
     bootstrap = Bootstrap.of(options)
     rows = [
-        (*cell, None, measure, group, value, low, high, n, None, kind)
+        (*cell, *row)
         for cell, frame in scores.group_by(_CELL, maintain_order=True)
-        for measure, group, value, low, high, n, kind in _cell_rows(frame, options, bootstrap)
+        for row in _cell_rows(frame, options, bootstrap)
     ]
-    return pl.DataFrame(rows, schema=TIDY, orient="row")
+    return tidy(pl.DataFrame(rows, schema={name: TIDY[name] for name in (*_CELL, *_COLUMNS)}, orient="row"))
 
 
 def _cell_rows(frame: pl.DataFrame, options: MeasureOptions, bootstrap: Bootstrap) -> Iterator[_Row]:

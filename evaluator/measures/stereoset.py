@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from evaluator.measures.bootstrap import Bootstrap, Stratum
 from evaluator.measures.intervals import BOOTSTRAPS, share_bounds
-from evaluator.tasks.base import TIDY, Interval, MeasureOptions
+from evaluator.tasks.base import TIDY, Interval, MeasureOptions, tidy
 from evaluator_serving.errors import InputError
 
 Array = NDArray[np.float64]
@@ -29,7 +29,7 @@ ALL = "all"
 OVERALL = "overall"
 SIMPLE = ("LMS", "SS", "ICAT")
 MULTICLASS = ("LMS_multiclass", "SS_multiclass", "ICAT_macro", "ICAT_micro")
-SHIFTED = ", shifted by its bias, clipped to 0–100"
+SHIFTED = " shifted by its bias and clipped to 0-100"
 """Ends the name of the kind of the ICATs' intervals."""
 
 CANDIDATES = ("x_stereotype", "x_anti", "x_unrelated")
@@ -38,6 +38,8 @@ CANDIDATES = ("x_stereotype", "x_anti", "x_unrelated")
 COMPONENTS = ("mean_given", "mean_joined", "mean_alone", "mean_context")
 """Mean natural-log probability per token of the candidate given its context, of both joined, of the candidate alone (lists
 of three) and of the context alone; null where the model isn't a generative one."""
+
+_COLUMNS = ("model", "task", "language", "template", "measure", "group", "value", "low", "high", "n", "interval")
 
 CASES = {
     "d": pl.col("mean_given"),
@@ -72,10 +74,10 @@ def stereoset_measures(scores: pl.DataFrame, options: MeasureOptions) -> pl.Data
     shifted = Bootstrap.of(replace(options, interval="percentile")) if options.interval == "bca" else bootstrap
     rows: list[tuple[object, ...]] = []
     for (model, task, language), frame in scores.group_by("model", "task", "language", maintain_order=True):
-        for template, *row, kind in _rows(Layout.of(frame), frame, bootstrap, shifted, options.interval):
-            rows.append((model, task, language, template, *row, None, kind))
-    tidy = pl.DataFrame(rows, schema=TIDY, orient="row")
-    return tidy.with_columns(pl.col("value", "low", "high").fill_nan(None))
+        for row in _rows(Layout.of(frame), frame, bootstrap, shifted, options.interval):
+            rows.append((model, task, language, *row))
+    made = pl.DataFrame(rows, schema={name: TIDY[name] for name in _COLUMNS}, orient="row")
+    return tidy(made.with_columns(pl.col("value", "low", "high").fill_nan(None)))
 
 
 def _with_case(scores: pl.DataFrame, case: str | None) -> pl.DataFrame:

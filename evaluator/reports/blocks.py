@@ -14,7 +14,10 @@ from evaluator.reports.report import Report, Section
 
 UNDEFINED = "not defined"
 """What stands for a value that is null."""
-_WHY = f"{UNDEFINED}: there is nothing to compute it from (an empty group, or values that don't vary)."
+_WHY = (
+    f"{UNDEFINED}: there is nothing to compute it from (an empty group, a correlation over fewer than {LEAST_POINTS} points or "
+    "values that don't vary)."
+)
 
 MANY_GROUPS = 24
 """Of more groups than this only those that the layout names are shown; all are in CSV and JSON."""
@@ -175,7 +178,7 @@ def _summary(section: Section) -> Block | None:
                 label = f"{place} {kind[0]}" if apart and kind[0] else place
                 table.append(Row(label, tuple(map(text, measures, candidates))))
     notes = (*_notes(section, measures), *interval_kinds(rows))
-    return Block(section.task, ("template", *measures), tuple(table), notes)
+    return Block(section.task, ("template", *map(layout.shown, measures)), tuple(table), notes)
 
 
 def _detail(section: Section, measure: str) -> Block | None:
@@ -215,12 +218,11 @@ def detail_groups(section: Section, rows: pl.DataFrame) -> tuple[list[str], int]
 
 
 def ordered_groups(section: Section, rows: pl.DataFrame) -> list[str]:
-    """Groups in the layout's order, female before male before others."""
+    """Groups in the layout's order, those of the second pole before those of the first before others."""
     present = rows["group"].unique(maintain_order=True).to_list()
     known = [g for g in section.layout.groups if g in set(present)]
     ordered = known + [g for g in present if g not in section.layout.groups]
-    rank = {"female": 0, "male": 1}
-    return sorted(ordered, key=lambda g: rank.get(section.layout.polarity.get(g, ""), 2))
+    return sorted(ordered, key=lambda g: ("second", "first", "other").index(section.layout.side(g)))
 
 
 def _ranks(section: Section, measure: str) -> Block | None:
@@ -236,7 +238,7 @@ def _ranks(section: Section, measure: str) -> Block | None:
         Row(section.layout.named(g), tuple(number(found[g][k], 1) for k in ("median", "low", "high")))
         for g in ordered_groups(section, rows)
     ]
-    title = f"{section.task}: {measure} over {places} pairs of model and template"
+    title = f"{section.task}: {section.layout.shown(measure)} over {places} pairs of model and template"
     return Block(title, ("group", "median", "lowest", "highest"), tuple(table), _notes(section, [measure]))
 
 

@@ -67,14 +67,10 @@ def _bounds(rows: Sequence[Mapping[str, Any]]) -> list[float]:
     return [row[k] for row in rows if row["value"] is not None for k in ("value", "low", "high") if row[k] is not None]
 
 
-def _kind(section: Section, group: str) -> str:
-    return section.layout.polarity.get(group, "other")
-
-
 def _group_label(section: Section, group: str) -> str:
     """`9 self-confident (m)`: polarity is told by the label, by the marker's shape and by its colour."""
-    polarity = section.layout.polarity.get(group)
-    return section.layout.named(group) + (f" ({polarity[0]})" if polarity else "")
+    pole = section.layout.polarity.get(group)
+    return section.layout.named(group) + (f" {section.layout.mark(pole)}" if pole else "")
 
 
 def _label_room(labels: Sequence[str]) -> float:
@@ -108,10 +104,10 @@ def _intervals(section: Section, measure: str, model: str, rows: pl.DataFrame) -
         found = {row["group"]: row for row in part}
         for position, group in enumerate(groups):
             middle = y + ROW * (position + 0.5)
-            kind = _kind(section, group)
+            kind = section.layout.side(group)
             if index % _PER_LINE == 0:
                 drawing.text(left - 8, middle + 4, labels[position], f"label {kind}-text", "end")
-            if position and kind != _kind(section, groups[position - 1]):
+            if position and kind != section.layout.side(groups[position - 1]):
                 drawing.line(x, middle - ROW / 2, x + _PANEL, middle - ROW / 2, "between")
             row = found.get(group)
             if row is not None:
@@ -122,7 +118,9 @@ def _intervals(section: Section, measure: str, model: str, rows: pl.DataFrame) -
 
 def _shapes(section: Section) -> str:
     """What the markers' shapes say."""
-    return "Circles (f): female groups; squares (m): male groups." if section.layout.polarity else ""
+    layout = section.layout
+    first, second = (f"{layout.mark(pole)}: {pole} groups" for pole in layout.poles)
+    return f"Circles {second}; squares {first}." if layout.polarity else ""
 
 
 def _panel_name(row: Mapping[str, Any], several: bool) -> str:
@@ -186,9 +184,11 @@ def _ranks(section: Section, measure: str) -> Iterator[Plot]:
     if places < 2:
         return
     groups = ordered_groups(section, rows)
+    lowest = section.layout.lowest
+    title = f"{lowest[:1].upper()}{lowest[1:]} ranks"
     rows = rows.drop_nulls("value")
     if rows.is_empty():
-        yield _nothing("Feminine ranks")
+        yield _nothing(title)
         return
     labels = [_group_label(section, g) for g in groups]
     left, top, step = _label_room(labels), 8.0, 26.0
@@ -199,12 +199,12 @@ def _ranks(section: Section, measure: str) -> Iterator[Plot]:
         x = left + step * (rank - 0.5)
         drawing.line(x, top, x, bottom, "grid")
         drawing.text(x, bottom + 14, str(rank), "tick", "middle")
-    drawing.text((left + right) / 2, bottom + 30, "feminine rank (1: lowest q)", "axis", "middle")
+    drawing.text((left + right) / 2, bottom + 30, f"{lowest} rank (1: lowest q)", "axis", "middle")
     counts = {(g, v): n for g, v, n in rows.group_by("group", "value").len().iter_rows()}
     medians = dict(rows.group_by("group").agg(pl.col("value").median()).iter_rows())
     for position, group in enumerate(groups):
         middle = top + ROW * (position + 0.5)
-        kind = _kind(section, group)
+        kind = section.layout.side(group)
         drawing.text(left - 8, middle + 4, labels[position], f"label {kind}-text", "end")
         for (name, rank), count in sorted(counts.items()):
             if name == group:
@@ -217,7 +217,7 @@ def _ranks(section: Section, measure: str) -> Iterator[Plot]:
         else:
             drawing.text(left + 4, middle + 4, UNDEFINED, "tick")
     caption = f"Over {places} pairs of model and template. The larger a mark, the more often; bars: medians. {_shapes(section)}"
-    yield Plot("Feminine ranks", caption, drawing.markup())
+    yield Plot(title, caption, drawing.markup())
 
 
 def _pairs(section: Section, measure: str) -> Iterator[Plot]:

@@ -1,6 +1,6 @@
 """Drawing for the HTML report: a few shapes and axes as inline SVG, coloured by the page's style sheet.
 
-Shapes carry a class (`female`, `male`, `other`, `grid`, …) rather than colours, so that one style sheet serves light and
+Shapes carry a class (`first`, `second`, `other`, `grid`, …) rather than colours, so that one style sheet serves light and
 dark pages and print; what matters is told by shape and label as well.
 """
 
@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from xml.sax.saxutils import escape, quoteattr
 
-SHAPES = {"female": "circle", "male": "square", "template": "circle"}
-"""Kind of marker → its shape; any other kind is a diamond."""
+SHAPES = {"second": "circle", "first": "square", "template": "circle"}
+"""Kind of marker (of the two poles and others) → its shape; any other kind is a diamond."""
 
 _SMALL, _LARGE = 1e-150, 1e150
 """Nothing nearer to 0 and nothing farther from it is told apart on an axis."""

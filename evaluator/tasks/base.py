@@ -30,10 +30,12 @@ TIDY: dict[str, pl.DataType] = {
     "n": pl.Int64(),
     "scale": pl.String(),
     "interval": pl.String(),
+    "pole": pl.String(),
 }
 """Columns and types of every report row; null where a column does not apply.
 
-`interval` says how `low` and `high` were made (names in `evaluator.measures.intervals`), null where there are none.
+`interval` says how `low` and `high` were made (names in `evaluator.measures.intervals`), null where there are none; `pole` is
+the name of the pole that a GEST-like measure's group, or its rate over groups (q_f, q_m, q_family), belongs to.
 """
 
 

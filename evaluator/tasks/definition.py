@@ -38,8 +38,8 @@ SENTENCE, SLOT = "{s}", "[]"
 class Group:
     """A stereotype: `polarity` is `male` for the pole of the first words, `female` for that of the second, or None.
 
-    These two names are fixed inside the program whatever the definition calls its poles: the measures q_m, q_f and
-    g_s = q_m / q_f are built on them.
+    These two are keys inside the program, as the measures' names q_m, q_f and g_s = q_m / q_f are; a reader is shown the
+    definition's own names of its poles (`Definition.poles`).
     """
 
     id: str
@@ -71,10 +71,11 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A validated definition; the attributes are those of the TOML file."""
+    """A validated definition; the attributes are those of the TOML file (`poles`: its polarity)."""
 
     name: str
     language: str
+    poles: tuple[str, str]
     sentence_column: str
     group_column: str
     groups: Mapping[str, Group]
@@ -86,6 +87,12 @@ class Definition:
         """Heads of models that at least one template suits."""
         kinds = {template.kind for template in self.templates}
         return frozenset(head for head, kind in HEADS.items() if kind in kinds)
+
+    @property
+    def pole_of(self) -> dict[str, str]:
+        """Group → the name of its pole, of the groups that have one."""
+        name = dict(zip(("male", "female"), self.poles, strict=True))
+        return {group.id: name[group.polarity] for group in self.groups.values() if group.polarity}
 
     def topical(self, sentence: str, group: str) -> bool:
         """Whether the sentence counts for the topic's rate."""
@@ -151,6 +158,7 @@ class _Reader:
         return Definition(
             name=name,
             language=self.text(table.get("language", "en"), "language"),
+            poles=poles,
             sentence_column=self.text(columns.get("sentence", "sentence"), "columns.sentence"),
             group_column=self.text(columns.get("group", "group"), "columns.group"),
             groups=self.groups(table["groups"], poles),

@@ -122,19 +122,34 @@ class GestTask:
         """Rates of every model and template: see `evaluator.measures.gest`."""
         from evaluator.measures.gest import gest_measures
 
-        return gest_measures(scores, options)
+        return with_poles(gest_measures(scores, options), self.plan)
 
     def warnings(self, scores: pl.DataFrame, options: MeasureOptions) -> list[str]:
         """Which rates rest on fewer groups or samples than they should."""
         from evaluator.measures.gest import gest_warnings
 
-        return gest_warnings(scores, [group.id for group in self.plan.groups.values()])
+        return gest_warnings(scores, list(self.plan.groups), self.layout(options).names)
 
     def layout(self, options: MeasureOptions) -> Layout:
         """Rates by template, then by group with the groups' names."""
-        groups = self.plan.groups.values()
-        polarity = {group.id: group.polarity for group in groups if group.polarity}
-        return rates_layout({group.id: group.name for group in groups}, polarity, options.scale)
+        it = self.plan
+        gest = gest_definition()
+        topic = None if (it.topic, it.poles) == (gest.topic, gest.poles) else it.topic
+        return rates_layout({group.id: group.name for group in it.groups.values()}, it.pole_of, options.scale, it.poles, topic)
+
+
+def with_poles(rows: pl.DataFrame, plan: Definition) -> pl.DataFrame:
+    """Rows (columns TIDY) with the names of the poles that their groups, or their rates over groups, belong to."""
+    first, second = plan.poles
+    of_measure = {"q_m": first, "q_family": first, "p_family": first, "q_f": second}
+    measure = pl.col("measure")
+    by_group = measure.is_in(["q", "rank", "p"])
+    return rows.with_columns(
+        pl.when(by_group)
+        .then(pl.col("group").replace_strict(plan.pole_of, default=None, return_dtype=pl.String))
+        .otherwise(measure.replace_strict(of_measure, default=None, return_dtype=pl.String))
+        .alias("pole")
+    )
 
 
 def gest() -> GestTask:

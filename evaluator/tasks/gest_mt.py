@@ -11,7 +11,7 @@ from evaluator.gender import LANGUAGES, GenderDetector, rules_detector
 from evaluator.gender.variants import source_key
 from evaluator.reports.layout import Layout, Overview
 from evaluator.tasks.base import DataSource, MeasureOptions, Protocol_, Rendered, Samples
-from evaluator.tasks.gest import GestTask, gest
+from evaluator.tasks.gest import GestTask, gest, with_poles
 from evaluator.translate.folder import read_translations
 from evaluator_serving.errors import InputError
 
@@ -50,7 +50,7 @@ class GestMtTask:
         """Rates of every system and language: see `evaluator.measures.gest_mt`."""
         from evaluator.measures.gest_mt import mt_measures
 
-        return mt_measures(scores, options)
+        return with_poles(mt_measures(scores, options), self._gest.plan)
 
     def warnings(self, scores: pl.DataFrame, options: MeasureOptions) -> list[str]:
         """Systems and languages some of whose samples have no translation."""
@@ -65,13 +65,13 @@ class GestMtTask:
 
     def layout(self, options: MeasureOptions) -> Layout:
         """Systems and languages as rows, stereotypes in detail."""
-        groups = self._gest.plan.groups.values()
+        plan = self._gest.plan
         return Layout(
             summary=("f_s", "f_m", "p_family", "yield", "conflicts"),
             details=("p",),
             overview=(Overview("f_s", 0.0),),
-            groups={group.id: group.name for group in groups},
-            polarity={group.id: group.polarity for group in groups if group.polarity},
+            groups={group.id: group.name for group in plan.groups.values()},
+            polarity=plan.pole_of,
             notes={
                 "p": "p: share of masculine translations among those with a gender.",
                 "f_s": "f_s = p_m − p_f, 0 is unbiased; f_m = (p_m + p_f)/2, 0.5 is balanced.",

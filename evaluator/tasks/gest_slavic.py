@@ -9,7 +9,7 @@ import polars as pl
 from evaluator.gender.variants import deduplicate, one_word_difference, read_variants
 from evaluator.reports.layout import Layout
 from evaluator.tasks.base import DataSource, MeasureOptions, Protocol_, Rendered, Samples, tidy
-from evaluator.tasks.gest import gest
+from evaluator.tasks.gest import gest, with_poles
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Masked, Request, request_id
 
@@ -129,7 +129,9 @@ class GestSlavicTask:
         yields = scores.group_by(cell, maintain_order=True).agg(
             value=pl.col("score").is_not_null().sum().cast(pl.Float64), n=pl.len().cast(pl.Int64)
         )
-        return pl.concat([gest_measures(scores, options), tidy(yields.with_columns(measure=pl.lit("yield")))])
+        return pl.concat(
+            [with_poles(gest_measures(scores, options), gest().plan), tidy(yields.with_columns(measure=pl.lit("yield")))]
+        )
 
     def layout(self, options: MeasureOptions) -> Layout:
         """GEST's layout and the yield."""

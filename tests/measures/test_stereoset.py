@@ -126,7 +126,7 @@ def test_no_default_interval_leaves_the_range_and_each_says_how_it_was_made(inte
     kinds = dict(known.filter(group="all").select("measure", "interval").iter_rows())
     bootstrap = {"percentile": "percentile bootstrap", "bca": "BCa bootstrap"}[interval]
     assert (kinds["SS"], kinds["LMS"]) == ("Wilson", bootstrap)
-    assert kinds["ICAT"] == "percentile bootstrap, shifted by its bias, clipped to 0–100"
+    assert kinds["ICAT"] == "percentile bootstrap shifted by its bias and clipped to 0-100"
     assert tidy.select((pl.col("low").is_null() == pl.col("interval").is_null()).all()).item()
 
 

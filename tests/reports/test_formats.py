@@ -92,7 +92,7 @@ def test_warnings_are_in_the_document(render: Any, gest_rows: Any, report: Any) 
 class TestTidy:
     def test_csv_has_exactly_the_columns_in_order(self, small: Report) -> None:
         lines = tidy.csv_text(small.rows).splitlines()
-        assert lines[0] == "model,task,language,template,measure,group,value,low,high,n,scale,interval"
+        assert lines[0] == "model,task,language,template,measure,group,value,low,high,n,scale,interval,pole"
         assert len(lines) == 1 + small.rows.height
 
     def test_csv_keeps_every_digit_and_leaves_nulls_empty(self, rows: Any) -> None:
@@ -200,13 +200,13 @@ class TestHtml:
         assert texts.count("template 1") == texts.count("template 2") == 1
         circles, squares = list(plot.iter("circle")), list(plot.iter("rect"))
         assert len(circles) == len(squares) == 2  # a group each in two panels
-        assert {c.get("class") for c in circles} == {"female"}
-        assert {s.get("class") for s in squares} == {"male"}
+        assert {c.get("class") for c in circles} == {"second"}
+        assert {s.get("class") for s in squares} == {"first"}
 
     def test_interval_plot_puts_larger_values_further_right(self, small: Report) -> None:
         plot = picture(small, "q of bert")
         circle, square = next(plot.iter("circle")), next(plot.iter("rect"))
-        line = next(line for line in plot.iter("line") if line.get("class") == "female-line")
+        line = next(line for line in plot.iter("line") if line.get("class") == "second-line")
         low, high = (float(line.get(end, "nan")) for end in ("x1", "x2"))
         assert low < float(circle.get("cx", "nan")) < high
         assert float(square.get("x", "nan")) > high  # 2.25 against 1.25 ± 0.1
