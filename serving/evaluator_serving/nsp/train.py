@@ -115,13 +115,15 @@ def train(
     """
     record = out / "training.json"
     if record.is_file():
+        finished = json.loads(record.read_text("utf8"))
+        _refuse_others(out, finished["settings"], _described(settings, source, read_pairs(corpus, settings)[0]))
         report(f"{out} is finished already")
-        return Trained(**json.loads(record.read_text("utf8"))["result"])
+        return Trained(**finished["result"])
     if out.exists():
         raise InputError(f"{out} exists and is no finished training: use another --out folder")
     trainer = Trainer(source, corpus, settings, device)
     partial = out.with_name(out.name + ".partial")
-    described = {**asdict(settings), "model": source.revision, "corpus": _digest(trainer.pairs)}
+    described = _described(settings, source, trainer.pairs)
     step = _restore(trainer, partial, described)
     if step:
         report(f"going on after step {step} of {trainer.steps}")
@@ -288,6 +290,21 @@ def _checkpoint(trainer: Trainer, partial: Path, described: dict[str, Any], step
             shutil.rmtree(older)
 
 
+def _described(settings: Settings, source: ModelSource, pairs: Pairs) -> dict[str, Any]:
+    """What a training's result depends on."""
+    return {**asdict(settings), "model": source.revision, "corpus": _digest(pairs)}
+
+
+def _refuse_others(folder: Path, found: dict[str, Any], described: dict[str, Any]) -> None:
+    """Raise InputError, naming the first difference, where a folder's training isn't the one that is asked for."""
+    for name, value in described.items():
+        if found.get(name) != value:
+            raise InputError(
+                f"{folder} was trained with another {name} ({found.get(name)!r}, now {value!r}): "
+                "use another --out folder or remove it"
+            )
+
+
 def _restore(trainer: Trainer, partial: Path, described: dict[str, Any]) -> int:
     """Put the newest checkpoint's state back; returns its step, 0 without one."""
     folders = sorted(partial.glob("step-*"))
@@ -295,13 +312,7 @@ def _restore(trainer: Trainer, partial: Path, described: dict[str, Any]) -> int:
         return 0
     folder = folders[-1]
     found = json.loads((folder / "state.json").read_text("utf8"))
-    differing = [name for name, value in described.items() if found["settings"].get(name) != value]
-    if differing:
-        name = differing[0]
-        raise InputError(
-            f"{partial} was trained with another {name} ({found['settings'].get(name)!r}, now {described[name]!r}): "
-            "use another --out folder or remove it"
-        )
+    _refuse_others(partial, found["settings"], described)
     load_model(trainer.module, folder / "model.safetensors")
     tensors = load_file(folder / "optimizer.safetensors")
     torch.set_rng_state(tensors.pop("random"))

@@ -154,6 +154,10 @@ def test_the_result_is_a_model_folder(tmp_path: Path, corpus: Path, seq2seq: boo
     seen: list[str] = []
     assert train(source, [corpus], settings, tmp_path / "out", report=seen.append) == result
     assert "finished already" in seen[0]
+    with pytest.raises(InputError, match="was trained with another seed"):
+        train(source, [corpus], replace(settings, seed=settings.seed + 1), tmp_path / "out", report=seen.append)
+    with pytest.raises(InputError, match="was trained with another model"):
+        train(replace(source, revision="other"), [corpus], settings, tmp_path / "out", report=seen.append)
     trained = resolve(str(tmp_path / "out"))
     assert trained.heads == {"pair"}
     how = next_sentence(trained.config)
