@@ -48,8 +48,8 @@ def command(
     from evaluator.translate.base import make_translator
     from evaluator.translate.cache import AnswerCache, CachedTranslator
     from evaluator.translate.stereoset import failures_csv, read_repairs, translate_stereoset
+    from evaluator_serving.cache import cache_dir
     from evaluator_serving.errors import InputError
-    from evaluator_serving.models import cache_dir
 
     if language == "en":
         raise InputError("--to en: the data set is in English already; give another language")

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Literal
 
 from evaluator.tasks.base import DataSource
+from evaluator_serving.cache import cache_dir
 from evaluator_serving.errors import InputError
-from evaluator_serving.models import cache_dir
 
 Unit = Literal["table", "records", "lines", "examples"]
 """What is counted in a file: rows below a CSV's header, a CSV's records, lines not blank, StereoSet examples."""

@@ -4,10 +4,8 @@ Nothing here loads weights: a source is known by its config, its tokenizer and t
 transformers are imported where they are needed, so that importing this module stays cheap.
 """
 
-import hashlib
 import json
 import math
-import os
 import re
 import struct
 import zipfile
@@ -16,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from evaluator_serving.cache import cache_dir, content_hash
 from evaluator_serving.errors import InputError
 from evaluator_serving.nsp import ARCHITECTURES, IS_NEXT, next_sentence
 
@@ -98,21 +97,6 @@ def quiet() -> None:
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-
-
-def content_hash(files: Iterable[Path]) -> str:
-    """`sha256:` over the names and contents of files; large files' digests are remembered by path, size and time."""
-    total = hashlib.sha256()
-    for file in sorted(files, key=lambda f: f.name):
-        total.update(f"{file.name}\0{_file_digest(file)}\n".encode())
-    return f"sha256:{total.hexdigest()}"
-
-
-def cache_dir() -> Path:
-    """The user's cache folder of this program (EVALUATOR_CACHE, else `evaluator` in the user's cache folder)."""
-    if folder := os.environ.get("EVALUATOR_CACHE"):
-        return Path(folder)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "evaluator"
 
 
 def tensor_names(weights: Iterable[Path]) -> frozenset[str]:
@@ -383,37 +367,3 @@ def next_label(config: Any) -> int | None:
         if re.sub(r"[^a-z]", "", str(label).lower()) in ("isnext", "next", "nextsentence"):
             return int(number)
     return None
-
-
-# --- small helpers ------------------------------------------------------------------------------------------------
-
-
-def _file_digest(file: Path) -> str:
-    """SHA-256 of a file; above 1 MB remembered in the cache by path, size and modification time."""
-    stat = file.stat()
-    remembered: dict[str, list[Any]] = {}
-    store = cache_dir() / "digests.json"
-    key, stamp = str(file.resolve()), [stat.st_size, stat.st_mtime_ns]
-    if stat.st_size > 1_000_000:
-        try:
-            remembered = json.loads(store.read_text("utf8"))
-        except (OSError, ValueError):
-            remembered = {}
-        if key in remembered and remembered[key][:2] == stamp:
-            return str(remembered[key][2])
-    with file.open("rb") as handle:
-        digest = hashlib.file_digest(handle, "sha256").hexdigest()
-    if stat.st_size > 1_000_000:
-        _remember(store, {**remembered, key: [*stamp, digest]})
-    return digest
-
-
-def _remember(store: Path, digests: dict[str, list[Any]]) -> None:
-    """Write the digests whole (temporary file, rename); a cache that can't be written is no error."""
-    try:
-        store.parent.mkdir(parents=True, exist_ok=True)
-        temporary = store.with_suffix(f".{os.getpid()}.tmp")
-        temporary.write_text(json.dumps(digests), "utf8")
-        temporary.replace(store)
-    except OSError:
-        pass

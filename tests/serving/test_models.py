@@ -10,7 +10,7 @@ import torch
 import transformers
 from tiny_models import FAMILIES, tiny_model, tiny_tokenizer
 
-from evaluator_serving import models
+from evaluator_serving import cache, models
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import InputError
 from evaluator_serving.gguf import restore_bos
@@ -127,12 +127,13 @@ def test_revision_is_the_contents_hash(saved: Path, copied: Path) -> None:
 
 
 def test_a_large_files_digest_is_remembered_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "_SETTLED_NS", -1)
     file = tmp_path / "model.safetensors"
     file.write_bytes(b"a" * 1_500_000)
     first = models.content_hash([file])
     calls = []
-    digest = models.hashlib.file_digest
-    monkeypatch.setattr(models.hashlib, "file_digest", lambda *a: calls.append(a) or digest(*a))
+    digest = cache.hashlib.file_digest
+    monkeypatch.setattr(cache.hashlib, "file_digest", lambda *a: calls.append(a) or digest(*a))
     assert models.content_hash([file]) == first
     assert not calls
     file.write_bytes(b"b" * 1_500_000)

@@ -35,8 +35,9 @@ from evaluator_kernels.onnx_graph import (
     store_int8,
     vocabulary_head,
 )
+from evaluator_serving.cache import cache_dir
 from evaluator_serving.errors import InputError
-from evaluator_serving.models import ModelSource, cache_dir
+from evaluator_serving.models import ModelSource
 from evaluator_serving.onnx.architecture import Architecture, Layer, Norm
 from evaluator_serving.onnx.encoder import masked_hidden_states
 from evaluator_serving.onnx.families import Tensors, architecture, refusal
