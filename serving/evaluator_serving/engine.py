@@ -5,6 +5,7 @@ line in `ENGINES`.
 """
 
 import importlib
+import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -57,6 +58,16 @@ class EngineOptions:
             raise InputError(f"the {engine} engine has no dtype {self.dtype}: choose one of {', '.join(dtypes)}")
 
 
+def option_value(value: Any) -> Any:
+    """An extra option's value; on the command line all values are words: `0.5`, `true`, `null` mean what JSON means by them."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
     """What makes an engine's numbers what they are; stored with the run and hashed into the answers' folder name.
@@ -82,6 +93,9 @@ class Engine(Protocol):
     """A loaded model. Constructed as `Engine(source, options, rows)` where rows are the run's own (for sizing).
 
     `share_prefixes` says whether a causal row may be read from a longer row with the same beginning.
+
+    `harmless_extra`, on the class: names of extra options that can't move a number by more than rounding (memory, threads,
+    retries). Every other one is part of the answers' identity, as all are where an engine names none.
     """
 
     share_prefixes: bool

@@ -2,11 +2,14 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
-from evaluator_serving.engine import EngineInfo, EngineOptions
+from evaluator_serving.cache import content_hash
+from evaluator_serving.engine import EngineInfo, EngineOptions, engine_class, option_value
 from evaluator_serving.models import ModelSource
 
 PACKAGES: dict[str, tuple[str, ...]] = {
@@ -16,9 +19,6 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "openai": ("transformers", "tokenizers"),
 }
 """Per engine, the distributions whose versions can change a number (those that are installed are recorded)."""
-
-RELEVANT_EXTRA = ("url", "served_model")
-"""Engine-specific options that say which model answers; the others only say how fast."""
 
 
 def installed(names: tuple[str, ...]) -> dict[str, str]:
@@ -33,9 +33,14 @@ def installed(names: tuple[str, ...]) -> dict[str, str]:
 
 
 def identity(engine: str, source: ModelSource, options: EngineOptions) -> EngineInfo:
-    """The identity of `source` in the engine called `engine`, without loading anything."""
+    """The identity of `source` in the engine called `engine`, without loading anything.
+
+    An extra option belongs to it unless the engine's class names it in `harmless_extra`; tensor and pipeline parallel sizes
+    and the device don't: they move numbers by rounding only, and a resumed run may have other machines.
+    """
     details: dict[str, Any] = {"chat_template": source.chat_template, "quantization": options.quantization}
-    details |= {key: options.extra[key] for key in RELEVANT_EXTRA if key in options.extra}
+    harmless: frozenset[str] = getattr(engine_class(engine), "harmless_extra", frozenset())
+    details |= {key: _counted(value) for key, value in options.extra.items() if key not in harmless}
     return EngineInfo(
         engine=engine,
         model=source.spec,
@@ -44,6 +49,14 @@ def identity(engine: str, source: ModelSource, options: EngineOptions) -> Engine
         versions=installed(PACKAGES.get(engine, ())),
         details=details,
     )
+
+
+def _counted(value: Any) -> Any:
+    """What an option's value is known by: a word as JSON means it, a file or folder by its content."""
+    if isinstance(value, str) and os.path.exists(value):
+        path = Path(value)
+        return content_hash([path] if path.is_file() else [file for file in path.iterdir() if file.is_file()])
+    return option_value(value)
 
 
 def fingerprint(info: EngineInfo) -> str:

@@ -83,6 +83,7 @@ class OpenAIEngine:
     """
 
     share_prefixes = True
+    harmless_extra = frozenset({"concurrency", "retries", "timeout"})
 
     def __init__(self, source: ModelSource, options: EngineOptions, rows: Sequence[Row]) -> None:
         self.check(source, options, frozenset(row.head for row in rows))

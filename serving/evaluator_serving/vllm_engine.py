@@ -1,7 +1,6 @@
 """The vLLM engine: exact log-probabilities of given tokens from prefill-only requests, on GPUs and on CPUs."""
 
 import gc
-import json
 import logging
 import os
 from collections.abc import Iterator, Sequence
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evaluator_serving.engine import EngineInfo, EngineOptions
+from evaluator_serving.engine import EngineInfo, EngineOptions, option_value
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.identity import identity
 from evaluator_serving.models import ModelSource
@@ -59,6 +58,13 @@ class VllmEngine:
     """
 
     share_prefixes = True
+    harmless_extra = frozenset(
+        # How much memory and how many tokens at once, how workers run and weights are read, what is logged. max_model_len isn't
+        # among them: models with two sets of rotary factors (LongRoPE) choose by it.
+        {"max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization", "kv_cache_memory_bytes", "num_gpu_blocks_override"}
+        | {"block_size", "cpu_offload_gb", "distributed_executor_backend", "max_parallel_loading_workers", "download_dir"}
+        | {"safetensors_load_strategy", "disable_log_stats", "use_tqdm_on_load", "hf_token"}
+    )
 
     def __init__(self, source: ModelSource, options: EngineOptions, rows: Sequence[Row]) -> None:
         for name, value in _ENVIRONMENT.items():
@@ -294,17 +300,7 @@ def _extra(given: dict[str, Any]) -> dict[str, Any]:
         if name not in known:
             why = "is set by the program itself" if name in _OWN else "is no engine argument of vLLM"
             raise InputError(f"extra option {name!r} {why}: leave it out")
-    return {name: _value(value) for name, value in given.items()}
-
-
-def _value(value: Any) -> Any:
-    """An option's value; on the command line all values are words: `0.5`, `true` and `null` mean what JSON means by them."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value
+    return {name: option_value(value) for name, value in given.items()}
 
 
 def _sizes(source: ModelSource, options: EngineOptions, rows: Sequence[Row], *, on_cpu: bool) -> Sizes:

@@ -40,6 +40,7 @@ class OnnxEngine:
     """
 
     share_prefixes = True
+    harmless_extra = frozenset({"graph", "intra_op_threads"})
 
     def __init__(self, source: ModelSource, options: EngineOptions, rows: Sequence[Row]) -> None:
         """Export the model, unless the cache has it, and load the graphs.
