@@ -3,7 +3,7 @@
 A definition has
 
 - `name` (of the task), `language` (default `en`), `polarity`: what the first and the second word of every pair stand
-  for (default `["male", "female"]`);
+  for (default `["male", "female"]`): reports call the groups, q_m and q_f by these names;
 - `topic` (optional): words; samples of the first polarity whose sentence contains one get a rate of their own;
 - `[columns]`: the CSV's columns of the `sentence` and its `group` (default: these two names);
 - `[groups]`: a key for each value of the group column, with a `name` and, optionally, a `polarity`;

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from evaluator.cli import cli
+from evaluator.reports.layout import rates_layout
 from evaluator.store.run import Run
 from evaluator.tasks.base import DataSource
 from evaluator.tasks.gest import custom
@@ -109,3 +110,9 @@ def test_tidy_rows_name_the_pole_beside_the_stable_key(run: Path) -> None:
     assert (poles["q_f", ""], poles["q_m", ""], poles["q_family", ""], poles["g_s", ""]) == ("young", "old", "old", "")
     assert {group: poles["q", group] for group in NAMES} == {group: pole or "" for group, pole in NAMES.items()}
     assert {pole for (measure, _), pole in poles.items() if measure.startswith("r_")} == {""}
+
+
+def test_poles_that_begin_alike_are_written_out() -> None:
+    for poles, marks in ((("rich", "religious"), ["(rich)", "(religious)"]), (("old", "young"), ["(o)", "(y)"])):
+        layout = rates_layout({}, {}, "ratio", poles)
+        assert [layout.mark(pole) for pole in poles] == marks
