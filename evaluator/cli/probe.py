@@ -15,13 +15,19 @@ from evaluator_serving.requests import Continuation, Masked, Request
 SLOT = "[]"
 
 
+def check_text(text: str, words: tuple[str, ...]) -> None:
+    """What can be wrong whatever the model is, found before it is looked for. Raises InputError."""
+    if SLOT not in text:
+        raise InputError(f"the text {text!r} has no {SLOT}: mark where the words go, e.g. 'The doctor said that [] is late.'")
+    if not all(word.strip() for word in words):
+        raise InputError("one of the words is empty: give words that can stand in the slot")
+
+
 def probe_request(text: str, words: tuple[str, ...], heads: frozenset[str]) -> Request:
     """The request behind `probe`: masked where the model has a masked head, else the continuation of a text ending in [].
 
     A word that continues a text keeps the space before the slot: `He is a []` asks for ` doctor` after `He is a`.
     """
-    if text.count(SLOT) == 0:
-        raise InputError(f"the text {text!r} has no {SLOT}: mark where the words go, e.g. 'The doctor said that [] is late.'")
     parts = tuple(text.split(SLOT))
     if "masked" in heads:
         return Masked(parts, tuple((word,) * (len(parts) - 1) for word in words))
@@ -46,6 +52,7 @@ def command(model: str, text: str, words: tuple[str, ...], format_: str, **engin
       evaluator probe bert-base-uncased '[] said: "I love cooking."' He She
       evaluator probe gpt2 '"I love cooking.", []' he she
     """
+    check_text(text, words)
     from evaluator_serving.answers import assemble
     from evaluator_serving.encoding import encoder_for
     from evaluator_serving.engine import open_engine

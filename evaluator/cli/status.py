@@ -1,21 +1,25 @@
 """`evaluator status`: how far a run has come, from any shell."""
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
 
 import click
+import polars as pl
 from rich.console import Console
 from rich.table import Table
 
 from evaluator.cli.output import clock
 from evaluator.store.run import Run
+from evaluator_serving.errors import InputError
 
 
 def model_rows(run: Run) -> list[dict[str, Any]]:
     """One record a model: name, state, done, total, failed, rate (requests a second), left (seconds or None).
 
-    A state of `running` or `loading` is only believed while a process holds the run.
+    A state of `running` or `loading` is only believed while a process holds the run. progress.json knows the last command's
+    models; what became of the others is read from what is stored.
     """
     shown = _shown(run.path / "progress.json")
     alive = run.busy
@@ -25,14 +29,16 @@ def model_rows(run: Run) -> list[dict[str, Any]]:
         if entry.get("imported"):
             rows.append({"name": name, "state": "imported", "done": 0, "total": 0, "failed": 0, "rate": 0.0, "left": None})
             continue
-        known = shown.get(name, {"state": "waiting", "total": 0, "rate": 0.0})
+        known = shown.get(name) or _stored(run, name)
         done = len(run.done(name))
+        failed = failures.filter(model=name)
         state = known["state"]
-        if state in ("running", "loading", "waiting") and not alive:
-            state = "done" if known["total"] and done >= known["total"] else "interrupted"
+        if state in ("running", "loading", "waiting") and not (alive and (name in shown or not shown)):
+            answered = done + failed.filter(pl.col("request") != "").height
+            whole = "failed" if "" in failed["request"] else "interrupted"
+            state = "done" if known["total"] and answered >= known["total"] else whole
         left = (known["total"] - done) / known["rate"] if state == "running" and known["rate"] else None
-        failed = sum(1 for m in failures["model"] if m == name)
-        if state == "done" and done + failed < known["total"]:
+        if state == "done" and done + failed.height < known["total"]:
             state = "incomplete"  # answers have gone since: the same command scores them again
         rows.append(
             {
@@ -40,12 +46,20 @@ def model_rows(run: Run) -> list[dict[str, Any]]:
                 "state": state,
                 "done": done,
                 "total": max(known["total"], done),
-                "failed": failed,
+                "failed": failed.height,
                 "rate": known["rate"],
                 "left": left,
             }
         )
     return rows
+
+
+def _stored(run: Run, model: str) -> dict[str, Any]:
+    """What progress.json would say at the start of a model, from the run's tables; nothing where they are damaged."""
+    total = 0
+    with contextlib.suppress(InputError):
+        total = len(run.requests(model))
+    return {"state": "waiting", "total": total, "rate": 0.0}
 
 
 def _shown(path: Path) -> dict[str, dict[str, Any]]:

@@ -8,15 +8,15 @@ import polars as pl
 
 from evaluator.measures import validity
 from evaluator.store.run import Run
-from evaluator.tasks.base import MeasureOptions, Scale
+from evaluator.tasks.base import MeasureOptions, Scale, tidy
 from evaluator_serving.errors import InputError
 
 WINOBIAS = "winobias"
 
 
-def tidy(run: Run, task: str, options: MeasureOptions) -> pl.DataFrame:
+def measured(run: Run, task: str, options: MeasureOptions) -> pl.DataFrame:
     """A task's tidy rows over all models of a run. Raises InputError if the run has no such task."""
-    return run.task(task).measure(run.scores(task), options)
+    return tidy(run.task(task).measure(run.scores(task), options))
 
 
 def gest_task(run: Run) -> str:
@@ -45,7 +45,7 @@ def scatter(points: pl.DataFrame, rows: pl.DataFrame, path: Path) -> None:
     for axes, split in zip(figure.subplots(1, len(splits), squeeze=False)[0], splits, strict=True):
         part = shown.filter(pl.col("template") == split)
         errors = [
-            [(part[v] - part[f"{v}_low"]).fill_null(0).to_list(), (part[f"{v}_high"] - part[v]).fill_null(0).to_list()]
+            [side.fill_null(0).clip(0).to_list() for side in (part[v] - part[f"{v}_low"], part[f"{v}_high"] - part[v])]
             for v in ("x", "y")
         ]
         axes.errorbar(part["x"], part["y"], xerr=errors[0], yerr=errors[1], fmt="o", elinewidth=0.7, markersize=4)
@@ -89,15 +89,30 @@ def command(run: Path, gest: str | None, scale: Scale, plot: Path | None, format
     opened = Run.open(run)
     name = gest or gest_task(opened)
     options = MeasureOptions(scale=scale, protocol=opened.protocol)
-    points = validity.points(tidy(opened, name, options), tidy(opened, WINOBIAS, options))
+    points = validity.points(measured(opened, name, options), measured(opened, WINOBIAS, options))
     if points.is_empty():
         raise InputError(f"{run}: no model has both {name} and {WINOBIAS} scores: score both tasks on each model")
+    if "g_s" not in points["group"]:
+        raise InputError(
+            f"{run}: no model has a g_s of {name} beside a ĝ_s of {WINOBIAS}: it needs samples of groups of both polarities"
+        )
     rows = validity.correlations(points, scale)
-    opened.write_table("validity", rows)
-    target = plot or run / "tables" / "validity.svg"
-    scatter(points, rows, target)
+    kept = _keep(opened, rows)
+    target = plot or kept
+    if target:
+        scatter(points, rows, target)
     _print(rows, format_)
-    click.echo(f"plot: {target}", err=True)
+    if target:
+        click.echo(f"plot: {target}", err=True)
+
+
+def _keep(run: Run, rows: pl.DataFrame) -> Path | None:
+    """Keep the rows in RUN/tables; the place of a plot beside them, or None where nothing can be written there."""
+    try:
+        return run.write_table("validity", rows).with_suffix(".svg")
+    except OSError as error:  # someone else's run or a read-only disk: what was asked for is printed all the same
+        click.echo(f"not kept in {run.path / 'tables'}: {error.strerror}", err=True)
+        return None
 
 
 def _print(rows: pl.DataFrame, format_: str) -> None:

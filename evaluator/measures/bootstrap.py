@@ -11,7 +11,7 @@ for several strata as in A. C. Davison, D. V. Hinkley: Bootstrap Methods and the
 """
 
 import hashlib
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -19,13 +19,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evaluator.tasks.base import Interval, MeasureOptions
+from evaluator_serving.errors import InputError
+from evaluator_serving.memory import available_memory
 
 Array = NDArray[np.float64]
+Array32 = NDArray[np.float32]
 Statistic = Callable[[Array], Array]
 """From sums of shape […, strata, columns] to values of shape […, outputs], NaN where a value is undefined."""
 
 PUBLISHED_Z = 1.96
 """The published intervals use this rounded quantile."""
+
+BLOCK = 1 << 24
+"""Numbers that are held at once while resamples are drawn and while they are sorted (128 MiB of float64)."""
 
 _LEVELS = (0.025, 0.975)
 _ENOUGH = 0.5
@@ -75,56 +81,98 @@ class Bootstrap:
         self._interval = interval
         self._resamples = resamples
         self._seed = seed
-        self._draws: dict[tuple[str, int], NDArray[np.float32]] = {}
+        self._draws: dict[tuple[str, int], Array32] = {}
 
     @classmethod
     def of(cls, options: MeasureOptions) -> "Bootstrap":
         """The bootstrap that a report's options ask for."""
         return cls(options.interval, options.resamples, options.seed)
 
-    def counts(self, stratum: str, units: int) -> NDArray[np.float32]:
+    def counts(self, stratum: str, units: int) -> Array32:
         """How often each resample draws each unit, [resamples, units], rows summing to `units`; cached."""
         key = (stratum, units)
         if key not in self._draws:
-            name = int.from_bytes(hashlib.blake2b(stratum.encode(), digest_size=8).digest(), "little")
-            random = np.random.default_rng([self._seed, name])
-            drawn = random.integers(units, size=(self._resamples, units))
-            drawn += np.arange(self._resamples)[:, None] * units
-            flat = np.bincount(drawn.ravel(), minlength=self._resamples * units)
-            self._draws[key] = flat.reshape(self._resamples, units).astype(np.float32)
+            (self._draws[key],) = self._drawn(stratum, units, self._resamples)
         return self._draws[key]
 
-    def resampled_sums(self, strata: Sequence[Stratum]) -> Array:
-        """Sums over each resample's units, [resamples, strata, columns]; NaN for a stratum of one unit."""
-        sums = np.zeros((self._resamples, len(strata), strata[0].values.shape[1]))
-        for index, stratum in enumerate(strata):
-            units = len(stratum.values)
-            if units == 1:
-                sums[:, index] = np.nan
-            elif units > 1:
-                sums[:, index] = self.counts(stratum.name, units) @ stratum.values
-        return sums
+    def _drawn(self, stratum: str, units: int, rows: int) -> Iterator[Array32]:
+        """The counts of all resamples, `rows` of them at a time: the same draws, however many."""
+        name = int.from_bytes(hashlib.blake2b(stratum.encode(), digest_size=8).digest(), "little")
+        random = np.random.default_rng([self._seed, name])
+        for start in range(0, self._resamples, rows):
+            height = min(rows, self._resamples - start)
+            drawn = random.integers(units, size=(height, units))
+            drawn += np.arange(height)[:, None] * units
+            flat = np.bincount(drawn.ravel(), minlength=height * units)
+            yield flat.reshape(height, units).astype(np.float32)
+
+    def resampled_sums(self, strata: Sequence[Stratum]) -> Iterator[Array]:
+        """Sums over each resample's units, [some resamples, strata, columns]; NaN for a stratum of one unit.
+
+        All resamples come at once unless that took more than BLOCK numbers.
+        """
+        width = strata[0].values.shape[1]
+        rows = max(1, BLOCK // max(len(strata) * width, *(len(s.values) for s in strata)))
+        if whole := rows >= self._resamples:
+            rows = self._resamples
+        draws = {
+            index: iter([self.counts(s.name, len(s.values))]) if whole else self._drawn(s.name, len(s.values), rows)
+            for index, s in enumerate(strata)
+            if len(s.values) > 1
+        }
+        for start in range(0, self._resamples, rows):
+            sums = np.zeros((min(rows, self._resamples - start), len(strata), width))
+            for index, stratum in enumerate(strata):
+                if index in draws:
+                    sums[:, index] = next(draws[index]) @ stratum.values
+                elif len(stratum.values) == 1:
+                    sums[:, index] = np.nan
+            yield sums
 
     def estimate(self, strata: Sequence[Stratum], statistic: Statistic) -> Estimate:
-        """The statistic of all units with its intervals. `strata` isn't empty, all with the same number of columns."""
+        """The statistic of all units with its intervals. `strata` isn't empty, all with the same number of columns.
+
+        Raises InputError where the resampled values don't fit into memory.
+        """
         if len({stratum.name for stratum in strata}) < len(strata):
             raise ValueError("two strata of the same name would be drawn alike")
         sums = np.stack([stratum.values.sum(axis=0) for stratum in strata])
         with np.errstate(divide="ignore", invalid="ignore"):
             value = statistic(sums)
-            resampled = statistic(self.resampled_sums(strata))
-            resampled = np.where(np.isfinite(resampled), resampled, np.nan)
-            if self._interval == "published":
-                low, high = _normal_fit(resampled)
-            elif self._interval == "bca":
-                acceleration = _acceleration(strata, sums, statistic)
-                levels = _bca_levels(value, resampled, acceleration)
-                low, high = _quantiles(resampled, levels)
-            else:
-                levels = np.tile(np.array(_LEVELS), (len(value), 1))
-                low, high = _quantiles(resampled, levels)
-            mean = np.nansum(resampled, axis=0) / np.isfinite(resampled).sum(axis=0)
+            resampled, mean = self._resampled(strata, statistic, len(value))
+            acceleration = _acceleration(strata, sums, statistic) if self._interval == "bca" else value
+            low, high = np.empty((2, len(value)))
+            columns = max(1, BLOCK // self._resamples)
+            for start in range(0, len(value), columns):
+                part = slice(start, start + columns)
+                low[part], high[part] = self._bounds(value[part], resampled[:, part], acceleration[part])
         return Estimate(value, low, high, mean)
+
+    def _resampled(self, strata: Sequence[Stratum], statistic: Statistic, outputs: int) -> tuple[Array, Array]:
+        """The statistic of each resample, [resamples, outputs], NaN where it is undefined, and its means."""
+        needed = self._resamples * outputs * 9  # a float64 and a mark each
+        if needed > 8 * BLOCK and needed > (free := available_memory()):
+            raise InputError(
+                f"{self._resamples:,} resamples of {outputs:,} values would take {needed / 1e9:.1f} GB of memory, "
+                f"{free / 1e9:.1f} GB are free: use fewer --resamples"
+            )
+        resampled = np.empty((self._resamples, outputs))
+        total, start = np.zeros(outputs), 0
+        for sums in self.resampled_sums(strata):
+            values = statistic(sums)
+            values = np.where(np.isfinite(values), values, np.nan)
+            resampled[start : start + len(values)] = values
+            total += np.nansum(values, axis=0)
+            start += len(values)
+        return resampled, total / np.isfinite(resampled).sum(axis=0)
+
+    def _bounds(self, value: Array, resampled: Array, acceleration: Array) -> tuple[Array, Array]:
+        """Both bounds of some outputs, each [outputs]."""
+        if self._interval == "published":
+            return _normal_fit(resampled)
+        if self._interval == "bca":
+            return _quantiles(resampled, _bca_levels(value, resampled, acceleration))
+        return _quantiles(resampled, np.tile(np.array(_LEVELS), (len(value), 1)))
 
 
 def clustered(values: Array, clusters: Sequence[Hashable]) -> Array:

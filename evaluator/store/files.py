@@ -10,7 +10,7 @@ import os
 import secrets
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,23 +67,43 @@ def write_part(folder: Path, frame: pl.DataFrame) -> Path:
 
 
 def read_whole(path: Path, remedy: str) -> pl.DataFrame:
-    """A Parquet file that nothing can be done without. Raises InputError, which ends in `remedy`, where it can't be read."""
+    """A Parquet file that nothing can be done without.
+
+    Raises InputError, which ends in `remedy`, where it can't be read or holds NaN.
+    """
     try:
-        return pl.read_parquet(path)
+        return _checked(pl.read_parquet(path), lambda number: number.is_not_nan().fill_null(True))
     except (pl.exceptions.PolarsError, OSError) as error:
         reason = "no such file" if not path.exists() else str(error).splitlines()[0]
         raise InputError(f"{path} can't be read ({reason}): {remedy}") from error
 
 
+def _checked(frame: pl.DataFrame, right: Callable[[pl.Expr], pl.Expr]) -> pl.DataFrame:
+    """The frame. Raises ComputeError naming a column with a floating-point number, maybe in a list, that isn't `right`."""
+    for name, dtype in frame.schema.items():
+        column = pl.col(name)
+        if dtype == pl.List(pl.Float64()):
+            good = column.list.eval(right(pl.element())).list.all()
+        elif dtype == pl.Float64():
+            good = right(column)
+        else:
+            continue
+        if not frame.select(good.all()).item():
+            raise pl.exceptions.ComputeError(f"{name} holds a number that no model can have given")
+    return frame
+
+
 def read_parts(folder: Path, schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
     """All readable parts of a folder as one frame with exactly `schema`'s columns (empty if there are none).
 
-    A part that can't be read (cut short by a failing disk) counts as absent: its requests are then scored again.
+    A part that can't be read (cut short by a failing disk) or holds a number that isn't finite (no engine's answer is stored
+    with one) counts as absent: its requests are then scored again.
     """
     frames = [pl.DataFrame(schema=schema)]
     for path in sorted(folder.glob("part-*.parquet")):
         try:
-            frames.append(pl.read_parquet(path).select(pl.col(c).cast(t) for c, t in schema.items()))
+            frame = pl.read_parquet(path).select(pl.col(c).cast(t) for c, t in schema.items())
+            frames.append(_checked(frame, lambda number: number.is_finite().fill_null(False)))
         except (pl.exceptions.PolarsError, OSError) as error:
             first = str(error).splitlines()[0]
             warnings.warn(f"{path} can't be read and counts as absent, the same command scores it again: {first}", stacklevel=2)

@@ -129,10 +129,18 @@ class Run:
 
     @property
     def busy(self) -> bool:
-        """Whether a process on this machine holds the run for writing."""
-        with contextlib.suppress(InputError), self.locked():
+        """Whether a process on this machine holds the run for writing; asked without writing anything."""
+        try:
+            handle = os.open(self.path / ".lock", os.O_RDONLY)
+        except OSError:  # nobody has written yet
             return False
-        return True
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(handle)
+        return False
 
     # --- what was asked ------------------------------------------------------------------------------------------
 
@@ -247,6 +255,11 @@ class Run:
         path = self.path / "samples" / f"{folder_name(task)}.parquet"
         frame = read_whole(path, "run the same command again")
         return frame.filter(pl.col("heads") == heads_key(heads)).drop("heads")
+
+    def requests(self, model: str) -> set[str]:
+        """Ids of the requests that are asked of a model, answered or not."""
+        used = self.record["models"][model].get("heads_used", {})
+        return {request for task, heads in used.items() for request in self.table(task, heads)["request"]}
 
     def answers_folder(self, model: str) -> Path:
         """Where a model's answers are."""

@@ -25,11 +25,11 @@ def scores(template: str, rows: list[tuple[str, float]]) -> pl.DataFrame:
     return frame.with_columns(language=pl.lit("en"), sample=pl.int_range(pl.len(), dtype=pl.Int64))
 
 
-def make_run(path: Path, tasks: tuple[str, ...] = ("gest", "winobias")) -> Path:
+def make_run(path: Path, tasks: tuple[str, ...] = ("gest", "winobias"), groups: range = range(1, 17)) -> Path:
     run = Run.create_or_open(path, protocol="default", provenance={})
     for model, (gest, winobias) in MODELS.items():
         made = {
-            "gest": scores("3", [(str(i), gest if i > 7 else 0.0) for i in range(1, 17)]),
+            "gest": scores("3", [(str(i), gest if i > 7 else 0.0) for i in groups]),
             "winobias": scores("type1-test", [("male", winobias), ("female", 0.0)]),
         }
         for name in tasks:
@@ -75,3 +75,6 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
     both = make_run(tmp_path / "three")
     with pytest.raises(InputError, match="plot"):
         CliRunner().invoke(command, [str(both), "--plot", str(tmp_path / "x.nonsense")], catch_exceptions=False)
+    women = make_run(tmp_path / "four", groups=range(1, 8))  # q of seven groups, no g_s
+    with pytest.raises(InputError, match=r"no model has a g_s of gest .* both polarities"):
+        CliRunner().invoke(command, [str(women)], catch_exceptions=False)

@@ -205,8 +205,21 @@ def test_probe(call: Call, tiny_gpt2: Path, tiny_bert: Path) -> None:
     masked = call("probe", tiny_bert, "[] said: I sing.", "He", "She", "--format", "json")
     assert masked.code == 0, masked.err
     assert len(json.loads(masked.out)) == 2
-    refused(call("probe", tiny_gpt2, "no slot", "x"), "[]")
+
+
+def test_probe_refuses_before_weights_are_loaded(
+    call: Call, tiny_gpt2: Path, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def loaded(*_: object, **__: object) -> None:
+        raise AssertionError("too late")
+
+    monkeypatch.setattr("evaluator_serving.engine.open_engine", loaded)
     refused(call("probe", tiny_gpt2, "[] in front", "x"), "must end in []")
+    refused(call("probe", tiny_gpt2, "two [] slots []", "x"), "must end in []")
+    refused(call("probe", tiny_bert, "[] said: I sing.", "He", "ж"), "'ж'")
+    monkeypatch.setattr("evaluator_serving.models.resolve", loaded)  # a hub model isn't even downloaded
+    refused(call("probe", "some/model", "no slot", "x"), "has no []")
+    refused(call("probe", "some/model", "she is a []", "nurse", " "), "empty")
 
 
 def test_traceback_only_with_debug(evaluator: Evaluator, tmp_path: Path) -> None:

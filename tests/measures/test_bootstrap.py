@@ -1,6 +1,8 @@
 """The bootstrap engine against scipy, normal theory, hand-computed cases and its own promises."""
 
+import tracemalloc
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
+from evaluator.measures import bootstrap
 from evaluator.measures.bootstrap import Array, Bootstrap, Stratum, clustered, means, with_counts
+from evaluator_serving.errors import InputError
 
 
 def mean(sums: Array) -> Array:
@@ -254,3 +258,31 @@ def test_coverage(interval: str) -> None:
         estimate = bootstrap.estimate([Stratum("s", column(*random.normal(size=50)))], mean)
         hits += bool(estimate.low[0] <= 0 <= estimate.high[0])
     assert 0.91 <= hits / 800 <= 0.97
+
+
+@pytest.mark.parametrize("interval", ["percentile", "bca", "published"])
+def test_many_resamples_in_blocks_are_the_same_draws(monkeypatch: pytest.MonkeyPatch, interval: Any) -> None:
+    strata = [Stratum("1", column(*skewed(1, 30))), Stratum("2", column(*skewed(2, 7))), Stratum("none", column()[:0])]
+    whole = Bootstrap(interval, 1003, seed=5).estimate(strata, product_of_means)
+    monkeypatch.setattr(bootstrap, "BLOCK", 30 * 50)
+    blocks = Bootstrap(interval, 1003, seed=5).estimate(strata, product_of_means)
+    for name in ("value", "low", "high", "mean"):
+        assert getattr(blocks, name) == pytest.approx(getattr(whole, name), rel=1e-12)
+
+
+def test_memory_does_not_grow_with_units_times_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bootstrap, "BLOCK", 1 << 18)
+    stratum = Stratum("1", column(*skewed(1, 500)))
+    tracemalloc.start()
+    Bootstrap(resamples=20_000).estimate([stratum], mean)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 16 << 20  # all draws at once: 20,000 x 500 numbers of 8 bytes, 80 MB
+
+
+def test_what_does_not_fit_is_refused_with_what_it_would_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bootstrap, "available_memory", lambda: 10**9)
+    with pytest.raises(
+        InputError, match=r"1,000,000,000 resamples of 1 values would take 9\.0 GB .* 1\.0 GB are free: .*fewer"
+    ):
+        Bootstrap(resamples=10**9).estimate([Stratum("1", column(1, 2))], mean)

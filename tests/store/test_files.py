@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.store.files import read_parts, write_bytes, write_part
+from evaluator.store.files import read_parts, read_whole, write_bytes, write_part
 from evaluator.store.run import ANSWERS, answers_frame
 from evaluator_serving.answers import Answer
+from evaluator_serving.errors import InputError
 
 finite = st.floats(allow_nan=False, allow_infinity=False, width=64)
 token_lists = st.lists(st.lists(st.tuples(st.integers(0, 2**31 - 1), finite), max_size=4), min_size=1, max_size=3)
@@ -46,6 +47,24 @@ def test_cut_part_and_debris_are_ignored(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="part-99"):
         frame = read_parts(tmp_path, {"a": pl.Int64()})
     assert frame["a"].to_list() == [1, 2]
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("-inf"), None])
+def test_a_part_with_numbers_that_are_none_is_damaged(tmp_path: Path, wrong: float | None) -> None:
+    write_part(tmp_path, answers_frame([Answer("good", ((1,), ()), ((-1.0,), ()))]))
+    bad = write_part(tmp_path, answers_frame([Answer("bad", ((1, 2),), ((-1.0, wrong),))]))  # type: ignore[arg-type]
+    with pytest.warns(UserWarning, match=rf"{bad} .* counts as absent, the same command scores it again: logprobs"):
+        frame = read_parts(tmp_path, ANSWERS)
+    assert frame["request"].to_list() == ["good", "good"]
+
+
+def test_a_file_with_nan_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "scores.parquet"
+    pl.DataFrame({"score": [1.0, None, float("inf")], "parts": [[1.0, None], [], None]}).write_parquet(path)
+    assert read_whole(path, "import it again").height == 3  # null: no score; infinite: the logarithm of a score of 0
+    pl.DataFrame({"score": [1.0, float("nan")]}).write_parquet(path)
+    with pytest.raises(InputError, match=r"scores\.parquet can't be read \(score holds .*: import it again"):
+        read_whole(path, "import it again")
 
 
 def test_full_disk_leaves_the_old_file_and_no_debris(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,6 +156,25 @@ def test_what_is_missing_is_said(run: Run) -> None:
     assert [row["done"] for row in model_rows(run)] == [3]
 
 
+def test_models_that_are_not_in_the_last_command_are_read_from_what_is_stored(run: Run) -> None:
+    run.add_model("n", ENTRY | {"fingerprint": "gg"})
+    run.add_model("refused", ENTRY | {"fingerprint": "hh"})
+    run.add_model("last", ENTRY | {"fingerprint": "ii"})
+    asked = dict.fromkeys("abc", "continuation")
+    run.add_answers(run.answers_folder("m"), asked, [answer(r, -1, -2) for r in "abc"])
+    run.add_answers(run.answers_folder("n"), asked, [answer(r, -1, -2) for r in "ab"])
+    run.add_failures([("n", "c", "too long"), ("refused", "", "no such engine")])
+    shown = {"name": "last", "state": "running", "total": 3, "rate": 1.0}
+    (run.path / "progress.json").write_text(json.dumps({"models": [shown]}))
+    ended = [("m", "done", 3), ("n", "done", 3), ("refused", "failed", 3)]
+    assert [(r["name"], r["state"], r["total"]) for r in model_rows(run)] == [*ended, ("last", "interrupted", 3)]
+    with run.locked():
+        assert [(r["name"], r["state"], r["total"]) for r in model_rows(run)] == [*ended, ("last", "running", 3)]
+    for part in run.answers_folder("m").glob("*/*"):
+        part.unlink()
+    assert model_rows(run)[0]["state"] == "interrupted"
+
+
 def test_one_writer(run: Run) -> None:
     assert not run.busy
     with run.locked():
