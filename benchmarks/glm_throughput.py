@@ -192,7 +192,7 @@ def open_ours(name: str, model: str, counter: Counter) -> Score:
     else:
         counter.of_embeddings(source.config.get_text_config().vocab_size)
     weights = sum(file.stat().st_size for file in source.path.glob("*.safetensors")) // 4
-    tokens = chunk_tokens(weights, "cuda" if engine.describe().details["device"] != "cpu" else "cpu")
+    tokens = chunk_tokens(weights, engine.device_kind)
 
     def score(texts: Sequence[str]) -> Numbers:
         encoded = encode(texts)

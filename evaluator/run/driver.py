@@ -20,7 +20,6 @@ from evaluator.run.work import Work
 from evaluator.store.run import Run
 from evaluator_serving.engine import Engine, open_engine
 from evaluator_serving.errors import EngineError, InputError
-from evaluator_serving.rows import merge
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +75,8 @@ def _score_model(run: Run, model: PreparedModel, view: ProgressView, spec: RunSp
         view.state(model.name, "done", "all answers are there already")
         return
     view.state(model.name, "loading", f"loading into {model.info.engine} ({model.info.dtype})")
-    # The engine sees the run's own rows: it sizes its buffers for the longest one.
-    rows = merge(model.encoded).rows
-    engine = open_engine(model.info.engine, model.source, model.spec.options, rows)
+    rows, workload = model.engine_rows()
+    engine = open_engine(model.info.engine, model.source, model.spec.options, rows, workload)
     try:
         if spec.verify and model.info.engine != "transformers":
             from evaluator_serving.verify import verify_engine
@@ -88,12 +86,10 @@ def _score_model(run: Run, model: PreparedModel, view: ProgressView, spec: RunSp
             view.state(model.name, "loading", str(result))
         elif model.info.engine != "transformers":
             run.update_model(model.name, verified=False)
-        details = engine.describe().details
-        run.update_model(model.name, engine_details=details)
+        run.update_model(model.name, engine_details=engine.describe().details)
         view.state(model.name, "running")
-        device = "cuda" if str(details.get("device", "cpu")).startswith("cuda") else "cpu"
         share = engine.share_prefixes
-        pending = model.pending_chunks(device, share_prefixes=share)
+        pending = model.pending_chunks(engine.device_kind, share_prefixes=share)
         work = Work.of(pending, share_prefixes=share)
         _drain(work, engine, run, model, view, skip_rows=spec.skip_rows)
         view.state(model.name, "done")

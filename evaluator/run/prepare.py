@@ -17,12 +17,13 @@ from evaluator.run.score import chunk_tokens
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run, folder_name
 from evaluator.tasks.base import Protocol_, Rendered, Samples, Task
-from evaluator_serving.engine import EngineInfo, check_fit
+from evaluator_serving.engine import DeviceKind, EngineInfo, check_fit
 from evaluator_serving.errors import InputError
 from evaluator_serving.identity import fingerprint, identity
 from evaluator_serving.models import ModelSource, count_parameters
 from evaluator_serving.requests import Request, kind
-from evaluator_serving.rows import Chunk, Encoded, chunks, make_chunk
+from evaluator_serving.rows import Chunk, Encoded, Row, Workload, chunks, make_chunk, merge
+from evaluator_serving.verify import sample_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +63,13 @@ class PreparedModel:
     total: int
     refused: tuple[tuple[str, str], ...] = ()
 
-    def pending_chunks(self, device: str, *, share_prefixes: bool) -> list[Chunk]:
-        """The chunks of what has no answer yet, sized for `device` (`cpu` or `cuda`)."""
+    def engine_rows(self) -> tuple[tuple[Row, ...], Workload]:
+        """What an engine is loaded with, in this process or on Ray: some rows of every head, and how much all of them are."""
+        rows = merge(self.encoded).rows
+        return tuple(sample_rows(rows)), Workload.of(rows)
+
+    def pending_chunks(self, device: DeviceKind, *, share_prefixes: bool) -> list[Chunk]:
+        """The chunks of what has no answer yet, sized for `device`."""
         tokens = chunk_tokens(count_parameters(self.source.path), device)
         pending = []
         for chunk in chunks(self.encoded, tokens=tokens, share_prefixes=share_prefixes):

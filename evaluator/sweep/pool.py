@@ -33,9 +33,9 @@ from evaluator.run.work import Work
 from evaluator.store.run import Run
 from evaluator.sweep.hardware import Hardware, gpus
 from evaluator.sweep.replica import Replica, read_ahead
-from evaluator_serving.engine import engine_class
+from evaluator_serving.engine import DeviceKind, engine_class, planned_device
 from evaluator_serving.errors import EngineError, InputError
-from evaluator_serving.rows import Chunk, Row, merge
+from evaluator_serving.rows import Chunk, Row, Workload
 
 IN_FLIGHT = 2
 """Chunks a replica holds: one being scored, one waiting so that it never idles."""
@@ -57,7 +57,6 @@ class PoolOptions:
         cuda: whether a device is a GPU (else a CPU core).
         start_deadline: seconds a replica may take to load.
         verify: verify engines at load.
-        sample_rows: rows of the run that are given to a replica for sizing and verification.
     """
 
     devices: Mapping[str, int]
@@ -65,7 +64,6 @@ class PoolOptions:
     cuda: bool
     start_deadline: float = 1800.0
     verify: bool = True
-    sample_rows: int = 64
 
 
 class ClusterLostError(EngineError):
@@ -77,6 +75,10 @@ class _Model:
     prepared: PreparedModel
     work: Work | None = None
     rows: tuple[Row, ...] = ()
+    workload: Workload | None = None
+    device: DeviceKind = "cpu"
+    """What its chunks are cut for: as planned, until its first replica says where it really computes."""
+    begun: bool = False
     to_start: int = 0
     members: int = 0
     start_failures: int = 0
@@ -119,20 +121,7 @@ class Pool:
         """Score all models, the first ones first. Returns the errors of the models that could not be finished."""
         states = [_Model(model) for model in models]
         for state in states:
-            if not state.prepared.encoded:
-                self._run.clear_model_failure(state.prepared.name)
-                self._view.state(state.prepared.name, "done", "all answers are there already")
-                continue
-            rows = merge(state.prepared.encoded).rows
-            longest = sorted(range(len(rows)), key=lambda i: -rows[i].length)
-            step = max(1, len(longest) // self._options.sample_rows)
-            state.rows = tuple(rows[i] for i in longest[::step][: self._options.sample_rows])
-            device = "cuda" if self._options.cuda else "cpu"
-            share = engine_class(state.prepared.info.engine).share_prefixes
-            pending = state.prepared.pending_chunks(device, share_prefixes=share)
-            state.work = Work.of(pending, share_prefixes=share)
-            state.to_start = min(self._options.replicas[state.prepared.name], len(state.work.waiting))
-            self._starts.append(state)
+            self._queue(state)
         try:
             while self._starts or self._members:
                 self._ask_for_groups()
@@ -144,6 +133,26 @@ class Pool:
             for member in list(self._members):
                 self._drop(member)
         return {s.prepared.name: s.error for s in states if s.error is not None}
+
+    def _queue(self, state: _Model) -> None:
+        """Cut a model's pending requests into chunks and put it last in the line of those to start."""
+        prepared = state.prepared
+        if not prepared.encoded:
+            self._run.clear_model_failure(prepared.name)
+            self._view.state(prepared.name, "done", "all answers are there already")
+            return
+        state.rows, state.workload = prepared.engine_rows()
+        self._cut(state, planned_device(prepared.info.engine, prepared.spec.options, cuda=self._options.cuda))
+
+    def _cut(self, model: _Model, device: DeviceKind) -> None:
+        """Cut a model's chunks for a kind of device and see that as many replicas start as there is work for."""
+        share = engine_class(model.prepared.info.engine).share_prefixes
+        model.device = device
+        model.work = Work.of(model.prepared.pending_chunks(device, share_prefixes=share), share_prefixes=share)
+        wanted = min(self._options.replicas[model.prepared.name], len(model.work.waiting))
+        model.to_start = max(0, wanted - model.members)
+        if model not in self._starts:
+            self._starts.append(model)
 
     # --- starting ------------------------------------------------------------------------------------------------
 
@@ -190,8 +199,9 @@ class Pool:
         )
         prepared = member.model.prepared
         member.actor = actor.remote()
+        model = member.model
         member.wait = member.actor.load.remote(
-            prepared.info.engine, prepared.source, prepared.spec.options, member.model.rows, self._options.verify
+            prepared.info.engine, prepared.source, prepared.spec.options, model.rows, model.workload, self._options.verify
         )
         member.deadline = time.monotonic() + self._options.start_deadline
         self._view.state(name, "loading", f"loading replica {member.number} into {prepared.info.engine}")
@@ -262,6 +272,8 @@ class Pool:
     def _loaded(self, member: _Member, facts: dict[str, Any]) -> None:
         member.deadline = float("inf")
         member.model.start_failures = 0
+        if facts["device_kind"] != member.model.device and not member.model.begun:
+            self._cut(member.model, facts["device_kind"])
         name = member.model.prepared.name
         known = {key: facts[key] for key in ("engine_details", "verified") if key in facts}
         self._run.update_model(name, **known)
@@ -275,6 +287,7 @@ class Pool:
             chunk = work.take()
             if chunk is None:
                 break
+            member.model.begun = True
             member.flight.append((member.actor.score.remote(chunk), chunk))
         if not member.flight:
             self._drop(member)

@@ -6,7 +6,7 @@ from typing import Any
 from evaluator.run.score import Scored, score_chunk
 from evaluator_serving.engine import Engine, EngineOptions, open_engine
 from evaluator_serving.models import ModelSource
-from evaluator_serving.rows import Chunk, Row
+from evaluator_serving.rows import Chunk, Row, Workload
 
 
 class Replica:
@@ -16,12 +16,19 @@ class Replica:
         self._engine: Engine | None = None
 
     def load(
-        self, engine: str, source: ModelSource, options: EngineOptions, rows: tuple[Row, ...], verify: bool
+        self,
+        engine: str,
+        source: ModelSource,
+        options: EngineOptions,
+        rows: tuple[Row, ...],
+        workload: Workload | None,
+        verify: bool,
     ) -> dict[str, Any]:
-        """Load the engine and verify it on some of the run's rows. Returns facts for the run's record."""
-        self._engine = open_engine(engine, source, options, rows)
+        """Load the engine, sized for the whole run, and verify it on some of its rows. Returns facts for the run's record."""
+        self._engine = open_engine(engine, source, options, rows, workload)
         facts: dict[str, Any] = {
             "engine_details": self._engine.describe().details,
+            "device_kind": self._engine.device_kind,
             "share_prefixes": self._engine.share_prefixes,
             "pid": os.getpid(),
         }

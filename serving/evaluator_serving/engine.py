@@ -8,19 +8,23 @@ import importlib
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evaluator_serving.errors import InputError
-from evaluator_serving.rows import Row
+from evaluator_serving.rows import Row, Workload
 
 if TYPE_CHECKING:
     from evaluator_serving.models import ModelSource
 
 Architecture = Literal["mlm", "glm", "seq2seq", "nsp"]
 """mlm: masked LM; glm: generative (causal) LM; seq2seq: encoder-decoder; nsp: next-sentence or pair classifier."""
+
+
+DeviceKind = Literal["cpu", "cuda", "server"]
+"""Where the arithmetic is done: on this machine's CPU or GPU, or by somebody else's server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,10 @@ class EngineInfo:
 
 
 class Engine(Protocol):
-    """A loaded model. Constructed as `Engine(source, options, rows)` where rows are the run's own (for sizing).
+    """A loaded model. Constructed as `Engine(source, options, rows)` where rows are some of the run's own, of every head; a
+    class with `sized = True` gets the whole run's `Workload` as the fourth argument.
+
+    `device_kind` says what a unit of work is cut for; a class that has it as a class attribute says it before it is loaded.
 
     `share_prefixes` says whether a causal row may be read from a longer row with the same beginning.
 
@@ -99,6 +106,7 @@ class Engine(Protocol):
     """
 
     share_prefixes: bool
+    device_kind: DeviceKind
 
     def describe(self) -> EngineInfo:
         """What is loaded, with which library versions."""
@@ -151,7 +159,20 @@ def check_fit(name: str, source: "ModelSource", options: EngineOptions, heads: f
         check(source, options, heads)
 
 
-def open_engine(name: str, source: "ModelSource", options: EngineOptions, rows: Sequence[Row]) -> Engine:
-    """Load `source` into the engine called `name`, sized for `rows`."""
-    engine: Engine = engine_class(name)(source, options, rows)
+def planned_device(name: str, options: EngineOptions, *, cuda: bool) -> DeviceKind:
+    """What the engine called `name` will say its `device_kind` is, where a GPU is at hand (`cuda`) or isn't."""
+    fixed: DeviceKind | None = getattr(engine_class(name), "device_kind", None)
+    return fixed or ("cuda" if cuda and options.device != "cpu" else "cpu")
+
+
+def open_engine(
+    name: str, source: "ModelSource", options: EngineOptions, rows: Sequence[Row], workload: Workload | None = None
+) -> Engine:
+    """Load `source` into the engine called `name`, sized for `workload`, where there is none for `rows`."""
+    made = engine_class(name)
+    sizing = (workload or Workload.of(rows),) if getattr(made, "sized", False) else ()
+    engine: Engine = made(source, options, rows, *sizing)
+    if getattr(engine, "device_kind", None) not in get_args(DeviceKind):
+        engine.close()
+        raise InputError(f"engine {name!r} doesn't say its device_kind: it must be one of {', '.join(get_args(DeviceKind))}")
     return engine

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evaluator_serving.engine import EngineInfo, EngineOptions
+from evaluator_serving.engine import DeviceKind, EngineInfo, EngineOptions
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.http_client import Client, Patience, ServerError
 from evaluator_serving.identity import identity
@@ -83,6 +83,7 @@ class OpenAIEngine:
     """
 
     share_prefixes = True
+    device_kind: DeviceKind = "server"
     harmless_extra = frozenset({"concurrency", "retries", "timeout"})
 
     def __init__(self, source: ModelSource, options: EngineOptions, rows: Sequence[Row]) -> None:
@@ -116,7 +117,7 @@ class OpenAIEngine:
     def describe(self) -> EngineInfo:
         """Which server and model answer; the server's libraries are its own, only its vLLM version is known."""
         info = identity("openai", self._source, self._options)
-        return replace(info, details={**info.details, **self._details, "device": "server"})
+        return replace(info, details={**info.details, **self._details, "device": self.device_kind})
 
     def score(self, rows: Sequence[Row]) -> list[NDArray[np.floating]]:
         """Log-probabilities of every row's lookups, one float32 array a row, in the rows' order.

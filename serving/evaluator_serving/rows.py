@@ -41,6 +41,34 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class Workload:
+    """How much a whole run asks of a model, for an engine that sizes its buffers by it.
+
+    Engines see only some of the rows when they are loaded (a replica on another machine above all); what they are sized for
+    is all of them.
+
+    Attributes:
+        rows: distinct rows.
+        tokens: their tokens together (the decoder's for `seq2seq`).
+        longest: tokens of the longest one.
+    """
+
+    rows: int
+    tokens: int
+    longest: int
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> "Workload":
+        """Of all the rows of a run."""
+        lengths = [len(row.ids) for row in rows]
+        return cls(len(lengths), sum(lengths), max(lengths, default=1))
+
+    def holding(self, rows: Sequence[Row]) -> "Workload":
+        """The same with room for these rows, whether or not they are among the run's."""
+        return replace(self, longest=max(self.longest, Workload.of(rows).longest))
+
+
+@dataclass(frozen=True, slots=True)
 class Read:
     """Where one token's log-probability is found: lookup `lookup` of row `row`."""
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from evaluator_serving.batching import batches, narrow, prefix_batches
-from evaluator_serving.engine import EngineInfo, EngineOptions
+from evaluator_serving.engine import DeviceKind, EngineInfo, EngineOptions
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.models import ModelSource
 from evaluator_serving.rows import Head, Row
@@ -38,6 +38,7 @@ class TransformersEngine:
         self._source = source
         self._dtype = _dtype(options)
         self._device = _device(options.device)
+        self.device_kind: DeviceKind = "cuda" if self._device.type == "cuda" else "cpu"
         self._tokens = options.batch_tokens or _TOKENS[self._device.type]
         self._forwards: dict[Head, Forward] = {}
         for head, some in _by_head(rows).items():

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evaluator_serving.engine import EngineInfo, EngineOptions, option_value
+from evaluator_serving.engine import DeviceKind, EngineInfo, EngineOptions, option_value
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.identity import identity
 from evaluator_serving.models import ModelSource
-from evaluator_serving.rows import Row
+from evaluator_serving.rows import Row, Workload
 from evaluator_serving.vllm_plan import WIDTH, Query, plan
 from evaluator_serving.vllm_sizing import DTYPE_BYTES, Device, Sizes, kv_bytes_per_token, sizes
 
@@ -58,6 +58,7 @@ class VllmEngine:
     """
 
     share_prefixes = True
+    sized = True
     harmless_extra = frozenset(
         # How much memory and how many tokens at once, how workers run and weights are read, what is logged. max_model_len isn't
         # among them: models with two sets of rotary factors (LongRoPE) choose by it.
@@ -66,7 +67,9 @@ class VllmEngine:
         | {"safetensors_load_strategy", "disable_log_stats", "use_tqdm_on_load", "hf_token"}
     )
 
-    def __init__(self, source: ModelSource, options: EngineOptions, rows: Sequence[Row]) -> None:
+    def __init__(
+        self, source: ModelSource, options: EngineOptions, rows: Sequence[Row], workload: Workload | None = None
+    ) -> None:
         for name, value in _ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         import torch
@@ -81,10 +84,11 @@ class VllmEngine:
 
         self.check(source, options, frozenset(row.head for row in rows))
         self._on_cpu = current_platform.is_cpu()
+        self.device_kind: DeviceKind = "cpu" if self._on_cpu else "cuda"
         _check_device(options.device, on_cpu=self._on_cpu)
         self._source, self._options = source, options
         self._warning = _version_warning(vllm.__version__)
-        self._sizes = _sizes(source, options, rows, on_cpu=self._on_cpu)
+        self._sizes = _sizes(source, options, (workload or Workload.of(rows)).holding(rows), on_cpu=self._on_cpu)
         self._vocabulary: int = source.config.get_text_config().vocab_size
         self._threads = torch.get_num_threads()
         self._llm = self._load(_extra(options.extra))
@@ -146,7 +150,7 @@ class VllmEngine:
         info = identity("vllm", self._source, self._options)
         details = {
             **info.details,
-            "device": "cpu" if self._on_cpu else "cuda",
+            "device": self.device_kind,
             "logprobs_mode": "raw_logprobs",
             "model_runner": "V2" if self._grid else "V1",
             "sizes": asdict(self._sizes),
@@ -303,13 +307,13 @@ def _extra(given: dict[str, Any]) -> dict[str, Any]:
     return {name: option_value(value) for name, value in given.items()}
 
 
-def _sizes(source: ModelSource, options: EngineOptions, rows: Sequence[Row], *, on_cpu: bool) -> Sizes:
+def _sizes(source: ModelSource, options: EngineOptions, work: Workload, *, on_cpu: bool) -> Sizes:
     from vllm.platforms import current_platform
 
     device = Device.cpu() if on_cpu else Device.gpu(current_platform.get_device_total_memory())
     shards = options.tensor_parallel * options.pipeline_parallel
     return sizes(
-        rows,
+        work,
         source.config,
         device,
         kv_token=kv_bytes_per_token(source.config, options.dtype, shards),

@@ -1,11 +1,10 @@
 """How large vLLM's buffers have to be for the rows of a run. Pure."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from evaluator_serving.rows import Row
+from evaluator_serving.rows import Workload
 
 GIB = 1 << 30
 
@@ -76,20 +75,19 @@ def kv_bytes_per_token(config: Any, dtype: str, shards: int) -> int | None:
     return padding * 2 * layers * ceil(kv_heads / shards) * width * DTYPE_BYTES[dtype]
 
 
-def sizes(rows: Sequence[Row], config: Any, device: Device, *, kv_token: int | None, weights: int, tokens: int | None) -> Sizes:
-    """Sizes for scoring `rows`.
+def sizes(work: Workload, config: Any, device: Device, *, kv_token: int | None, weights: int, tokens: int | None) -> Sizes:
+    """Sizes for scoring a whole run's rows.
 
     `kv_token`: bytes of KV cache a token; `weights`: bytes of weights on one device; `tokens`: the user's limit of tokens a
     step. Every sequence that is in flight has its blocks, so nothing is ever preempted and computed twice.
     """
-    longest = max((len(row.ids) for row in rows), default=1)
     vocabulary = config.get_text_config().vocab_size
-    length = longest + 1  # the token after the last one is predicted, never computed
+    length = work.longest + 1  # the token after the last one is predicted, never computed
     per_token = vocabulary * _LOGIT_BYTES
-    batched = tokens or min(device.tokens, max(256, sum(len(row.ids) for row in rows)))
-    if longest * per_token > device.logits:  # a scored prompt takes a vocabulary of logits a token
+    batched = tokens or min(device.tokens, max(256, work.tokens))
+    if work.longest * per_token > device.logits:  # a scored prompt takes a vocabulary of logits a token
         batched = min(batched, max(16, device.logits // per_token))
-    sequences = min(device.sequences, batched, 2 * len(rows) or 1, max(1, device.logits // per_token))
+    sequences = min(device.sequences, batched, 2 * work.rows or 1, max(1, device.logits // per_token))
     if kv_token is None:
         kv = None if device.total else device.kv
         return Sizes(length, batched, sequences, kv, 0.9 if device.total else None)

@@ -3,7 +3,8 @@
 import pytest
 from transformers import GPT2Config, LlamaConfig, MambaConfig
 
-from evaluator_serving.rows import Row
+from evaluator_serving.rows import Row, Workload
+from evaluator_serving.verify import sample_rows
 from evaluator_serving.vllm_sizing import GIB, Device, kv_bytes_per_token, sizes
 
 SMOLLM = LlamaConfig(
@@ -27,13 +28,13 @@ def test_kv_cache_bytes_by_hand() -> None:
 
 def test_models_with_other_states_keep_vllms_choice() -> None:
     assert kv_bytes_per_token(MambaConfig(num_hidden_layers=2), "float32", 1) is None
-    found = sizes(rows(10, 20), SMOLLM, GPU, kv_token=None, weights=GIB, tokens=None)
+    found = sizes(Workload.of(rows(10, 20)), SMOLLM, GPU, kv_token=None, weights=GIB, tokens=None)
     assert "kv_cache_memory_bytes" not in found.arguments()
     assert found.gpu_memory_utilization == 0.9
 
 
 def test_length_is_the_longest_row_and_one_more() -> None:
-    assert sizes(rows(3, 37), SMOLLM, Device.cpu(), kv_token=46080, weights=0, tokens=None).max_model_len == 38
+    assert sizes(Workload.of(rows(3, 37)), SMOLLM, Device.cpu(), kv_token=46080, weights=0, tokens=None).max_model_len == 38
 
 
 @pytest.mark.parametrize("length", [1, 30, 3000])
@@ -42,7 +43,7 @@ def test_length_is_the_longest_row_and_one_more() -> None:
 def test_every_sequence_in_flight_has_its_blocks_and_its_logits(config: LlamaConfig, device: Device, length: int) -> None:
     token = kv_bytes_per_token(config, "float32", 1)
     assert token is not None
-    found = sizes(rows(5000, length), config, device, kv_token=token, weights=GIB, tokens=None)
+    found = sizes(Workload.of(rows(5000, length)), config, device, kv_token=token, weights=GIB, tokens=None)
     assert found.kv_cache_memory_bytes is not None
     assert found.max_num_seqs * (length + 2) * token <= found.kv_cache_memory_bytes
     assert found.max_num_seqs * config.vocab_size * 4 <= device.logits
@@ -52,14 +53,26 @@ def test_every_sequence_in_flight_has_its_blocks_and_its_logits(config: LlamaCon
 
 def test_gpu_share_is_what_is_needed() -> None:
     token = kv_bytes_per_token(SMOLLM, "bfloat16", 1)
-    small = sizes(rows(100, 30), SMOLLM, GPU, kv_token=token, weights=GIB // 4, tokens=None)
-    large = sizes(rows(100, 30), SMOLLM, GPU, kv_token=token, weights=60 * GIB, tokens=None)
+    small = sizes(Workload.of(rows(100, 30)), SMOLLM, GPU, kv_token=token, weights=GIB // 4, tokens=None)
+    large = sizes(Workload.of(rows(100, 30)), SMOLLM, GPU, kv_token=token, weights=60 * GIB, tokens=None)
     assert small.gpu_memory_utilization is not None
     assert large.gpu_memory_utilization is not None
     assert small.gpu_memory_utilization < 0.2 < 0.75 < large.gpu_memory_utilization <= 0.95
 
 
 def test_the_users_limit_of_tokens_holds() -> None:
-    found = sizes(rows(100, 30), SMOLLM, GPU, kv_token=46080, weights=0, tokens=64)
+    found = sizes(Workload.of(rows(100, 30)), SMOLLM, GPU, kv_token=46080, weights=0, tokens=64)
     assert found.max_num_batched_tokens == 64
     assert found.max_num_seqs <= 64
+
+
+def test_some_rows_and_the_whole_runs_workload_size_as_all_rows_do() -> None:
+    """As a replica is sized: 64 rows alone would give 1,280 tokens a step where the whole run fills 16,384."""
+    run = [row for length in range(10, 31) for row in rows(100, length)]
+    some = sample_rows(run)
+    config = {"kv_token": 46080, "weights": GIB, "tokens": None}
+    found = sizes(Workload.of(run).holding(some), SMOLLM, GPU, **config)
+    assert found == sizes(Workload.of(run), SMOLLM, GPU, **config)
+    assert (found.max_num_batched_tokens, found.max_num_seqs, found.max_model_len) == (16384, (4 << 30) // (128 * 46080), 31)
+    # rows that aren't the run's, a check's say, find room too
+    assert sizes(Workload.of(run).holding(rows(1, 50)), SMOLLM, GPU, **config).max_model_len == 51

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evaluator_serving.batching import batches, narrow, positions
-from evaluator_serving.engine import EngineInfo, EngineOptions
+from evaluator_serving.engine import DeviceKind, EngineInfo, EngineOptions
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.models import ModelSource
 from evaluator_serving.onnx.export import DTYPES, cached_export, read_manifest
@@ -51,6 +51,7 @@ class OnnxEngine:
         self._source, self._options = source, options
         tensorrt = str(options.extra.get("tensorrt", "false")).lower() == "true"
         self._device, self._providers = provider_names(options.device, tensorrt=tensorrt)
+        self.device_kind: DeviceKind = "cuda" if self._device == "cuda" else "cpu"
         if options.dtype == "float16" and self._device == "cpu":
             raise InputError("the onnx engine runs float16 on CUDA only: choose float32 or int8 on a CPU")
         self._tokens = options.batch_tokens or _TOKENS[self._device]

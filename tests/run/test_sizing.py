@@ -1,0 +1,146 @@
+"""What engines are sized for and chunks are cut for: the same in this process and on Ray, and as an engine says of itself."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from evaluator.run.driver import execute, prepare
+from evaluator.run.prepare import PreparedModel
+from evaluator.run.score import chunk_tokens
+from evaluator.run.spec import ModelSpec, RunSpec
+from evaluator.store.run import Run
+from evaluator.tasks.gest import custom
+from evaluator_serving.engine import ENGINES, DeviceKind, EngineInfo, EngineOptions, open_engine, planned_device
+from evaluator_serving.errors import InputError
+from evaluator_serving.models import ModelSource
+from evaluator_serving.rows import Row, Workload
+from evaluator_serving.transformers_engine import TransformersEngine
+from tests.e2e.conftest import sentences, write_samples
+from tests.tiny_models import tiny_model
+
+CARD = "Some Card 80GB"
+
+
+class OnACard(TransformersEngine):
+    """Says of itself what the transformers engine says on a GPU, and keeps what it is sized for."""
+
+    sized = True
+    workloads: list[tuple[list[Row], Workload]] = []  # noqa: RUF012
+
+    def __init__(self, source: ModelSource, options: EngineOptions, rows: Sequence[Row], workload: Workload) -> None:
+        super().__init__(source, options, rows)
+        self.device_kind: DeviceKind = "cuda"
+        self.workloads.append((list(rows), workload))
+
+    def describe(self) -> EngineInfo:
+        info = super().describe()
+        return replace(info, details=info.details | {"device": CARD})
+
+
+class Silent(TransformersEngine):
+    """An engine that doesn't say where it computes."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        del self.device_kind
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _engines() -> Iterator[None]:
+    module = ModuleType("made_up_engines")
+    module.OnACard, module.Silent = OnACard, Silent  # type: ignore[attr-defined]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "made_up_engines", module)
+        for name in ("OnACard", "Silent"):
+            patch.setitem(ENGINES, name, f"made_up_engines:{name}")
+        yield
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory: pytest.TempPathFactory) -> RunSpec:
+    """Over 4,096 tokens, for a model so small that only CHUNK_TOKENS limits its chunks."""
+    folder = tmp_path_factory.mktemp("sizing")
+    samples = write_samples(folder / "own.csv", sentences(400))
+    model = tiny_model("gpt2", folder / "gpt2")
+    return RunSpec((ModelSpec(str(model), "OnACard"),), (custom(samples),), folder / "run", verify=False)
+
+
+@pytest.fixture(scope="module")
+def model(spec: RunSpec) -> PreparedModel:
+    """The run's model before anything is scored."""
+    return prepare(replace(spec, out=spec.out.with_name("new")))[1][0]
+
+
+@pytest.fixture(scope="module")
+def run(spec: RunSpec) -> Run:
+    """The run, scored in this process."""
+    return execute(spec).run
+
+
+def test_chunks_are_cut_for_the_device_that_the_engine_says(run: Run, model: PreparedModel) -> None:
+    assert run.record["models"]["gpt2"]["engine_details"]["device"] == CARD
+    assert len(model.pending_chunks("cpu", share_prefixes=True)) > 1
+    assert run.timings().height == 1, "a GPU's chunk holds them all"
+
+
+def queued(model: PreparedModel) -> Any:
+    """A model in a pool with GPUs, up to where the pool would ask Ray for something; and the pool."""
+    pool = pytest.importorskip("evaluator.sweep.pool", reason="Ray is not installed (extra: ray)")
+    options = pool.PoolOptions(devices={"gpt2": 1}, replicas={"gpt2": 4}, cuda=True)
+    made, state = pool.Pool(None, None, options), pool._Model(model)
+    made._queue(state)
+    return made, state
+
+
+def test_ray_sizes_and_cuts_as_this_process_does(run: Run, model: PreparedModel) -> None:
+    """What the pool would send to a replica is given to one here."""
+    _, state = queued(model)
+    from evaluator.sweep.replica import Replica
+
+    facts = Replica().load("OnACard", model.source, model.spec.options, state.rows, state.workload, verify=False)
+    here, there = OnACard.workloads
+    assert here == there
+    assert facts["device_kind"] == state.device == "cuda"
+    assert len(state.work.waiting) == run.timings().height == state.to_start
+    lengths = [len(row.ids) for item in model.encoded for row in item.rows]
+    assert here[1].longest == max(lengths)
+    assert here[1].tokens > 64 * max(lengths), "more than a handful of rows has"
+
+
+def test_a_replica_that_computes_elsewhere_than_planned_gets_chunks_for_that(model: PreparedModel) -> None:
+    pool, state = queued(model)
+    assert (len(state.work.waiting), state.to_start) == (1, 1)
+    state.members, state.to_start = 1, 0
+    pool._cut(state, "cpu")
+    assert len(state.work.waiting) > 1
+    assert state.to_start == min(4, len(state.work.waiting)) - 1
+    assert list(pool._starts) == [state]
+
+
+@pytest.mark.parametrize(
+    ("engine", "device", "cuda", "expected"),
+    [
+        ("transformers", "auto", True, "cuda"),
+        ("transformers", "cpu", True, "cpu"),
+        ("vllm", "auto", False, "cpu"),
+        ("openai", "auto", True, "server"),
+        ("openai", "auto", False, "server"),
+    ],
+)
+def test_the_kind_of_device_before_loading(engine: str, device: str, cuda: bool, expected: str) -> None:
+    assert planned_device(engine, EngineOptions(device=device), cuda=cuda) == expected
+
+
+def test_a_servers_chunk_fills_its_connections_whatever_the_model() -> None:
+    """On a CPU a chunk of a model of 7 billion parameters is 256 tokens: one request at a time to a server that takes 32."""
+    assert chunk_tokens(7_000_000_000, "cpu") == 256
+    assert chunk_tokens(7_000_000_000, "server") == chunk_tokens(1000, "server") == 32 * 32 * 32
+
+
+def test_an_engine_of_ones_own_has_to_say_its_device(model: PreparedModel) -> None:
+    with pytest.raises(InputError, match="doesn't say its device_kind"):
+        open_engine("Silent", model.source, EngineOptions(), model.engine_rows()[0])
