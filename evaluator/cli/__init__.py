@@ -9,7 +9,7 @@ import click
 
 from evaluator import __version__
 from evaluator.cli.output import take_every_character
-from evaluator_serving.errors import EngineError, InputError
+from evaluator_serving.errors import EngineError, InputError, in_words
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("evaluator.cli.run", "Score models on tasks and print the table."),
@@ -69,11 +69,11 @@ def _warn(message: Warning | str, *_: object, **__: object) -> None:
 
 def _told(error: Exception) -> tuple[str, int]:
     """One line on what went wrong and what to do, and the exit code: 2 for what the user can mend, else 1."""
+    text = in_words(error)
     if isinstance(error, InputError | EngineError):
-        return str(error), 2 if isinstance(error, InputError) else 1
+        return text, 2 if isinstance(error, InputError) else 1
     if not isinstance(error, OSError):
-        first = (str(error).strip().splitlines() or [""])[0]
-        return f"unexpected {type(error).__name__}: {first} (--debug shows where)", 1
+        return f"{text} (--debug shows where)", 1
     kept = "what was finished is kept, the same command goes on from there"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"{error}: free some space; {kept}", 2

@@ -4,9 +4,13 @@ import contextlib
 import io
 import os
 import sys
+import traceback
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
+
+from evaluator_serving.errors import in_words
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -60,3 +64,12 @@ def clock(seconds: float) -> str:
     """A duration as hours:minutes:seconds, however many hours."""
     hours, rest = divmod(round(seconds), 3600)
     return f"{hours}:{rest // 60:02}:{rest % 60:02}"
+
+
+def tell(errors: Mapping[str, Exception]) -> None:
+    """Say on stderr which models failed and why; with --debug also where."""
+    debug = click.get_current_context().find_root().params.get("debug")
+    for name, error in errors.items():
+        if debug:
+            click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+        click.echo(f"evaluator: {name} failed: {in_words(error)}", err=True)

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from evaluator.cli.options import data_option, finite
-from evaluator.cli.output import clock
+from evaluator.cli.output import clock, tell
 from evaluator.cli.sweep import data_of_sweep
 from evaluator.sweep.hardware import GIB
 from evaluator.sweep.plan import Plan
@@ -105,10 +105,13 @@ def command(
     hardware = local_hardware(workers)
     if devices is not None and memory is not None:
         hardware = Hardware("cuda", devices, int(memory * GIB), min(8, devices), "given GPU")
-    _, models = prepare(data_of_sweep(context, data, read_sweep(file, out=out)))
-    plan = make_plan(models, hardware, throughput)
+    plan = make_plan(prepare(data_of_sweep(context, data, read_sweep(file, out=out))), hardware, throughput)
     if format_ == "json":
-        record = asdict(plan) | ({"cost": plan.cost(price)} if price is not None else {})
-        click.echo(json.dumps(record, ensure_ascii=False))
+        parts = {"hardware": asdict(plan.hardware), "schedule": asdict(plan.schedule)}
+        record = {**parts, "needs": [asdict(need) for need in plan.needs]}
+        click.echo(json.dumps(record | ({"cost": plan.cost(price)} if price is not None else {}), ensure_ascii=False))
     else:
         show(plan, price)
+    tell(plan.ready.errors)
+    if plan.ready.errors:
+        raise click.exceptions.Exit(1)

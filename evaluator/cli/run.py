@@ -6,17 +6,20 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import polars as pl
 
 from evaluator.cli.options import data_option, engine_options, make_engine_options
+from evaluator.cli.output import tell
 from evaluator.run.spec import ModelSpec
-from evaluator.store.run import Run
 from evaluator.tasks import chosen_tasks
 from evaluator.tasks.base import DataSource, Protocol_
 from evaluator_serving.errors import InputError
+
+if TYPE_CHECKING:
+    from evaluator.run.driver import Outcome
 
 SHOWN_FAILURES = 5
 """Failures that are named when a run ends; `evaluator status` names the others."""
@@ -104,32 +107,32 @@ def command(
         raise InputError("no --model is given: name at least one, e.g. --model gpt2")
     else:
         outcome = execute(spec)
-    finish(outcome.run, outcome.errors, specs)
+    finish(outcome, specs)
 
 
-def finish(run: Run, errors: dict[str, Exception], models: Sequence[ModelSpec] = ()) -> None:
-    """Print the run's tables; exit 1 if a model or a request failed (2 if all failures are wrong input).
+def finish(outcome: "Outcome", models: Sequence[ModelSpec] = ()) -> None:
+    """Print the run's tables; exit 1 if a model or a request failed (2 if nothing but wrong input came of all models).
 
-    With `models` only their failures count: a run may hold others of earlier commands.
+    With `models` only their failures count: a run may hold others of earlier commands. The causes come last.
     """
     from evaluator.cli.report import show
 
+    run, errors = outcome.run, outcome.errors
     show(run.path)
     failures = run.failures()
     if models:
         failures = failures.filter(pl.col("model").is_in([m.name for m in models]))
     if not errors and failures.is_empty():
         return
-    for name, error in errors.items():
-        click.echo(f"evaluator: {name} failed: {error}", err=True)
-    failures = failures.filter((pl.col("request") != "") | ~pl.col("model").is_in(list(errors)))  # those are told already
+    command_line = shlex.join(["evaluator", *sys.argv[1:]])
+    click.echo(f"evaluator: everything else is kept; to try again: {command_line}", err=True)
+    failures = failures.filter((pl.col("request") != "") | ~pl.col("model").is_in(list(errors)))  # those are told below
     if failures.height:
         for row in failures.head(SHOWN_FAILURES).iter_rows(named=True):
             click.echo(f"evaluator: {row['model']}: {row['reason']}", err=True)
         more = failures.height - SHOWN_FAILURES
         if more > 0:
             click.echo(f"evaluator: and {more} more: evaluator status {run.path}", err=True)
-    command_line = shlex.join(["evaluator", *sys.argv[1:]])
-    click.echo(f"evaluator: everything else is kept; to try again: {command_line}", err=True)
-    only_input = errors and all(isinstance(e, InputError) for e in errors.values())
-    raise click.exceptions.Exit(2 if only_input else 1)
+    tell(errors)
+    nothing_done = errors and len(errors) == len(models) and errors.only_input
+    raise click.exceptions.Exit(2 if nothing_done else 1)

@@ -75,4 +75,4 @@ def command(
         command=("evaluator", *sys.argv[1:]),
     )
     outcome = sweep(spec, ray, workers, start_deadline)
-    finish(outcome.run, outcome.errors, spec.models)
+    finish(outcome, spec.models)

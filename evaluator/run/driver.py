@@ -1,8 +1,10 @@
 """Run a RunSpec in this process, one model after the other."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from evaluator.run.failures import Failures
 from evaluator.run.prepare import (
     LoadedTask,
     PreparedModel,
@@ -19,7 +21,7 @@ from evaluator.run.spec import RunSpec
 from evaluator.run.work import Work
 from evaluator.store.run import Run
 from evaluator_serving.engine import Engine, open_engine
-from evaluator_serving.errors import EngineError, InputError
+from evaluator_serving.errors import EngineError, InputError, in_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +29,35 @@ class Outcome:
     """How a run ended: its folder and, per model that could not be finished, the error."""
 
     run: Run
-    errors: dict[str, Exception]
+    errors: Failures
 
 
-def prepare(spec: RunSpec) -> tuple[list[LoadedTask], list[PreparedModel]]:
-    """Validate everything that can be validated before weights are loaded. Raises InputError."""
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What is about to be scored: the tasks, the models that can do them, and why the others can't."""
+
+    tasks: tuple[LoadedTask, ...]
+    models: tuple[PreparedModel, ...]
+    errors: Failures
+
+
+def prepare(spec: RunSpec) -> Prepared:
+    """Validate everything that can be validated before weights are loaded.
+
+    Raises InputError for anything wrong in what is asked. What is wrong with one model alone (see `Failures.of`) leaves the
+    others; it is raised where no model is left.
+    """
     check_names(spec.models)
     tasks = load_tasks(spec)
     renderer = Renderer(spec.protocol)
-    return tasks, [prepare_model(model, spec, tasks, renderer) for model in spec.models]
+    errors = Failures()
+    models: list[PreparedModel] = []
+    for model in spec.models:
+        with errors.of(model.name, refuse=True):
+            models.append(prepare_model(model, spec, tasks, renderer))
+    if errors and not models:
+        raise errors.told()
+    return Prepared(tuple(tasks), tuple(models), errors)
 
 
 def execute(spec: RunSpec) -> Outcome:
@@ -44,29 +66,47 @@ def execute(spec: RunSpec) -> Outcome:
     Raises InputError before anything is loaded if any part of the request is wrong. A model that fails afterwards is
     recorded and the others go on; with one model its error is raised as it is.
     """
-    tasks, models = prepare(spec)
-    run = record(spec, tasks, models)
+    ready = prepare(spec)
+    run = record(spec, ready.tasks, ready.models)
     with run.locked():
-        errors = score_models(run, models, spec)
+        errors = score_models(run, ready, spec)
     return Outcome(run, errors)
 
 
-def score_models(run: Run, models: Sequence[PreparedModel], spec: RunSpec) -> dict[str, Exception]:
+def score_models(run: Run, ready: Prepared, spec: RunSpec) -> Failures:
     """Score the models one after the other in this process. Returns the errors of those that could not be finished."""
-    errors: dict[str, Exception] = {}
-    with ProgressView(run.path, [ModelProgress(m.name, m.total, len(m.answered)) for m in models]) as view:
-        for model in models:
-            try:
+    errors = Failures(ready.errors)
+    record_failures(run, errors)
+    with ProgressView(run.path, [ModelProgress(m.name, m.total, len(m.answered)) for m in ready.models]) as view:
+        for model in ready.models:
+            with errors.of(model.name):
                 _score_model(run, model, view, spec)
-            except (InputError, EngineError) as error:
-                view.state(model.name, "failed", str(error))
-                if len(models) == 1:
-                    raise
-                run.add_failures([(model.name, "", str(error))])
-                errors[model.name] = error
-            else:
+            if model.name not in errors:
                 run.clear_model_failure(model.name)
+                continue
+            view.state(model.name, "failed", in_words(errors[model.name]))
+            if len(spec.models) == 1:
+                raise errors.told()
+            record_failures(run, {model.name: errors[model.name]})
     return errors
+
+
+def record_failures(run: Run, errors: Mapping[str, Exception]) -> None:
+    """Write down which models failed as a whole, and why."""
+    if errors:
+        run.add_failures([(name, "", in_words(error)) for name, error in errors.items()])
+
+
+@contextlib.contextmanager
+def opened(engine: Engine) -> Iterator[Engine]:
+    """Close the engine in the end; what went wrong before is what is raised."""
+    try:
+        yield engine
+    except BaseException:
+        with contextlib.suppress(Exception):
+            engine.close()
+        raise
+    engine.close()
 
 
 def _score_model(run: Run, model: PreparedModel, view: ProgressView, spec: RunSpec) -> None:
@@ -76,8 +116,7 @@ def _score_model(run: Run, model: PreparedModel, view: ProgressView, spec: RunSp
         return
     view.state(model.name, "loading", f"loading into {model.info.engine} ({model.info.dtype})")
     rows, workload = model.engine_rows()
-    engine = open_engine(model.info.engine, model.source, model.spec.options, rows, workload)
-    try:
+    with opened(open_engine(model.info.engine, model.source, model.spec.options, rows, workload)) as engine:
         if spec.verify and model.info.engine != "transformers":
             from evaluator_serving.verify import verify_engine
 
@@ -92,9 +131,7 @@ def _score_model(run: Run, model: PreparedModel, view: ProgressView, spec: RunSp
         pending = model.pending_chunks(engine.device_kind, share_prefixes=share)
         work = Work.of(pending, share_prefixes=share)
         _drain(work, engine, run, model, view, skip_rows=spec.skip_rows)
-        view.state(model.name, "done")
-    finally:
-        engine.close()
+    view.state(model.name, "done")
 
 
 def _drain(work: Work, engine: Engine, run: Run, model: PreparedModel, view: ProgressView, *, skip_rows: bool) -> None:

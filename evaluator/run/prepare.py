@@ -1,5 +1,6 @@
 """Everything that can go wrong before weights are loaded goes wrong here: data, models, encodings, the run folder."""
 
+import contextlib
 import platform
 import subprocess
 import sys
@@ -15,7 +16,8 @@ import polars as pl
 from evaluator import __version__
 from evaluator.run.score import chunk_tokens
 from evaluator.run.spec import ModelSpec, RunSpec
-from evaluator.store.run import Run, folder_name
+from evaluator.store.record import same_model
+from evaluator.store.run import Run, folder_name, task_entry
 from evaluator.tasks.base import Protocol_, Rendered, Samples, Task
 from evaluator_serving.engine import DeviceKind, EngineInfo, check_fit
 from evaluator_serving.errors import InputError
@@ -128,11 +130,32 @@ def _wanted(rendered: Rendered, samples: Samples, limit: int | None) -> dict[str
 
 
 def _known_answers(out: Path, name: str, print_: str) -> set[str]:
+    """Requests that the model of this fingerprint has answered in the run, under this name or else another."""
     if not (out / "run.json").is_file():
         return set()
     run = Run.open(out)
-    entry = run.record["models"].get(name)
-    return run.done(name) if entry and entry.get("fingerprint") == print_ else set()
+    models = run.record["models"]
+    known = name if models.get(name, {}).get("fingerprint") == print_ else same_model(models, print_)
+    return run.done(known) if known is not None else set()
+
+
+def _engine(spec: ModelSpec, out: Path, source: ModelSource, heads: frozenset[str]) -> str:
+    """The engine asked for. `auto` stays with the one that the run has answers of where it can do what is asked now.
+
+    Raises InputError where the engine can't score these heads, or has no use for an option: before anything is encoded.
+    """
+    if spec.engine == "auto" and (out / "run.json").is_file():
+        run = Run.open(out)
+        entry = run.record["models"].get(spec.name, {})
+        if "fingerprint" in entry and run.done(spec.name):
+            with contextlib.suppress(InputError):
+                check_fit(entry["engine"], source, spec.options, heads)
+                return str(entry["engine"])
+    from evaluator_serving.choose import choose_engine
+
+    engine = choose_engine(source, heads, spec.options) if spec.engine == "auto" else spec.engine
+    check_fit(engine, source, spec.options, heads)
+    return engine
 
 
 def name_sample(tables: Mapping[str, pl.DataFrame], request: str) -> str:
@@ -151,7 +174,6 @@ def prepare_model(spec: ModelSpec, run: RunSpec, tasks: Sequence[LoadedTask], re
     Raises InputError naming the model, task and sample at fault. A task that `skips_unaskable` samples has them recorded
     as refused instead, unless nothing at all can be asked.
     """
-    from evaluator_serving.choose import choose_engine
     from evaluator_serving.encoding import encoder_for
     from evaluator_serving.models import resolve
 
@@ -171,10 +193,7 @@ def prepare_model(spec: ModelSpec, run: RunSpec, tasks: Sequence[LoadedTask], re
         rendered = renderer.render(loaded, usable)
         heads[loaded.task.name], tables[loaded.task.name] = usable, rendered.table
         requests |= _wanted(rendered, loaded.samples, run.limit)
-    used = frozenset().union(*heads.values())
-    engine = choose_engine(source, used, spec.options) if spec.engine == "auto" else spec.engine
-    check_fit(engine, source, spec.options, used)  # found out before anything is encoded
-    info = identity(engine, source, spec.options)
+    info = identity(_engine(spec, run.out, source, frozenset().union(*heads.values())), source, spec.options)
     answered = frozenset(_known_answers(run.out, spec.name, fingerprint(info)) & requests.keys())
     encoder = encoder_for(source)
     lenient = [t.task.name for t in tasks if getattr(t.task, "skips_unaskable", False)]
@@ -228,10 +247,11 @@ def record(spec: RunSpec, tasks: Sequence[LoadedTask], models: Sequence[Prepared
     attempt = provenance(spec.command)
     run = Run.create_or_open(spec.out, protocol=spec.protocol, provenance=attempt)
     with run.locked():
-        for loaded in tasks:
-            run.add_task(loaded.task, loaded.samples)
+        run.extend(
+            tasks={loaded.task.name: task_entry(loaded.task, loaded.samples) for loaded in tasks},
+            models={model.name: model.entry for model in models},
+        )
         for model in models:
-            run.add_model(model.name, model.entry)
             for task, heads in model.heads.items():
                 run.add_table(task, heads, model.tables[task])
             known = set(run.failures().select("model", "request").iter_rows()) if model.refused else set()

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evaluator.run.driver import Outcome
+from evaluator.run.failures import Failures
 from evaluator.run.prepare import provenance
 from evaluator.run.spec import RunSpec
 from evaluator.store.run import Run
@@ -32,7 +33,7 @@ def run_translations(spec: RunSpec, folder: Path, languages: Sequence[str]) -> O
             failures = [reason(file, missing)] if missing else []
             source = file_source(file, "rules")
             run.add_imported(task, samples, file.system, scores, source, part=file.language, failures=failures)
-    return Outcome(run, {})
+    return Outcome(run, Failures())
 
 
 def reason(file: TranslationFile, missing: Sequence[tuple[int, str]]) -> str:

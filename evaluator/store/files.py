@@ -21,8 +21,19 @@ from evaluator_serving.errors import InputError
 SCRATCH = ".tmp-"
 
 
+class StoreError(OSError):
+    """Something could not be written here (disk full, no permission): whatever was at work, it is not to blame."""
+
+
 def write_bytes(path: Path, content: bytes) -> None:
-    """Put `content` at `path` atomically and durably. Raises OSError (disk full, no permission), leaving no debris."""
+    """Put `content` at `path` atomically and durably. Raises StoreError (disk full, no permission), leaving no debris."""
+    try:
+        _write(path, content)
+    except OSError as error:
+        raise StoreError(error.errno, error.strerror, error.filename) from error
+
+
+def _write(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f"{SCRATCH}{secrets.token_hex(8)}-{path.name}")
     try:

@@ -26,6 +26,7 @@ import polars as pl
 
 from evaluator.store import imported
 from evaluator.store.files import parquet_bytes, read_parts, read_whole, write_bytes, write_json, write_parquet, write_part
+from evaluator.store.record import Entry, same_model, with_model, with_task
 from evaluator.tasks import restore
 from evaluator.tasks.base import SCORES, Protocol_, Samples, Task
 from evaluator_serving.answers import Answer
@@ -72,6 +73,22 @@ def heads_key(heads: Iterable[str]) -> str:
 def folder_name(name: str) -> str:
     """The name of a model or task as part of a path."""
     return re.sub(r"[^\w.@=-]+", "--", name).strip("-") or "model"
+
+
+def answers_name(model: str, entry: Entry) -> str:
+    """The folder of a model's answers: its own, or that of the model that it was called before."""
+    return str(entry.get("answers", f"{folder_name(model)}-{entry['fingerprint']}"))
+
+
+def task_entry(task: Task, samples: Samples) -> Entry:
+    """A task's entry in run.json."""
+    return {
+        "samples": samples.frame.height,
+        "sha256": dict(samples.sha256),
+        "dropped": dict(samples.dropped),
+        "failures": [list(pair) for pair in samples.failures],
+        "definition": getattr(task, "definition", None),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,16 +203,32 @@ class Run:
             raise InputError(f"{self.path} has no task {name!r}: it has {', '.join(self.tasks) or 'none'}")
         return restore(name, entry.get("definition"))
 
+    def extend(self, *, tasks: Mapping[str, Entry] | None = None, models: Mapping[str, Entry] | None = None) -> None:
+        """Record what is asked now besides what was asked before: all of it or, where any of it is refused, nothing.
+
+        Raises InputError for a task whose data or definition, or a model whose weights, dtype, engine or versions, differ
+        from what the run has scores of. A model that the run knows under another name (equal fingerprints) shares its answers.
+        """
+        record = self.record
+        for name, entry in (tasks or {}).items():
+            record["tasks"][name] = with_task(record["tasks"].get(name), entry, name, self.path)
+        for name, entry in (models or {}).items():
+            known = record["models"].get(name)
+            answered = known is not None and "fingerprint" in known and bool(self.done(name))
+            made = with_model(known, entry, name, self.path, answered=answered)
+            twin = same_model(record["models"], made.get("fingerprint"))
+            if twin not in (None, name) and (known or {}).get("fingerprint") != made.get("fingerprint"):
+                made["answers"] = answers_name(twin, record["models"][twin])
+            record["models"][name] = made
+        write_json(self.path / "run.json", record)
+
     def add_task(self, task: Task, samples: Samples) -> None:
         """Record a task and its data; refuse one whose data or definition differ from what the run has."""
-        entry = {
-            "samples": samples.frame.height,
-            "sha256": dict(samples.sha256),
-            "dropped": dict(samples.dropped),
-            "failures": [list(pair) for pair in samples.failures],
-            "definition": getattr(task, "definition", None),
-        }
-        self._add("tasks", task.name, entry, compared=("sha256", "definition"))
+        self.extend(tasks={task.name: task_entry(task, samples)})
+
+    def add_model(self, name: str, entry: Entry) -> None:
+        """Record a model; refuse one whose weights, dtype, engine or versions differ from what the run has answers of."""
+        self.extend(models={name: entry})
 
     def add_attempt(self, provenance: Mapping[str, Any]) -> None:
         """Record one more command that worked on this run (the first one is recorded when it is made)."""
@@ -203,51 +236,28 @@ class Run:
         if provenance not in record["attempts"]:
             write_json(self.path / "run.json", record | {"attempts": [*record["attempts"], provenance]})
 
-    def add_model(self, name: str, entry: Mapping[str, Any]) -> None:
-        """Record a model; refuse one whose weights, dtype, engine or versions differ from what the run has answers of.
-
-        An entry without answers (its engine refused an option, say) is replaced: nothing would be mixed.
-        """
-        record = self.record
-        known = record["models"].get(name, {})
-        if "fingerprint" in known and known["fingerprint"] != entry.get("fingerprint") and not self.done(name):
-            write_json(self.path / "run.json", record | {"models": record["models"] | {name: dict(entry)}})
-            return
-        self._add("models", name, entry, compared=("spec", "revision", "engine", "dtype", "versions", "details"))
-
     def update_model(self, name: str, **fields: Any) -> None:
         """Add facts about a model that are known only later (how it was verified)."""
         record = self.record
         record["models"][name].update(fields)
         write_json(self.path / "run.json", record)
 
-    def _add(self, section: str, name: str, entry: Mapping[str, Any], compared: Sequence[str]) -> None:
-        record = self.record
-        known = record[section].get(name)
-        if known is not None:
-            for field in compared:
-                if known.get(field) != json.loads(json.dumps(entry.get(field))):
-                    raise InputError(
-                        f"{self.path} was made with another {field} for {section[:-1]} {name}: it has "
-                        f"{json.dumps(known.get(field))[:200]}, now {json.dumps(entry.get(field))[:200]}; "
-                        "use another --out folder"
-                    )
-            return
-        record[section][name] = dict(entry)
-        write_json(self.path / "run.json", record)
-
     # --- samples and answers -------------------------------------------------------------------------------------
 
     def add_table(self, task: str, heads: Iterable[str], table: pl.DataFrame) -> None:
-        """Store which requests the samples of a task became for models with these heads."""
+        """Store which requests the samples of a task became for models with these heads.
+
+        What was stored before of the same samples is replaced, of other samples it is kept.
+        """
         path = self.path / "samples" / f"{folder_name(task)}.parquet"
         key = heads_key(heads)
         table = table.with_columns(pl.lit(key).alias("heads"))
         if path.exists():
             known = read_whole(path, "remove it and run the same command again")
-            if key in known["heads"]:
+            if known.filter(heads=key).select(pl.col(c) for c in table.columns if c in known.columns).equals(table):
                 return
-            table = pl.concat([known, table], how="diagonal_relaxed")
+            old = (pl.col("heads") == key) & pl.col("sample").is_in(table["sample"].unique().implode())
+            table = pl.concat([known.filter(~old), table], how="diagonal_relaxed")
         write_parquet(path, table)
 
     def table(self, task: str, heads: Iterable[str]) -> pl.DataFrame:
@@ -263,7 +273,7 @@ class Run:
 
     def answers_folder(self, model: str) -> Path:
         """Where a model's answers are."""
-        return self.path / "logprobs" / f"{folder_name(model)}-{self.record['models'][model]['fingerprint']}"
+        return self.path / "logprobs" / answers_name(model, self.record["models"][model])
 
     def add_answers(self, folder: Path, kinds: Mapping[str, str], answers: Sequence[Answer]) -> None:
         """Store answers, one part a request kind; `kinds` says the kind of each request id."""

@@ -1,10 +1,10 @@
 """From a sweep's specification to a finished run: prepare, plan, then score in this process or on Ray."""
 
 import os
-from collections.abc import Sequence
 
-from evaluator.run.driver import Outcome, prepare, score_models
-from evaluator.run.prepare import PreparedModel, record
+from evaluator.run.driver import Outcome, prepare, record_failures, score_models
+from evaluator.run.failures import Failures
+from evaluator.run.prepare import record
 from evaluator.run.progress import ModelProgress, ProgressView
 from evaluator.run.spec import RunSpec
 from evaluator.store.run import Run
@@ -25,7 +25,7 @@ def sweep(spec: RunSpec, ray: str = "auto", workers: int = 1, start_deadline: fl
     `ray` is `auto`, `none` (this process), `local` (a Ray started here) or a cluster's address; `workers` is the number of
     CPU workers where there are no GPUs. Raises InputError before anything is loaded.
     """
-    tasks, models = prepare(spec)
+    ready = prepare(spec)
     if ray not in ("auto", "none", "local") or (ray == "auto" and os.environ.get("RAY_ADDRESS")):
         from evaluator.sweep.pool import cluster_hardware, connect
 
@@ -33,26 +33,26 @@ def sweep(spec: RunSpec, ray: str = "auto", workers: int = 1, start_deadline: fl
         hardware, joined = cluster_hardware(), True
     else:
         hardware, joined = local_hardware(workers), False
-    plan = make_plan(models, hardware)
-    run = record(spec, tasks, models)
+    plan = make_plan(ready, hardware)
+    ready = plan.ready
+    run = record(spec, ready.tasks, ready.models)
     with run.locked():
         if not uses_ray(ray, hardware):
-            return Outcome(run, score_models(run, models, spec))
+            return Outcome(run, score_models(run, ready, spec))
         from evaluator.sweep import pool
 
         if not joined:
             pool.connect("local", workers if hardware.kind == "cpu" else None)
         try:
-            return Outcome(run, _on_ray(run, models, plan, spec, start_deadline))
+            return Outcome(run, _on_ray(run, plan, spec, start_deadline))
         finally:
             pool.disconnect()
 
 
-def _on_ray(
-    run: Run, models: Sequence[PreparedModel], plan: Plan, spec: RunSpec, start_deadline: float
-) -> dict[str, Exception]:
+def _on_ray(run: Run, plan: Plan, spec: RunSpec, start_deadline: float) -> Failures:
     from evaluator.sweep.pool import Pool, PoolOptions
 
+    models = plan.ready.models
     needs = {need.name: need for need in plan.needs}
     begins = {slot.job: slot.start for slot in reversed(plan.schedule.slots)}
     order = sorted(models, key=lambda m: (begins.get(m.name, 0.0), -needs[m.name].devices))
@@ -63,5 +63,6 @@ def _on_ray(
         start_deadline=start_deadline,
         verify=spec.verify,
     )
+    record_failures(run, plan.ready.errors)
     with ProgressView(run.path, [ModelProgress(m.name, m.total, len(m.answered)) for m in models]) as view:
-        return Pool(run, view, options).execute(order)
+        return Failures({**plan.ready.errors, **Pool(run, view, options).execute(order)})

@@ -1,8 +1,9 @@
 """The plan of a sweep: what each model needs, how it is placed and how long it takes, before anything is loaded."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from evaluator.run.driver import Prepared
+from evaluator.run.failures import Failures
 from evaluator.run.prepare import PreparedModel
 from evaluator.sweep.hardware import GIB, Hardware
 from evaluator.sweep.schedule import Job, Schedule, schedule
@@ -60,8 +61,9 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A whole sweep's plan."""
+    """A whole sweep's plan; `ready` is what is left of it where a model could not be planned."""
 
+    ready: Prepared
     hardware: Hardware
     needs: tuple[Needs, ...]
     schedule: Schedule
@@ -141,8 +143,15 @@ def model_needs(model: PreparedModel, hardware: Hardware, throughput: float | No
     )
 
 
-def make_plan(models: Sequence[PreparedModel], hardware: Hardware, throughput: float | None = None) -> Plan:
+def make_plan(ready: Prepared, hardware: Hardware, throughput: float | None = None) -> Plan:
     """Sizes, placement and times of a sweep. Raises InputError for a model that doesn't fit the hardware."""
-    needs = tuple(model_needs(model, hardware, throughput) for model in models)
-    jobs = [Job(n.name, n.devices, n.load, n.score) for n in needs if n.forwards]
-    return Plan(hardware, needs, schedule(jobs, hardware.devices, hardware.node))
+    errors = Failures(ready.errors)
+    needs: dict[str, Needs] = {}
+    for model in ready.models:
+        with errors.of(model.name, refuse=True):
+            needs[model.name] = model_needs(model, hardware, throughput)
+    if errors and not needs:
+        raise errors.told()
+    left = replace(ready, models=tuple(model for model in ready.models if model.name in needs), errors=errors)
+    jobs = [Job(n.name, n.devices, n.load, n.score) for n in needs.values() if n.forwards]
+    return Plan(left, hardware, tuple(needs.values()), schedule(jobs, hardware.devices, hardware.node))

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,7 @@ from ray.exceptions import RayError, RayTaskError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
+from evaluator.run.failures import Failures
 from evaluator.run.prepare import PreparedModel, name_sample
 from evaluator.run.progress import ProgressView
 from evaluator.run.score import Scored, requests_of_row
@@ -34,7 +35,7 @@ from evaluator.store.run import Run
 from evaluator.sweep.hardware import Hardware, gpus
 from evaluator.sweep.replica import Replica, read_ahead
 from evaluator_serving.engine import DeviceKind, engine_class, planned_device
-from evaluator_serving.errors import EngineError, InputError
+from evaluator_serving.errors import EngineError, InputError, in_words
 from evaluator_serving.rows import Chunk, Row, Workload
 
 IN_FLIGHT = 2
@@ -121,7 +122,8 @@ class Pool:
         """Score all models, the first ones first. Returns the errors of the models that could not be finished."""
         states = [_Model(model) for model in models]
         for state in states:
-            self._queue(state)
+            with self._guarded(state):
+                self._queue(state)
         try:
             while self._starts or self._members:
                 self._ask_for_groups()
@@ -153,6 +155,15 @@ class Pool:
         model.to_start = max(0, wanted - model.members)
         if model not in self._starts:
             self._starts.append(model)
+
+    @contextlib.contextmanager
+    def _guarded(self, model: _Model) -> Iterator[None]:
+        """Whatever one model throws in the body ends that model alone."""
+        caught = Failures()
+        with caught.of(model.prepared.name):
+            yield
+        for error in caught.values():
+            self._give_up(model, error)
 
     # --- starting ------------------------------------------------------------------------------------------------
 
@@ -234,7 +245,8 @@ class Pool:
         if not ready and not any(node["Alive"] for node in ray.nodes()):
             raise ClusterLostError(f"the Ray cluster has lost all its nodes: {KEPT}")
         for ref in ready:
-            self._handle(waits[ref], ref)
+            with self._guarded(waits[ref].model):
+                self._handle(waits[ref], ref)
         now = time.monotonic()
         for member in list(self._members):
             if now > member.deadline:
@@ -360,8 +372,8 @@ class Pool:
     def _give_up(self, model: _Model, error: Exception) -> None:
         if model.error is None:
             model.error = error
-            self._run.add_failures([(model.prepared.name, "", str(error))])
-            self._view.state(model.prepared.name, "failed", str(error))
+            self._run.add_failures([(model.prepared.name, "", in_words(error))])
+            self._view.state(model.prepared.name, "failed", in_words(error))
         for member in [m for m in self._members if m.model is model]:
             self._drop(member)
 

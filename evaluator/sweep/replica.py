@@ -1,20 +1,38 @@
 """A model replica: the Ray actor that holds one loaded engine."""
 
+import contextlib
 import os
+from collections.abc import Iterator
 from typing import Any
 
 from evaluator.run.score import Scored, score_chunk
 from evaluator_serving.engine import Engine, EngineOptions, open_engine
+from evaluator_serving.errors import EngineError, InputError, in_words
 from evaluator_serving.models import ModelSource
 from evaluator_serving.rows import Chunk, Row, Workload
 
 
+@contextlib.contextmanager
+def told() -> Iterator[None]:
+    """Turn any error, and a library's attempt to end the process, into one that says it in a line.
+
+    What else an engine throws may not survive the way to the driver.
+    """
+    try:
+        yield
+    except (InputError, EngineError):
+        raise
+    except (Exception, SystemExit) as error:
+        raise EngineError(in_words(error)) from error
+
+
 class Replica:
-    """One loaded model. Made into a Ray actor by `pool`; its methods run one after the other."""
+    """One loaded model. Made into a Ray actor by `pool`; its methods run one after the other, and raise as `told` says."""
 
     def __init__(self) -> None:
         self._engine: Engine | None = None
 
+    @told()
     def load(
         self,
         engine: str,
@@ -40,6 +58,7 @@ class Replica:
             facts["verified"] = False
         return facts
 
+    @told()
     def score(self, chunk: Chunk) -> Scored:
         """Score one chunk."""
         assert self._engine is not None, "load comes first"

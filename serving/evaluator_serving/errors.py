@@ -1,10 +1,17 @@
-"""The two ways a run can stop early, as values the command line can tell apart."""
+"""The ways a run can stop early, as values the command line can tell apart."""
 
 
 class InputError(Exception):
     """The command or its input is wrong: exit code 2.
 
     The message is one line that says what is wrong, where, and what to do about it.
+    """
+
+
+class ModelError(InputError):
+    """A model contradicts itself (a tokenizer with more tokens than embeddings, say): no other command would mend it.
+
+    Other wrong input refuses the whole command before anything is loaded; this is one model's failure, the others go on.
     """
 
 
@@ -17,3 +24,11 @@ class EngineError(Exception):
     def __init__(self, message: str, row: int | None = None) -> None:
         super().__init__(message)
         self.row = row
+
+
+def in_words(error: BaseException) -> str:
+    """One line on what went wrong. An error of another kind than the above, or the system's, is called unexpected."""
+    if isinstance(error, InputError | EngineError):
+        return str(error)
+    first = (str(error).strip().splitlines() or [""])[0]
+    return first if isinstance(error, OSError) and first else f"unexpected {type(error).__name__}: {first}"

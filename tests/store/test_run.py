@@ -101,6 +101,7 @@ def test_a_model_without_answers_may_be_corrected(run: Run) -> None:
     ("field", "value"), [("revision", "r2"), ("dtype", "bfloat16"), ("engine", "onnx"), ("versions", {"torch": "2"})]
 )
 def test_another_model_under_the_same_name_is_refused(run: Run, field: str, value: object) -> None:
+    run.add_answers(run.answers_folder("m"), {"a": "continuation"}, [answer("a", -1, -2)])
     run.add_model("m", ENTRY)
     with pytest.raises(InputError, match=f"another {field} for model m") as caught:
         run.add_model("m", ENTRY | {field: value})

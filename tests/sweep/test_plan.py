@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from evaluator.run.driver import prepare
+from evaluator.run.driver import Prepared, prepare
+from evaluator.run.failures import Failures
 from evaluator.run.prepare import PreparedModel
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.sweep.hardware import GIB, Hardware
@@ -26,7 +27,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> PreparedModel:
     samples = write_samples(folder / "own.csv", [(s, g) for s, g in sentences(20) if len(s) < 60])
     model = tiny_model("gpt2", folder / "gpt2")
     spec = RunSpec((ModelSpec(str(model), "transformers"),), (custom(samples),), folder / "run")
-    _, (made,) = prepare(spec)
+    (made,) = prepare(spec).models
     return made
 
 
@@ -62,7 +63,7 @@ def test_too_large_is_refused_with_the_number_missing(prepared: PreparedModel, m
 
 
 def test_times_and_cost_follow_the_given_throughput(prepared: PreparedModel) -> None:
-    slow, fast = (make_plan([prepared], GPU, throughput=t) for t in (1.0, 10.0))
+    slow, fast = (make_plan(Prepared((), (prepared,), Failures()), GPU, throughput=t) for t in (1.0, 10.0))
     assert slow.needs[0].score == pytest.approx(10 * fast.needs[0].score)
     assert slow.cost(2.0) == pytest.approx(2.0 * 8 * slow.schedule.makespan / 3600)
 

@@ -1,0 +1,58 @@
+"""What one model throws is that model's failure: the others of the command go on."""
+
+import contextlib
+import gc
+import traceback
+from collections.abc import Iterator
+
+from evaluator.store.files import StoreError
+from evaluator_serving.errors import EngineError, InputError, ModelError, in_words
+
+
+class Failures(dict[str, Exception]):
+    """Model name → the error that ended it."""
+
+    @contextlib.contextmanager
+    def of(self, name: str, *, refuse: bool = False) -> Iterator[None]:
+        """Run the body; an error in it is kept as this model's, and what its frames hold (weights) is freed.
+
+        Not kept, but raised: that the run's own folder can't be written, an interruption, and with `refuse` (nothing has been
+        loaded yet) wrong input other than a model that contradicts itself.
+        """
+        try:
+            yield
+        except StoreError:
+            raise
+        except SystemExit as stop:  # of a library: this program's own code ends nothing so
+            self[name] = EngineError(in_words(stop))
+        except Exception as error:
+            if refuse and isinstance(error, InputError) and not isinstance(error, ModelError):
+                raise
+            self[name] = error
+        if name in self:
+            free(self[name])
+
+    def told(self) -> Exception:
+        """One error that says them all: wrong input if every one of them is."""
+        if len(self) == 1:
+            return next(iter(self.values()))
+        text = "; ".join(f"{name}: {in_words(error)}" for name, error in self.items())
+        return InputError(text) if self.only_input else EngineError(text)
+
+    @property
+    def only_input(self) -> bool:
+        """Whether there is nothing but wrong input."""
+        return all(isinstance(error, InputError) for error in self.values())
+
+
+def free(error: BaseException) -> None:
+    """Empty the frames of an error and of those behind it: they hold the engine, and the next model needs the memory."""
+    seen: list[BaseException] = []
+    queue: list[BaseException | None] = [error]
+    while queue:
+        one = queue.pop()
+        if one is not None and one not in seen:
+            seen.append(one)
+            traceback.clear_frames(one.__traceback__)
+            queue += [one.__cause__, one.__context__]
+    gc.collect()

@@ -1,0 +1,84 @@
+"""run.json as a value: what a run was asked, and how what is asked now is merged into it. Pure.
+
+A run is extended by commands that each name a part of it, so nothing of an entry is written once and for all: what is said
+of single tasks or facts (the heads used for each task) is kept and added to, the rest is as the last command found it.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from evaluator_serving.errors import InputError
+
+Entry = Mapping[str, Any]
+
+TASK_IDENTITY = ("sha256", "definition")
+MODEL_IDENTITY = ("revision", "engine", "dtype", "versions", "details")
+SHOWN = 200
+"""Characters of a differing value that a message shows."""
+
+
+def as_stored(entry: Entry) -> dict[str, Any]:
+    """The entry as it reads after a round through JSON (tuples are lists)."""
+    stored: dict[str, Any] = json.loads(json.dumps(entry))
+    return stored
+
+
+def with_task(known: Entry | None, entry: Entry, name: str, run: Path) -> dict[str, Any]:
+    """The entry of the task `name` that holds `entry` too. Raises InputError for other data or another definition."""
+    new = as_stored(entry)
+    _refuse(known or new, new, TASK_IDENTITY, f"task {name}", run)
+    return {**(known or {}), **new}
+
+
+def with_model(known: Entry | None, entry: Entry, name: str, run: Path, *, answered: bool) -> dict[str, Any]:
+    """The entry of the model `name` that holds `entry` too: a task that was asked of it before is still asked.
+
+    Raises InputError where the weights, dtype, engine or versions differ from those that the run has answers of. Without
+    answers (its engine refused an option, say) the entry is corrected: nothing would be mixed.
+    """
+    new = as_stored(entry)
+    if known is None:
+        return new
+    if known.get("imported"):
+        raise InputError(f"{run} has imported scores called {name!r}: give the model another name, or use another --out folder")
+    same = known.get("fingerprint") == new.get("fingerprint") and all(known.get(f) == new.get(f) for f in MODEL_IDENTITY)
+    if not same and answered:
+        _refuse(known, new, ("spec", *MODEL_IDENTITY, "fingerprint"), f"model {name}", run)
+    heads = {**known.get("heads_used", {}), **new.get("heads_used", {})}
+    if not same:
+        return {**new, "heads_used": heads}
+    both = {
+        key: {**known[key], **value} if isinstance(value, dict) and isinstance(known.get(key), dict) else value
+        for key, value in new.items()
+    }
+    return {**known, **both}
+
+
+def same_model(models: Mapping[str, Entry], fingerprint: str | None) -> str | None:
+    """The first of a run's models with this fingerprint, whatever it is called there; None if there is none."""
+    return next((name for name, entry in models.items() if fingerprint and entry.get("fingerprint") == fingerprint), None)
+
+
+def _refuse(known: Entry, new: Entry, fields: tuple[str, ...], what: str, run: Path) -> None:
+    """Raise InputError naming the first field that differs, and what of it."""
+    for field in fields:
+        if known.get(field) != new.get(field):
+            has, now = _difference(known.get(field), new.get(field))
+            raise InputError(
+                f"{run} was made with another {field} for {what}: it has {has}, now {now}; use another --out folder"
+            )
+
+
+def _difference(a: Any, b: Any) -> tuple[str, str]:
+    """The differing parts of two values as short JSON: of mappings the differing keys, of texts the first differing line."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        keys = [key for key in {**a, **b} if a.get(key) != b.get(key)]
+        a, b = ({key: one[key] for key in keys if key in one} for one in (a, b))
+    elif isinstance(a, str) and isinstance(b, str) and "\n" in a + b:
+        first, second = a.splitlines(), b.splitlines()
+        length = max(len(first), len(second))
+        padded = zip(first + [""] * (length - len(first)), second + [""] * (length - len(second)), strict=True)
+        a, b = next((pair for pair in padded if pair[0] != pair[1]), (a, b))
+    return json.dumps(a, ensure_ascii=False)[:SHOWN], json.dumps(b, ensure_ascii=False)[:SHOWN]

@@ -1,0 +1,55 @@
+"""An engine that breaks where it is told to: `--engine tests.run.faulty:Faulty --extra fault=STAGE`."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evaluator_serving.engine import EngineOptions
+from evaluator_serving.models import ModelSource
+from evaluator_serving.rows import Row
+from evaluator_serving.transformers_engine import TransformersEngine
+
+
+class OddError(Exception):
+    """An error that can't be made again from its arguments, as pickle would."""
+
+    def __init__(self, first: str, *, second: str) -> None:
+        super().__init__(f"{first} {second}")
+
+
+def _break(what: str) -> None:
+    if what.endswith("exit"):
+        raise SystemExit("the library gave up")
+    if what.endswith("memory"):
+        raise MemoryError("no more of it")
+    raise OddError("broken at", second=f"{what}\nand a second line")
+
+
+class Faulty(TransformersEngine):
+    """The transformers engine, broken at `load`, `verify` (the first rows that it scores), `score` or `close`."""
+
+    def __init__(self, source: ModelSource, options: EngineOptions, rows: Sequence[Row]) -> None:
+        self._fault = str(options.extra.get("fault", ""))
+        self._calls = 0
+        if self._fault.startswith("load"):
+            _break(self._fault)
+        super().__init__(source, replace(options, extra={}), rows)
+
+    @staticmethod
+    def check(source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> None:
+        """Every option is fine."""
+
+    def score(self, rows: Sequence[Row]) -> list[NDArray[np.floating]]:
+        """The first call is the verification's, the second one scores the first chunk."""
+        self._calls += 1
+        if (self._fault.startswith("verify") and self._calls == 1) or (self._fault.startswith("score") and self._calls == 3):
+            _break(self._fault)
+        return super().score(rows)
+
+    def close(self) -> None:
+        """Break, or end as usual."""
+        if self._fault.startswith("close"):
+            _break(self._fault)
+        super().close()
