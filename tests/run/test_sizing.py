@@ -72,7 +72,7 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> RunSpec:
 @pytest.fixture(scope="module")
 def model(spec: RunSpec) -> PreparedModel:
     """The run's model before anything is scored."""
-    return prepare(replace(spec, out=spec.out.with_name("new")))[1][0]
+    return prepare(replace(spec, out=spec.out.with_name("new"))).models[0]
 
 
 @pytest.fixture(scope="module")
