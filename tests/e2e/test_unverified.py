@@ -40,5 +40,5 @@ def test_in_this_process(tiny_gpt2: Path, tmp_path: Path, verify: bool) -> None:
 
 def test_in_a_replica(tiny_gpt2: Path) -> None:
     source, options = resolve(str(tiny_gpt2)), EngineOptions(device="cpu")
-    assert Replica().load(OWN, source, options, (), False)["verified"] is False
-    assert "verified" not in Replica().load("transformers", source, options, (), False)
+    assert Replica().load(OWN, source, options, (), None, verify=False)["verified"] is False
+    assert "verified" not in Replica().load("transformers", source, options, (), None, verify=False)
