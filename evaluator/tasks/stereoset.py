@@ -37,7 +37,7 @@ from evaluator.reports.layout import Layout, Overview
 from evaluator.tasks.base import DataSource, MeasureOptions, Protocol_, Rendered, Samples
 from evaluator_serving.encoding.text import SENTINEL
 from evaluator_serving.errors import InputError
-from evaluator_serving.requests import Continuation, Masked, Pair, Request, request_id
+from evaluator_serving.requests import Continuation, ContinuationMethod, Masked, Pair, Request, request_id
 
 TABLE: dict[str, pl.DataType] = {
     "sample": pl.Int64(),
@@ -70,9 +70,6 @@ SCORED: dict[str, pl.DataType] = {
 }
 """Columns of per-sample scores. `score` = log x_stereotype − log x_anti (natural logarithms; null for imported scores that are
 not positive); `x_…` are the candidates' scores; for `mean_…` see `evaluator.measures.stereoset.COMPONENTS`."""
-
-END = "</s>"
-"""T5's and mT5's end token."""
 
 INTRASENTENCE = ("masked", "causal", "seq2seq")
 INTERSENTENCE = ("pair", "causal", "seq2seq")
@@ -186,9 +183,9 @@ def _causal_next(row: dict[str, Any], protocol: Protocol_) -> Parts:
 
 
 def _seq2seq_next(row: dict[str, Any], protocol: Protocol_) -> Parts:
-    end = END if protocol == "published" else ""
-    candidates = tuple(f" {text}{end}" for text in row["sentences"])
-    yield "span", 0, Continuation(SENTINEL, candidates, encoder=f"{_closed(row['context'])} {SENTINEL}")
+    candidates = tuple(f" {text}" for text in row["sentences"])
+    method: ContinuationMethod = "to_end" if protocol == "published" else "conditional"
+    yield "span", 0, Continuation(SENTINEL, candidates, method, encoder=f"{_closed(row['context'])} {SENTINEL}")
 
 
 def _pairs(row: dict[str, Any], protocol: Protocol_) -> Parts:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 MaskedMethod = Literal["sequential", "joint", "single", "single_greedy", "positional"]
-ContinuationMethod = Literal["conditional", "last_token", "unconditional_first"]
+ContinuationMethod = Literal["conditional", "to_end", "last_token", "unconditional_first"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,7 @@ class Continuation:
     starts with its start token, `context` and the candidate. `method`:
 
     - `conditional`: every token of the candidate; a token that straddles the boundary belongs to the candidate.
+    - `to_end`: `conditional` for encoder-decoder models, with the end token as the last of each candidate's tokens.
     - `last_token`: only the last token id of the candidate tokenized alone, read after the context (GEST's released code).
     - `unconditional_first`: the first token of the text is read after BOS, the others without BOS in front (StereoSet's
       released code; empty context only).

@@ -85,12 +85,34 @@ class EncodedCandidate:
 
 
 @dataclass(frozen=True, slots=True)
+class Coverage:
+    """How much of some texts a tokenizer knows: their tokens, and how many of them stand for what it doesn't know.
+
+    Attributes:
+        tokens: tokens of the texts, without the model's own special tokens.
+        unknown: those that are the unknown token: what they stood for is lost.
+        byte_pieces: those that are one byte of a character that has no token (`<0x..>`; byte-level tokenizers have none).
+    """
+
+    tokens: int = 0
+    unknown: int = 0
+    byte_pieces: int = 0
+
+    def __add__(self, other: "Coverage") -> "Coverage":
+        return Coverage(self.tokens + other.tokens, self.unknown + other.unknown, self.byte_pieces + other.byte_pieces)
+
+
+@dataclass(frozen=True, slots=True)
 class Encoded:
-    """A request turned into rows for one model. `reads` refer to `rows` by index."""
+    """A request turned into rows for one model. `reads` refer to `rows` by index.
+
+    `coverage` is that of the request's text, with its first candidate where candidates are words in a text.
+    """
 
     request: str
     rows: tuple[Row, ...]
     candidates: tuple[EncodedCandidate, ...]
+    coverage: Coverage = Coverage()
 
 
 @dataclass(frozen=True, slots=True)

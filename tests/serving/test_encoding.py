@@ -1,5 +1,7 @@
 """Requests to rows: which tokens are masked or read, for tokenizers of every kind."""
 
+import re
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,12 +12,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tiny_models import SPLIT
 from tiny_models import tiny_tokenizer as new_tokenizer
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 from evaluator_serving.encoding import Encoder
 from evaluator_serving.errors import InputError
 from evaluator_serving.models import ModelSource
 from evaluator_serving.requests import Continuation, Masked, Pair, Request, SharedTokens, request_id
-from evaluator_serving.rows import Encoded, Row, merge
+from evaluator_serving.rows import Coverage, Encoded, Row, merge
 
 MASKED_KINDS = ("wordpiece", "wordpiece-lower", "roberta", "xlmr")
 CAUSAL_KINDS = ("gpt2", "llama")
@@ -298,6 +302,241 @@ def test_frequent_tokens_of_long_texts_are_shared_too() -> None:
     text = "the man and the woman of the work " * 30  # difflib's autojunk would drop what fills more than 1% of 200 tokens
     encoded = encode("wordpiece", SharedTokens(text, text), context=1000)
     assert len(encoded.candidates[0].tokens) == 8 * 30
+
+
+# --- text is text ---
+
+CONTROL = {
+    "wordpiece": ("[MASK]", "[SEP]", "[CLS]", "[PAD]"),
+    "wordpiece-lower": ("[MASK]", "[SEP]"),
+    "roberta": ("<mask>", "</s>", "<s>", "<pad>"),
+    "gpt2": ("<|endoftext|>",),
+}
+PIECES = {"xlmr": ("<mask>", "</s>", "<s>"), "llama": ("</s>", "<s>"), "t5": ("</s>", "<extra_id_0>", "<pad>")}
+"""Kinds whose model has the control tokens among its pieces, and so can't read their names as text."""
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in CONTROL.items() for name in names])
+def test_a_control_tokens_name_in_a_sentence_is_text(kind: str, name: str) -> None:
+    tokenizer = tiny_tokenizer(kind)
+    sentence = f"I am {name} happy"
+    # transformers' own switch says what the sentence is as text.
+    plain = tokenizer(sentence, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+    control = tokenizer.convert_tokens_to_ids(name)
+    assert control not in plain
+    if kind == "gpt2":
+        rows = encode(kind, Continuation(sentence, (" he", " she"))).rows
+        assert [list(row.ids) for row in rows] == [plain, plain]
+        assert encode(kind, Continuation("I", (f" am {name}",))).candidates[0].tokens[-1] != control
+        return
+    (row,) = merge([encode(kind, Masked((f"{sentence} ", ""), (("he",), ("she",))))]).rows
+    assert list(row.ids[1 : 1 + len(plain)]) == plain
+    assert row.ids.count(tokenizer.mask_token_id) == 1
+    pair = encode(kind, Pair(sentence, name)).rows[0]
+    assert list(pair.ids[1 : 1 + len(plain)]) == plain
+    one, two = encode(kind, SharedTokens(sentence, f"{sentence} always")).candidates
+    assert one.tokens == two.tokens == tuple(plain)
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in PIECES.items() for name in names])
+def test_a_control_tokens_name_that_cannot_be_text_is_refused_by_name(kind: str, name: str) -> None:
+    sentence = f"I am {name} happy"
+    request: Request = Masked((f"{sentence} ", ""), (("he",),), "single")
+    if kind == "llama":
+        request = Continuation(sentence, (" he",))
+    with pytest.raises(InputError, match=f"the text holds '{re.escape(name)}'"):
+        Encoder(*_only(kind, "seq2seq" if kind == "t5" else None)).encode(request)
+
+
+def _only(kind: str, head: Any) -> tuple[ModelSource, Any]:
+    it = encoder(kind)
+    source = replace(it.source, heads=frozenset({head})) if head else it.source
+    return source, new_tokenizer(kind)
+
+
+def test_the_transformers_wrapper_does_not_switch_parsing_on_again() -> None:
+    tokenizer = new_tokenizer("wordpiece")
+    it = Encoder(encoder("wordpiece").source, tokenizer)
+    request = Masked(("I am [SEP] ", ""), (("he",),))
+    before = it.encode(request)
+    tokenizer("you [MASK]")
+    assert it.encode(request) == before
+    assert before.rows[0].ids.count(tokenizer.sep_token_id) == 1
+
+
+def test_normal_added_tokens_stay_what_they_are() -> None:
+    tokenizer = new_tokenizer("wordpiece")
+    tokenizer.add_tokens(["nonbinary"])
+    (row,) = Encoder(encoder("wordpiece").source, tokenizer).encode(Masked(("the nonbinary ", ""), (("he",),))).rows
+    assert tokenizer.convert_tokens_to_ids("nonbinary") in row.ids
+
+
+def test_the_programs_own_sentinel_and_end_are_control_tokens_and_a_texts_are_not() -> None:
+    kind = "t5"
+    request = Continuation("<extra_id_0>", (" man", " woman"), "to_end", encoder="the <extra_id_0>")
+    encoded = encode(kind, request)
+    assert spelled(kind, Row("seq2seq", encoded.rows[0].encoder_ids or (), ())) == "▁the ▁ <extra_id_0> </s>"
+    assert [spelled(kind, row) for row in encoded.rows] == ["<pad> <extra_id_0> ▁man", "<pad> <extra_id_0> ▁woman"]
+    assert [read(kind, row) for row in encoded.rows] == [[(1, "▁man"), (2, "</s>")], [(1, "▁woman"), (2, "</s>")]]
+    for text in ("the <extra_id_0> said", "the </s> said"):
+        with pytest.raises(InputError, match="the text holds"):
+            encode(kind, Continuation("<extra_id_0>", (" man",), encoder=f"{text} <extra_id_0>"))
+        with pytest.raises(InputError, match="the text holds"):
+            encode(kind, Continuation("<extra_id_0>", (f" {text}",), encoder="the <extra_id_0>"))
+
+
+CHAT = (
+    "{% for m in messages %}<|endoftext|>{{ m.role }}\n{{ m.content }}<|endoftext|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|endoftext|>assistant\n{% endif %}"
+)
+
+
+def test_a_chat_templates_control_tokens_are_read_and_a_texts_are_not() -> None:
+    tokenizer = new_tokenizer("gpt2")
+    tokenizer.chat_template = CHAT
+    source = replace(encoder("gpt2").source, chat_template="user")
+    opening = tokenizer("<|endoftext|>user\n<|endoftext|>\n<|endoftext|>assistant\n")["input_ids"]
+    end = tokenizer.eos_token_id
+    assert opening.count(end) == 3
+    for text in ('"I cry.",', '"I <|endoftext|> cry.",'):
+        (row,) = Encoder(source, tokenizer).encode(Continuation(text, (" he",))).rows
+        assert list(row.ids) == [*opening, *tokenizer(text, split_special_tokens=True)["input_ids"]]
+        assert row.ids.count(end) == 3
+
+
+# --- words and their tokens ---
+
+
+@pytest.mark.parametrize(
+    ("kind", "request_", "words"),
+    [
+        ("wordpiece-lower", Masked(("", " said"), (("He",), ("he",))), ("He", "he")),
+        ("wordpiece-lower", Masked(("the ", " said"), (("he",), ("she",), ("hé",)), "joint"), ("he", "hé")),
+        ("wordpiece-lower", Masked(("", " said ", ""), (("He", "the"), ("HE", "The")), "single"), ("He … the", "HE … The")),
+        ("wordpiece-lower", Masked(("", " said"), (("He",), ("he",)), "positional"), ("He", "he")),
+        ("wordpiece-lower", Continuation("the", (" Man", " man")), ("Man", "man")),
+        ("wordpiece-lower", SharedTokens("She is happy", "she is happy"), ("She is happy", "she is happy")),
+    ],
+)
+def test_words_that_become_equal_are_refused_by_both_names(kind: str, request_: Request, words: tuple[str, str]) -> None:
+    with pytest.raises(InputError) as error:
+        encode(kind, request_)
+    assert all(repr(word) in str(error.value) for word in words)
+    assert "the same tokens" in str(error.value)
+
+
+def test_words_given_twice_are_not_words_that_become_equal() -> None:
+    encoded = encode("wordpiece", Masked(("", " said"), (("He",), ("He",))))
+    assert encoded.candidates[0].tokens == encoded.candidates[1].tokens
+    assert len(encode("llama", Continuation("the", (" man", " man "))).candidates) == 2
+
+
+def test_a_boundary_piece_of_its_own_is_masked_and_read_with_its_word() -> None:
+    encoded = encode("xlmr", Masked(("the ", " said"), (("xy",), ("man",)), "joint"))
+    assert [spelled("xlmr", row) for row in encoded.rows] == [
+        "<s> ▁the <mask> <mask> <mask> ▁said </s>",
+        "<s> ▁the <mask> ▁said </s>",
+    ]
+    assert [tokens("xlmr", c.tokens) for c in encoded.candidates] == [["▁", "x", "y"], ["▁man"]]
+    glued = encode("xlmr", Masked(('the "', '" said'), (("xy",),), "joint"))
+    assert tokens("xlmr", glued.candidates[0].tokens) == ["x", "y"]
+    double = encode("xlmr", Masked(("the  ", " said"), (("he",),), "joint"))
+    assert spelled("xlmr", double.rows[0]) == "<s> ▁the ▁ <mask> ▁said </s>"
+
+
+class Shifted:
+    """A `tokenizers.Tokenizer` whose offsets lie one character too far to the right, as if something had been put in front."""
+
+    def __init__(self, backend: Any, *, by: int) -> None:
+        self._backend, self._by = backend, by
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    def encode(self, *args: Any, **options: Any) -> Any:
+        found = self._backend.encode(*args, **options)
+        offsets = [(a + self._by, b + self._by) if b else (a, b) for a, b in found.offsets]
+        parts = {name: getattr(found, name) for name in ("ids", "type_ids", "special_tokens_mask")}
+        return SimpleNamespace(**parts, offsets=offsets)
+
+
+@pytest.mark.parametrize("kind", MASKED_KINDS)
+@pytest.mark.parametrize("by", [-4, -3, 4, 5])
+def test_wrong_offsets_never_pass(kind: str, by: int) -> None:
+    it = Encoder(encoder(kind).source, new_tokenizer(kind))
+    it.text._backend = Shifted(it.text._backend, by=by)
+    with pytest.raises(InputError, match=r"can't be told|no token"):
+        it.encode(Masked(("the man said that ", " was not happy"), (("she",),)))
+
+
+def test_an_unknown_character_may_not_take_a_candidate_with_it() -> None:
+    with pytest.raises(InputError, match="unknown character"):  # жx is one [UNK], which the context ж has too
+        encode("wordpiece", Continuation("the ж", ("man said",)))
+
+
+odd = st.text(
+    st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from("\x00\x07\u200b\u00ad\ufb01\u0301\ufeff\u2028½İßﷺ")),
+    max_size=12,
+)
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "wordpiece-lower", "roberta", "xlmr", "gpt2", "llama"])
+@given(before=odd, gap=gaps, word=st.sampled_from(["he", "She", "woman", "x-ray", "do not", "Émile", "ﬁx"]), after=odd)
+@example(before="\x07", gap=" ", word="she", after="\x07")
+@example(before="Ω", gap="'", word="do not", after="n't")
+def test_no_false_alarm_and_the_tokens_spell_the_word(kind: str, before: str, gap: str, word: str, after: str) -> None:
+    """Whatever stands around a word, its tokens spell it; it is refused only for what it holds itself."""
+    context = before + gap.rstrip()
+    space = gap[len(gap.rstrip()) :]
+    causal = kind in CAUSAL_KINDS
+    request: Request = Continuation(context, (f"{space}{word}",)) if causal else Masked((before + gap, f" {after}"), ((word,),))
+    refused = ""
+    try:
+        encoded = encode(kind, request, context=10_000)
+    except InputError as error:
+        refused = str(error)
+    if refused:
+        assert "unknown" in refused
+        assert tiny_tokenizer(kind).unk_token_id in tiny_tokenizer(kind)(before + gap + word)["input_ids"]
+        return
+    tokenizer = tiny_tokenizer(kind)
+    written = tokenizer.decode(list(encoded.candidates[0].tokens), clean_up_tokenization_spaces=False)
+    if tokenizer.unk_token is None or tokenizer.unk_token not in written:
+        normal = tokenizer.backend_tokenizer.normalizer
+        wanted = normal.normalize_str(word) if normal else word
+        assert _letters(wanted) in _letters(written)
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"\s|▁|##", "", text)
+
+
+# --- what the tokenizer doesn't know ---
+
+
+def test_unknown_tokens_of_a_text_are_counted() -> None:
+    masked = encode("wordpiece", Masked(("жена the ", " is я."), (("he",), ("she",))))
+    assert masked.coverage == Coverage(tokens=6, unknown=2)  # [UNK] the he is [UNK] .
+    assert encode("wordpiece", Pair("жена cry", "you said")).coverage == Coverage(tokens=4, unknown=1)
+    assert encode("wordpiece", SharedTokens("я cry", "я cry not")).coverage == Coverage(tokens=5, unknown=2)
+    assert encode("llama", Continuation("the я", (" man", " woman я"))).coverage == Coverage(tokens=7, unknown=2)
+    t5 = encode("t5", Continuation("<extra_id_0>", (" man",), encoder="the я <extra_id_0>"))
+    assert t5.coverage == Coverage(tokens=5, unknown=1)  # ▁the ▁ <unk> ▁ [sentinel] and ▁man
+
+
+def test_bytes_of_a_byte_level_tokenizer_are_no_fallback() -> None:
+    encoded = encode("gpt2", Continuation("жена", (" he",)))
+    assert encoded.coverage == Coverage(tokens=2 * len("жена") + 1)
+
+
+def test_byte_pieces_are_counted() -> None:
+    pieces = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁the", "▁he", "▁"]
+    backend = Tokenizer(models.Unigram([(piece, -float(n)) for n, piece in enumerate(pieces)], unk_id=0, byte_fallback=True))
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
+    backend.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace()])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>", bos_token="<s>", eos_token="</s>")
+    encoded = Encoder(encoder("llama").source, tokenizer).encode(Continuation("the я", (" he",)))
+    assert encoded.coverage == Coverage(tokens=5, byte_pieces=2)  # ▁the ▁ <0xD1> <0x8F> ▁he
 
 
 # --- refusals ---

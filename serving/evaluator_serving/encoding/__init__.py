@@ -8,9 +8,9 @@ from evaluator_serving.encoding.text import TextTokenizer
 from evaluator_serving.errors import InputError
 from evaluator_serving.models import ModelSource, load_tokenizer
 from evaluator_serving.requests import Continuation, Masked, Pair, Request, SharedTokens, request_id
-from evaluator_serving.rows import Encoded, EncodedCandidate, Head, Row
+from evaluator_serving.rows import Coverage, Encoded, EncodedCandidate, Head, Row
 
-Encode = Callable[[Any, TextTokenizer], tuple[list[Row], list[EncodedCandidate]]]
+Encode = Callable[[Any, TextTokenizer], tuple[list[Row], list[EncodedCandidate], Coverage]]
 
 
 class Encoder:
@@ -25,18 +25,19 @@ class Encoder:
         """The request's rows and where each candidate's log-probabilities are read from them.
 
         Raises InputError, with the reason only, for a kind of request that the model has no head for, an empty text
-        or candidate, a word that the tokenizer doesn't know, and an input longer than the model's context.
+        or candidate, a word that the tokenizer doesn't know or puts elsewhere, candidates that become the same tokens, a
+        control token in a text that the tokenizer can't read as text, and an input longer than the model's context.
         """
         encode, head = _encoding(request, self.source.heads)
         if head not in self.source.heads:
             can = " and ".join(sorted(self.source.heads))
             raise InputError(f"model {self.source.spec} can't answer this: it needs a {head} head, the model has {can}")
-        rows, candidates = encode(request, self.text)
+        rows, candidates, coverage = encode(request, self.text)
         for row in rows:
             longest = max(len(row.ids), len(row.encoder_ids or ()))
             if longest > self.source.context:
                 raise InputError(f"{longest} tokens are more than the model's context of {self.source.context}")
-        return Encoded(request_id(request), tuple(rows), tuple(candidates))
+        return Encoded(request_id(request), tuple(rows), tuple(candidates), coverage)
 
 
 def encoder_for(source: ModelSource) -> Encoder:

@@ -2,28 +2,38 @@
 
 from collections.abc import Sequence
 
-from evaluator_serving.encoding.text import TextTokenizer, check_text
+from evaluator_serving.encoding.text import TextTokenizer, check_different, check_text
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Continuation
-from evaluator_serving.rows import EncodedCandidate, Head, Read, Row
+from evaluator_serving.rows import Coverage, EncodedCandidate, Head, Read, Row
+
+Asked = tuple[list[Row], tuple[int, ...], tuple[int, ...]]
+"""A candidate's rows, the tokens that are read from them, and all its tokens."""
 
 
-def encode(request: Continuation, text: TextTokenizer) -> tuple[list[Row], list[EncodedCandidate]]:
+def encode(request: Continuation, text: TextTokenizer) -> tuple[list[Row], list[EncodedCandidate], Coverage]:
     """Rows of a continuation; see `Continuation` for what each method asks."""
+    if request.method == "to_end":
+        raise InputError("the to_end method is for encoder-decoder models")
     if request.method == "unconditional_first" and request.context:
         raise InputError("the unconditional_first method scores whole texts: its context must be empty")
     one = {"conditional": _conditional, "last_token": _last_token, "unconditional_first": _unconditional_first}
+    context = _with_specials(request.context, text)
+    coverage = text.coverage(context[text.opening_length :])
     rows: list[Row] = []
     candidates = []
+    whole = []
     for candidate in request.candidates:
         check_text(candidate, "candidate")
-        inputs, tokens = one[request.method](request.context, candidate, text)
-        if len(candidate.split()) == 1:
-            text.check_word(candidate, tokens)
+        inputs, tokens, own = one[request.method](context, request.context, candidate, text)
+        text.check_continuation(request.context, candidate, own)
+        coverage += text.coverage(own)
         reads = tuple(Read(len(rows) + r, lookup) for r, row in enumerate(inputs) for lookup in range(len(row.lookups)))
         rows += inputs
         candidates.append(EncodedCandidate(tokens, reads))
-    return rows, candidates
+        whole.append(own)
+    check_different([(candidate,) for candidate in request.candidates], whole)
+    return rows, candidates, coverage
 
 
 def follow(prefix: Sequence[int], whole: Sequence[int], candidate: str) -> int:
@@ -48,27 +58,27 @@ def reading(head: Head, ids: Sequence[int], start: int, encoder_ids: tuple[int, 
 
 def _with_specials(written: str, text: TextTokenizer) -> tuple[int, ...]:
     """Ids of a text behind the tokenizer's own special tokens and the chat prefix, with exactly one BOS."""
-    ids = text.ids(text.chat_prefix + written)
+    ids = text.prompt_ids(written)
     return ids if text.front and ids[: len(text.front)] == text.front else (*text.front, *ids)
 
 
-def _conditional(context: str, candidate: str, text: TextTokenizer) -> tuple[list[Row], tuple[int, ...]]:
+def _conditional(prefix: tuple[int, ...], context: str, candidate: str, text: TextTokenizer) -> Asked:
     whole = _with_specials(context + candidate, text)
-    start = follow(_with_specials(context, text), whole, candidate)
+    start = follow(prefix, whole, candidate)
     if start == 0:  # a first token is predicted from something: BOS, or end-of-text as GPT-2 was trained
         whole, start = (text.start_id, *whole), 1
-    return [reading("causal", whole, start)], whole[start:]
+    return [reading("causal", whole, start)], whole[start:], whole[start:]
 
 
-def _last_token(context: str, candidate: str, text: TextTokenizer) -> tuple[list[Row], tuple[int, ...]]:
+def _last_token(prefix: tuple[int, ...], _context: str, candidate: str, text: TextTokenizer) -> Asked:
     alone = text.ids(candidate.lstrip(" ") if text.puts_space_in_front() else candidate)
     text.check_word(candidate, alone)
-    ids = _with_specials(context, text) or (text.start_id,)
-    return [Row("causal", ids, ((len(ids) - 1, alone[-1]),))], alone[-1:]
+    ids = prefix or (text.start_id,)
+    return [Row("causal", ids, ((len(ids) - 1, alone[-1]),))], alone[-1:], alone
 
 
-def _unconditional_first(_context: str, candidate: str, text: TextTokenizer) -> tuple[list[Row], tuple[int, ...]]:
+def _unconditional_first(_prefix: tuple[int, ...], _context: str, candidate: str, text: TextTokenizer) -> Asked:
     ids = text.ids(candidate)
     text.check_word(candidate, ids[:1])
     first = Row("causal", (text.start_id,), ((0, ids[0]),))
-    return ([first, reading("causal", ids, 1)] if len(ids) > 1 else [first]), ids
+    return ([first, reading("causal", ids, 1)] if len(ids) > 1 else [first]), ids, ids

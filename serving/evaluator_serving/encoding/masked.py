@@ -1,19 +1,24 @@
 """Masked requests: candidates in a text's slots, read at masks (method.md §1.1, §2, §3)."""
 
-from evaluator_serving.encoding.text import TextTokenizer, Tokens, check_text
+from evaluator_serving.encoding.text import TextTokenizer, Tokens, check_different, check_text
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Masked
-from evaluator_serving.rows import EncodedCandidate, Read, Row
+from evaluator_serving.rows import Coverage, EncodedCandidate, Read, Row
 
 
-def encode(request: Masked, text: TextTokenizer, mask_id: int | None = None) -> tuple[list[Row], list[EncodedCandidate]]:
+def encode(
+    request: Masked, text: TextTokenizer, mask_id: int | None = None
+) -> tuple[list[Row], list[EncodedCandidate], Coverage]:
     """Rows of a masked request; see `Masked` for what each method asks. `mask_id` is the tokenizer's own mask if None."""
     if request.method == "single_greedy":
         raise InputError("the single_greedy method is for encoder-decoder models")
     mask_id = text.mask_id if mask_id is None else mask_id
     filled = [_fill(request.parts, fillers, text) for fillers in request.candidates]
+    words = [tuple(tuple(tokens.ids[i] for i in slot) for slot in slots) for tokens, slots in filled]
+    check_different(request.candidates, words)
+    coverage = text.coverage(filled[0][0].ids) if filled else Coverage()
     if request.method == "positional":
-        return _positional(filled, mask_id)
+        return *_positional(filled, mask_id), coverage
     one = {"sequential": _sequential, "joint": _joint, "single": _single}[request.method]
     rows: list[Row] = []
     candidates = []
@@ -22,7 +27,7 @@ def encode(request: Masked, text: TextTokenizer, mask_id: int | None = None) -> 
         reads = tuple(Read(len(rows) + r, lookup) for r, row in enumerate(inputs) for lookup in range(len(row.lookups)))
         rows += inputs
         candidates.append(EncodedCandidate(ids, reads))
-    return rows, candidates
+    return rows, candidates, coverage
 
 
 Slots = tuple[tuple[int, ...], ...]
@@ -40,9 +45,7 @@ def _fill(parts: tuple[str, ...], fillers: tuple[str, ...], text: TextTokenizer)
         spans.append((len(whole), len(whole) + len(filler)))
         whole += filler + after
     tokens = text.tokens(whole)
-    slots = tuple(tokens.span(start, end) for start, end in spans)
-    for filler, slot in zip(fillers, slots, strict=True):
-        text.check_word(filler, [tokens.ids[i] for i in slot])
+    slots = tuple(text.slot(tokens, whole, start, end) for start, end in spans)
     flat = [i for slot in slots for i in slot]
     if len(flat) != len(set(flat)):
         raise InputError("two slots share one token: put a space between them")

@@ -5,10 +5,10 @@ from evaluator_serving.errors import InputError
 from evaluator_serving.models import next_label
 from evaluator_serving.nsp import next_sentence
 from evaluator_serving.requests import Pair
-from evaluator_serving.rows import EncodedCandidate, Read, Row
+from evaluator_serving.rows import Coverage, EncodedCandidate, Read, Row
 
 
-def encode(request: Pair, text: TextTokenizer) -> tuple[list[Row], list[EncodedCandidate]]:
+def encode(request: Pair, text: TextTokenizer) -> tuple[list[Row], list[EncodedCandidate], Coverage]:
     """One row, read at the label that means "is next"."""
     check_text(request.first, "first text")
     check_text(request.second, "second text")
@@ -18,4 +18,4 @@ def encode(request: Pair, text: TextTokenizer) -> tuple[list[Row], list[EncodedC
     ours = next_sentence(text.config)
     tokens = text.tokens((ours.prefix if ours else "") + request.first, request.second)
     row = Row("pair", tokens.ids, ((0, label),), tokens.type_ids)
-    return [row], [EncodedCandidate((label,), (Read(0, 0),))]
+    return [row], [EncodedCandidate((label,), (Read(0, 0),))], text.coverage(tokens.ids)

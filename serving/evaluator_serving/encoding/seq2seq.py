@@ -4,35 +4,39 @@ from dataclasses import replace
 
 from evaluator_serving.encoding import masked
 from evaluator_serving.encoding.continuation import follow, reading
-from evaluator_serving.encoding.text import TextTokenizer, check_text
+from evaluator_serving.encoding.text import SENTINEL, TextTokenizer, check_different, check_text
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Continuation, Masked
-from evaluator_serving.rows import GREEDY, EncodedCandidate, Read, Row
+from evaluator_serving.rows import GREEDY, Coverage, EncodedCandidate, Read, Row
 
 
-def encode(request: Continuation, text: TextTokenizer) -> tuple[list[Row], list[EncodedCandidate]]:
+def encode(request: Continuation, text: TextTokenizer) -> tuple[list[Row], list[EncodedCandidate], Coverage]:
     """One row a candidate; the decoder reads its start token, the context (a span sentinel) and the candidate."""
-    if request.method != "conditional":
+    if request.method not in ("conditional", "to_end"):
         raise InputError(f"encoder-decoder models have no {request.method} method")
-    start_id = _start_id(text)
+    front = (_start_id(text), *text.front)
+    end = (text.end_id,) if request.method == "to_end" else ()
     check_text(request.encoder or "", "encoder text")
-    encoder_ids = text.tokens(request.encoder or "").ids
-    front = (start_id, *text.front)
+    encoder_ids = _ids(request.encoder or "", text, special=True)
+    coverage = text.coverage(encoder_ids)
+    prefix = front + _ids(request.context, text)
     rows: list[Row] = []
     candidates = []
     for candidate in request.candidates:
         check_text(candidate, "candidate")
-        whole = front + text.ids(request.context + candidate)
-        start = follow(front + text.ids(request.context), whole, candidate)
-        if len(candidate.split()) == 1:
-            text.check_word(candidate, whole[start:])
+        whole = front + _ids(request.context + candidate, text)
+        start = follow(prefix, whole, candidate)
+        text.check_continuation(request.context, candidate, whole[start:])
+        coverage += text.coverage(whole[start:])
+        whole += end
         row = reading("seq2seq", whole, start, encoder_ids)
         candidates.append(EncodedCandidate(whole[start:], tuple(Read(len(rows), lookup) for lookup in range(len(row.lookups)))))
         rows.append(row)
-    return rows, candidates
+    check_different([(candidate,) for candidate in request.candidates], [candidate.tokens for candidate in candidates])
+    return rows, candidates, coverage
 
 
-def encode_masked(request: Masked, text: TextTokenizer) -> tuple[list[Row], list[EncodedCandidate]]:
+def encode_masked(request: Masked, text: TextTokenizer) -> tuple[list[Row], list[EncodedCandidate], Coverage]:
     """A row a token: the encoder reads the text with a sentinel as its mask, the decoder its start token and the sentinel.
 
     With `single_greedy` the decoder's second token is the model's own choice.
@@ -41,9 +45,16 @@ def encode_masked(request: Masked, text: TextTokenizer) -> tuple[list[Row], list
         raise InputError(f"encoder-decoder models have no {request.method} method")
     front = (_start_id(text), *text.front)
     ids = (*front, text.sentinel_id if request.method == "single" else GREEDY)
-    inputs, candidates = masked.encode(replace(request, method="single"), text, text.sentinel_id)
+    inputs, candidates, coverage = masked.encode(replace(request, method="single"), text, text.sentinel_id)
     at = len(ids) - 1
-    return [Row("seq2seq", ids, ((at, row.lookups[0][1]),), encoder_ids=row.ids) for row in inputs], candidates
+    return [Row("seq2seq", ids, ((at, row.lookups[0][1]),), encoder_ids=row.ids) for row in inputs], candidates, coverage
+
+
+def _ids(written: str, text: TextTokenizer, *, special: bool = False) -> tuple[int, ...]:
+    """Ids of a text; the first span sentinel that is in it is one."""
+    if SENTINEL in written:
+        return text.marked(written, text.sentinel_id, special=special)
+    return text.tokens(written).ids if special else text.ids(written)
 
 
 def _start_id(text: TextTokenizer) -> int:

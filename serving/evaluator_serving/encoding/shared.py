@@ -2,16 +2,18 @@
 
 from difflib import SequenceMatcher
 
-from evaluator_serving.encoding.text import TextTokenizer, Tokens, check_text
+from evaluator_serving.encoding.text import TextTokenizer, Tokens, check_different, check_text
 from evaluator_serving.requests import SharedTokens
-from evaluator_serving.rows import EncodedCandidate, Read, Row
+from evaluator_serving.rows import Coverage, EncodedCandidate, Read, Row
 
 
-def encode(request: SharedTokens, text: TextTokenizer) -> tuple[list[Row], list[EncodedCandidate]]:
+def encode(request: SharedTokens, text: TextTokenizer) -> tuple[list[Row], list[EncodedCandidate], Coverage]:
     """A row for each shared token of each text; texts that share nothing have two empty candidates."""
     check_text(request.first, "first text")
     check_text(request.second, "second text")
     first, second = text.tokens(request.first), text.tokens(request.second)
+    if text.unk_id not in first.ids:  # else they may differ in words that the tokenizer doesn't know: that is counted
+        check_different([(request.first,), (request.second,)], [first.ids, second.ids])
     own, other = _words(first), _words(second)
     # autojunk would drop frequent tokens of long texts from the match.
     matcher = SequenceMatcher(None, [first.ids[i] for i in own], [second.ids[i] for i in other], autojunk=False)
@@ -22,7 +24,7 @@ def encode(request: SharedTokens, text: TextTokenizer) -> tuple[list[Row], list[
         reads = tuple(Read(len(rows) + i, 0) for i in range(len(positions)))
         candidates.append(EncodedCandidate(tuple(tokens.ids[at] for at in positions), reads))
         rows += [_one_masked(tokens, at, text.mask_id) for at in positions]
-    return rows, candidates
+    return rows, candidates, text.coverage(first.ids) + text.coverage(second.ids)
 
 
 def _words(tokens: Tokens) -> list[int]:

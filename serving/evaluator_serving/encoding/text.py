@@ -4,11 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from evaluator_serving.encoding.spelling import Spelling
 from evaluator_serving.errors import InputError
-from evaluator_serving.models import ModelSource
+from evaluator_serving.models import ModelSource, first_line
+from evaluator_serving.rows import Coverage
 
 SENTINEL = "<extra_id_0>"
 """Marks the first span that T5 and mT5 fill in."""
+
+_BOUNDARY = "▁"
+"""SentencePiece's sign for a space: the beginning of a word's first piece, or a piece of its own before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +33,16 @@ class Tokens:
     type_ids: tuple[int, ...] | None
 
     def span(self, start: int, end: int) -> tuple[int, ...]:
-        """Positions of the tokens that hold at least one of the characters [start, end)."""
-        return tuple(
-            i
-            for i, ((a, b), special) in enumerate(zip(self.offsets, self.special, strict=True))
-            if not special and max(a, start) < min(b, end)
-        )
+        """Positions of the tokens that hold at least one of the characters [start, end); those of the template hold none."""
+        return tuple([i for i, (a, b) in enumerate(self.offsets) if a < end and start < b and a < b])
 
 
 class TextTokenizer:
-    """A fast tokenizer without truncation and padding, and what the encoders ask about its special tokens."""
+    """A fast tokenizer without truncation and padding, and what the encoders ask about its special tokens.
+
+    Text is text: what a control token is called (`[MASK]`, `</s>`, `<|im_end|>`) is read as these characters. Control tokens
+    come from the program only: by their ids, or through the methods that say so.
+    """
 
     def __init__(self, source: ModelSource, tokenizer: Any) -> None:
         self._source = source
@@ -48,9 +53,14 @@ class TextTokenizer:
         self._backend.no_padding()
         self._types = (getattr(source.config, "type_vocab_size", 0) or 0) > 1
         self.config = source.config
-        self.unk_id: int | None = tokenizer.unk_token_id
+        self.unk_id = _unknown_id(self._backend)
+        self._bytes = _byte_ids(self._backend)
+        self._odd = self._bytes | {i for i in (self.unk_id,) if i is not None}
+        self._control = _control_ids(tokenizer) - self._odd
+        self._boundary = self._backend.token_to_id(_BOUNDARY)
+        self.spelling = Spelling(self._backend)
         self.front = self._leading_specials()
-        self.chat_prefix = self._chat_prefix() if source.chat_template == "user" else ""
+        self._chat = self._chat_opening() if source.chat_template == "user" else None
 
     @property
     def mask_id(self) -> int:
@@ -60,7 +70,7 @@ class TextTokenizer:
     @property
     def sentinel_id(self) -> int:
         """The id of T5's first span sentinel. Raises InputError where the tokenizer has none."""
-        ids = self.ids(SENTINEL)
+        ids = self.control_ids(SENTINEL)
         return self._required(ids[0] if len(ids) == 1 and ids[0] != self.unk_id else None, f"sentinel ({SENTINEL})")
 
     @property
@@ -69,16 +79,96 @@ class TextTokenizer:
         bos = self._tokenizer.bos_token_id
         return self._required(bos if bos is not None else self._tokenizer.eos_token_id, "BOS or end-of-text")
 
-    def tokens(self, text: str, second: str | None = None, *, special: bool = True) -> Tokens:
-        """Tokenize a text or a pair of texts, with the model's special tokens if `special`."""
-        encoding = self._backend.encode(text, second, add_special_tokens=special)
+    @property
+    def end_id(self) -> int:
+        """The end-of-text token's id. Raises InputError where there is none."""
+        return self._required(self._tokenizer.eos_token_id, "end-of-text")
+
+    def tokens(self, text: str, second: str | None = None) -> Tokens:
+        """Tokenize a text or a pair of texts, with the model's special tokens. Raises InputError as `ids` does."""
+        encoding = self._encode(text, second, special=True)
         types = tuple(encoding.type_ids) if self._types else None
-        mask = tuple(map(bool, encoding.special_tokens_mask))
-        return Tokens(tuple(encoding.ids), tuple(encoding.offsets), mask, types)
+        ids, special = tuple(encoding.ids), tuple(map(bool, encoding.special_tokens_mask))
+        if sum(map(self._control.__contains__, ids)) > sum(special):
+            self._refuse_control([i for i, own in zip(ids, special, strict=True) if not own])
+        return Tokens(ids, tuple(encoding.offsets), special, types)
 
     def ids(self, text: str) -> tuple[int, ...]:
-        """Ids of a text alone, without the model's special tokens."""
-        return tuple(self._backend.encode(text, add_special_tokens=False).ids)
+        """Ids of a text alone, without the model's special tokens.
+
+        Raises InputError where the tokenizer makes a control token of it all the same (one that has them among its pieces).
+        """
+        ids = tuple(self._encode(text, special=False).ids)
+        self._refuse_control(ids)
+        return ids
+
+    def control_ids(self, text: str) -> tuple[int, ...]:
+        """Ids of a text of the program's own, the control tokens in it read as such. Never for a data set's texts."""
+        return tuple(self._encode(text, special=False, control=True).ids)
+
+    def marked(self, text: str, mark: int, *, special: bool = True) -> tuple[int, ...]:
+        """Ids of a text in which the program wrote the control token `mark` once, with the model's special tokens if `special`.
+
+        Raises InputError where the text holds another control token, or that one twice.
+        """
+        encoding = self._encode(text, special=special, control=True)
+        own = [i for i, s in zip(encoding.ids, encoding.special_tokens_mask, strict=True) if not s]
+        if mark in own:
+            own.remove(mark)
+        self._refuse_control(own)
+        return tuple(encoding.ids)
+
+    def prompt_ids(self, text: str) -> tuple[int, ...]:
+        """Ids of a text behind the chat template's opening, if there is one, without the model's special tokens."""
+        if self._chat is None:
+            return self.ids(text)
+        opening = self._chat
+        ids = self.control_ids(opening.prefix + text)
+        if self._held(ids) == opening.control:
+            return ids
+        if opening.front is None:  # this tokenizer's pieces depend on what stands before, even on a control token
+            raise self._control_error(self._held(ids)[len(opening.control) :])
+        return opening.front + self.ids(opening.rest + text)
+
+    @property
+    def opening_length(self) -> int:
+        """Tokens that stand before every prompt: the model's special tokens and the chat template's opening."""
+        return len(self.front) + (self._chat.length if self._chat else 0)
+
+    def slot(self, tokens: Tokens, text: str, start: int, end: int) -> tuple[int, ...]:
+        """Positions of the tokens of the word text[start:end], with the boundary sign that stands for the space before it.
+
+        Raises InputError where they aren't the word: none, unknown ones, or other ones (a normalizer that removes characters
+        can shift the offsets of what follows).
+        """
+        word = text[start:end]
+        places = tokens.span(start, end)
+        if not self._spelled(tokens, places, text, start, end):
+            ids = [tokens.ids[i] for i in places]
+            before, behind = (self.spelling.normalized(part) for part in (text[:start], text[end:]))
+            text = before + self.spelling.normalized(word) + behind
+            start, end = len(before), len(text) - len(behind)
+            # Offsets into a text that has nothing left to remove are right, if it is the same text to the tokenizer.
+            again = self.tokens(text)
+            places = again.span(start, end)
+            if again.ids != tokens.ids or not self._spelled(again, places, text, start, end):
+                self.check_word(word, ids)
+                shown = " ".join(self._backend.id_to_token(i) for i in ids)
+                raise InputError(f"the tokens of {word!r} can't be told: the tokenizer puts it at {shown!r}; clean the text")
+            tokens = again
+        sign = places[0] - 1
+        if sign >= 0 and tokens.ids[sign] == self._boundary and tokens.offsets[sign] == (start - 1, start):
+            joined = self._backend.id_to_token(tokens.ids[places[0]]).startswith(_BOUNDARY)
+            return places if joined else (sign, *places)
+        return places
+
+    def _spelled(self, tokens: Tokens, places: tuple[int, ...], text: str, start: int, end: int) -> bool:
+        """Whether the tokens at some places are the word, as far as they are known."""
+        ids = tuple([tokens.ids[i] for i in places])
+        if not ids or self.unk_id in ids:
+            return False
+        around = text[min(start, tokens.offsets[places[0]][0]) : max(end, tokens.offsets[places[-1]][1])]
+        return self.spelling.spells(text[start:end], around, ids)
 
     def puts_space_in_front(self) -> bool:
         """Whether a text's first word looks as if a space stood before it, as with most SentencePiece tokenizers."""
@@ -91,6 +181,42 @@ class TextTokenizer:
         if self.unk_id in tokens:
             raise InputError(f"{word!r} contains what the tokenizer doesn't know (it becomes the unknown token)")
 
+    def check_continuation(self, context: str, candidate: str, tokens: tuple[int, ...]) -> None:
+        """Raises InputError where a candidate's tokens aren't the candidate, and for a word that isn't known."""
+        if len(candidate.split()) == 1:
+            self.check_word(candidate, tokens)
+        if self.unk_id not in tokens and not self.spelling.spells(candidate, context + candidate, tokens):
+            spelled = " ".join(self._backend.id_to_token(i) for i in tokens)
+            raise InputError(
+                f"{candidate!r} is more than its tokens {spelled!r}: an unknown character before it takes the rest"
+            )
+
+    def coverage(self, ids: Sequence[int]) -> Coverage:
+        """How many of a text's tokens (control tokens left out) stand for something unknown, or for single bytes of it."""
+        own = len(ids) - sum(map(self._control.__contains__, ids))
+        if self._odd.isdisjoint(ids):
+            return Coverage(own)
+        return Coverage(own, sum(i == self.unk_id for i in ids), sum(i in self._bytes for i in ids))
+
+    def _encode(self, text: str, second: str | None = None, *, special: bool, control: bool = False) -> Any:
+        # Set each time: transformers' wrapper sets it too, whenever it is called.
+        self._backend.encode_special_tokens = not control
+        try:
+            return self._backend.encode(text, second, add_special_tokens=special)
+        except Exception as error:  # the library has no types of its own: half a surrogate pair, no piece for a character
+            raise InputError(f"the tokenizer fails at the text ({first_line(error)})") from error
+
+    def _held(self, ids: Sequence[int]) -> tuple[int, ...]:
+        return tuple(i for i in ids if i in self._control)
+
+    def _refuse_control(self, ids: Sequence[int]) -> None:
+        if not self._control.isdisjoint(ids):
+            raise self._control_error(self._held(ids))
+
+    def _control_error(self, ids: Sequence[int]) -> InputError:
+        names = ", ".join(repr(self._backend.id_to_token(i)) for i in dict.fromkeys(ids))
+        return InputError(f"the text holds {names}, which this tokenizer can only read as a control token: take it out")
+
     def _required(self, token_id: int | None, role: str) -> int:
         if token_id is None:
             raise InputError(f"model {self._source.spec}: its tokenizer has no {role} token")
@@ -101,14 +227,80 @@ class TextTokenizer:
         probe = self.tokens("a")
         return probe.ids[: probe.special.index(False)] if False in probe.special else ()
 
-    def _chat_prefix(self) -> str:
+    def _chat_opening(self) -> "_Opening":
         """An empty user turn and the opening of the assistant's, so that a text becomes what the assistant says."""
         try:
             turns = [{"role": "user", "content": ""}]
-            return str(self._tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
+            prefix = str(self._tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
         except Exception as error:
             spec = self._source.spec
             raise InputError(f"model {spec}: its tokenizer has no chat template for {turns}: use `none`") from error
+        encoding = self._encode(prefix, special=False, control=True)
+        places = [at for at, i in enumerate(encoding.ids) if i in self._control]
+        cut = places[-1] + 1 if places else 0
+        front, rest = tuple(encoding.ids[:cut]), prefix[encoding.offsets[cut - 1][1] if places else 0 :]
+        probe = '"I am'
+        apart = front + self.ids(rest + probe) == self.control_ids(prefix + probe)
+        return _Opening(prefix, self._held(encoding.ids), front if apart else None, rest, len(encoding.ids))
+
+
+@dataclass(frozen=True, slots=True)
+class _Opening:
+    """What a chat template puts before the assistant's words.
+
+    Attributes:
+        prefix: its text.
+        control: the ids of its control tokens.
+        front: its ids up to the last control token, None where what follows can't be tokenized apart from them.
+        rest: its text behind that.
+        length: its tokens.
+    """
+
+    prefix: str
+    control: tuple[int, ...]
+    front: tuple[int, ...] | None
+    rest: str
+    length: int
+
+
+def _unknown_id(backend: Any) -> int | None:
+    """The id that stands for whatever a tokenizer doesn't know; None for one that knows every byte.
+
+    Found by trying: what a tokenizer declares may be another one (GPT-2's is its end-of-text token, and never made).
+    """
+    try:
+        tokens = backend.model.tokenize("\U0010ffff")  # no character, now or ever
+    except Exception:  # a Unigram model without an unknown piece
+        return None
+    return int(tokens[0].id) if len(tokens) == 1 else None
+
+
+def _byte_ids(backend: Any) -> frozenset[int]:
+    """Ids of the pieces that stand for one byte of an unknown character (`<0x00>` to `<0xFF>`), if the tokenizer has them."""
+    ids = [backend.token_to_id(f"<0x{byte:02X}>") for byte in range(256)]
+    return frozenset() if None in ids else frozenset(i for i in ids if i is not None)
+
+
+def _control_ids(tokenizer: Any) -> frozenset[int]:
+    """Ids of the tokens that steer a model and are no text.
+
+    Those that are one character are text all the same (a model that pads with `!`). mT5's sentinels are not declared.
+    """
+    backend = tokenizer.backend_tokenizer
+    added = [i for i, token in backend.get_added_tokens_decoder().items() if token.special and len(token.content) > 1]
+    roles = [getattr(tokenizer, f"{role}_token_id") for role in ("bos", "eos", "cls", "sep", "mask")]
+    spans = [backend.token_to_id(f"{sign}<extra_id_{n}>") for sign in ("", "▁") for n in range(100)]
+    return frozenset(i for i in (*added, *roles, *spans) if i is not None)
+
+
+def check_different(candidates: Sequence[Sequence[str]], tokens: Sequence[tuple[Any, ...]]) -> None:
+    """Raises InputError where different candidates (each some words) became the same tokens: nothing tells them apart."""
+    seen: dict[tuple[Any, ...], Sequence[str]] = {}
+    for words, ids in zip(candidates, tokens, strict=True):
+        other = seen.setdefault(ids, words)
+        if other is not words and [w.split() for w in other] != [w.split() for w in words]:
+            first, second = (" … ".join(word.strip() for word in each) for each in (other, words))
+            raise InputError(f"{first!r} and {second!r} become the same tokens: to this model they are one word")
 
 
 def check_text(text: str, what: str) -> None:
