@@ -144,14 +144,13 @@ def _drain(work: Work, engine: Engine, run: Run, model: PreparedModel, view: Pro
         except EngineError as error:
             if error.row is None:
                 raise
-            bad = requests_of_row(chunk, error.row)
-            where = f"{model.name}: {name_sample(model.tables, bad[0])}: {error}"
+            bad = work.failed(chunk, requests_of_row(chunk, error.row))
             failed += len(bad)
-            if not skip_rows or work.hopeless(failed, len(model.encoded)):
-                raise InputError(where) from error
-            run.add_failures([(model.name, r, f"{name_sample(model.tables, r)}: {error}") for r in bad])
-            view.advance(model.name, 0, len(bad))
-            work.without(chunk, bad)
+            if bad and (not skip_rows or work.hopeless(failed, len(model.encoded))):
+                raise InputError(f"{model.name}: {name_sample(model.tables, bad[0])}: {error}") from error
+            if bad:
+                run.add_failures([(model.name, r, f"{name_sample(model.tables, r)}: {error}") for r in bad])
+                view.advance(model.name, 0, len(bad))
             continue
         run.add_answers(folder, model.kinds, scored.answers)
         run.add_timing(scored.timing(model.name, "0"))

@@ -9,7 +9,7 @@ from evaluator_serving.rows import Chunk, make_chunk, pieces
 KILLS_BEFORE_SPLIT = 2
 """A chunk during which a worker died this often is cut up: workers also die by chance, and a restart costs seconds."""
 KILLS_OF_ONE = 2
-"""Requests that share one row and are alone in their chunk are given up after this many deaths."""
+"""Requests that have equal inputs and are alone in their chunk are given up after this many deaths."""
 
 
 @dataclass(slots=True)
@@ -38,7 +38,8 @@ class Work:
         """A worker died while it was scoring this chunk. Returns the ids of the requests that are given up now.
 
         The chunk is tried again, then cut into about as many pieces as each then has requests; a piece that kills once more
-        is cut into single rows. So the row that kills workers is given up after five deaths, however large the chunk.
+        is cut into single requests. So a request that kills workers is given up after five deaths, however large the chunk,
+        and alone: those that only share a row with it are scored.
         """
         key = tuple(item.request for item in chunk.encoded)
         kills = self._kills[key] = self._kills.get(key, 0) + 1
@@ -54,12 +55,22 @@ class Work:
             self.waiting.appendleft(chunk)
         return []
 
-    def without(self, chunk: Chunk, requests: Sequence[str]) -> None:
-        """Some requests of a chunk can't be scored: the rest of it waits again."""
+    def failed(self, chunk: Chunk, requests: Sequence[str]) -> list[str]:
+        """A row that these requests of a chunk read from can't be scored. Returns the ids of those that are given up now.
+
+        Where they have other inputs besides, one of them is at fault (only the end of a row that the others begin, say):
+        they wait in smaller chunks. So does the rest of the chunk.
+        """
         bad = set(requests)
         rest = [item for item in chunk.encoded if item.request not in bad]
         if rest:
             self.waiting.appendleft(make_chunk(rest, share_prefixes=self.share_prefixes))
+        shared = make_chunk([item for item in chunk.encoded if item.request in bad], share_prefixes=self.share_prefixes)
+        apart = pieces(shared, max(2, round(len(bad) ** 0.5)), share_prefixes=self.share_prefixes)
+        if len(apart) == 1:
+            return list(requests)
+        self.waiting.extendleft(reversed(apart))
+        return []
 
     @staticmethod
     def hopeless(failed: int, total: int) -> bool:

@@ -333,9 +333,8 @@ class Pool:
         assert work is not None
         assert error.row is not None
         _, chunk = member.flight.popleft()
-        bad = requests_of_row(chunk, error.row)
+        bad = work.failed(chunk, requests_of_row(chunk, error.row))
         self._record_failures(member.model, bad, str(error))
-        work.without(chunk, bad)
         if work.hopeless(member.model.failed, len(member.model.prepared.encoded)):
             self._give_up(member.model, EngineError(f"more than a tenth of its requests failed, the last one: {error}"))
         else:

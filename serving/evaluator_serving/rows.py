@@ -5,7 +5,7 @@ A row is one forward pass over one token sequence and the log-probabilities to r
 
 import itertools
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -201,31 +201,92 @@ def _sharing(merged: Merged) -> list[list[int]]:
     return list(groups.values())
 
 
+@dataclass(slots=True)
+class _Block:
+    """Requests that are computed together. `needs`: merged row → how many of its tokens they read; `cost`: their sum."""
+
+    members: list[int]
+    needs: dict[int, int]
+    cost: int
+
+    def extra(self, other: "_Block") -> int:
+        """Tokens that `other` adds to what is computed here anyway."""
+        return sum(max(0, length - self.needs.get(row, 0)) for row, length in other.needs.items())
+
+    def take(self, other: "_Block") -> None:
+        """Compute `other` here too."""
+        self.cost += self.extra(other)
+        self.members += other.members
+        for row, length in other.needs.items():
+            self.needs[row] = max(length, self.needs.get(row, 0))
+
+
+def _single(index: int, item: Encoded, merged: Merged) -> _Block:
+    needs: dict[int, int] = {}
+    for row, (place, _) in zip(item.rows, merged.places[index], strict=True):
+        needs[place] = max(row.length, needs.get(place, 0))
+    return _Block([index], needs, sum(needs.values()))
+
+
+def _blocks(singles: Sequence[_Block], rank: Mapping[int, int], tokens: int) -> list[_Block]:
+    """Group requests that share rows, as long as a group takes at most `tokens` (or no more than one of its requests).
+
+    What is longest is joined first, so that of a group that is too large the shortest shared rows are computed twice.
+    """
+    block = [_Block(list(one.members), dict(one.needs), one.cost) for one in singles]
+    home = list(range(len(singles)))
+
+    def find(i: int) -> int:
+        while home[i] != i:
+            home[i] = home[home[i]]
+            i = home[i]
+        return i
+
+    reads = [(length, row, i) for i, one in enumerate(singles) for row, length in one.needs.items()]
+    last: dict[int, int] = {}
+    for _, row, i in sorted(reads, key=lambda read: (-read[0], read[1], rank[read[2]])):
+        a, b = find(last.get(row, i)), find(i)
+        last[row] = i
+        if a == b:
+            continue
+        large, small = (a, b) if len(block[a].needs) >= len(block[b].needs) else (b, a)
+        together = block[large].cost + block[large].extra(block[small])
+        if together <= max(tokens, block[a].cost, block[b].cost):
+            block[large].take(block[small])
+            home[small] = large
+    return [block[i] for i in range(len(block)) if home[i] == i]
+
+
 def chunks(encoded: Sequence[Encoded], *, tokens: int, share_prefixes: bool = True) -> list[Chunk]:
     """Cut requests into chunks of about `tokens` forward tokens, longest rows first.
 
-    Requests that share a forward pass always fall into one chunk, so that no row is computed twice in a run.
+    A chunk takes less than `tokens` and what one request takes. Requests that share a forward pass fall into one chunk
+    unless those that hang together so take more than `tokens`: then their shortest shared rows are computed once a chunk.
     """
     merged = merge(encoded, share_prefixes=share_prefixes)
-    groups = _sharing(merged)
+    singles = [_single(i, item, merged) for i, item in enumerate(encoded)]
 
-    def rows_of(members: Sequence[int]) -> set[int]:
-        return {index for i in members for index, _ in merged.places[i]}
+    def longest(block: _Block) -> tuple[int, str]:
+        return -max(block.needs.values(), default=0), encoded[min(block.members)].request
 
-    def longest(members: Sequence[int]) -> tuple[int, str]:
-        return -max((merged.rows[r].length for r in rows_of(members)), default=0), encoded[members[0]].request
-
+    rank = {one.members[0]: place for place, one in enumerate(sorted(singles, key=longest))}
     cut: list[Chunk] = []
-    members: list[int] = []
-    size = 0
-    for group in sorted(groups, key=longest):
-        members += group
-        size += sum(merged.rows[r].length for r in rows_of(group))
-        if size >= tokens:
-            cut.append(make_chunk([encoded[i] for i in members], share_prefixes=share_prefixes))
-            members, size = [], 0
-    if members:
-        cut.append(make_chunk([encoded[i] for i in members], share_prefixes=share_prefixes))
+    filling = _Block([], {}, 0)
+
+    def close() -> None:
+        nonlocal filling
+        if filling.members:
+            cut.append(make_chunk([encoded[i] for i in filling.members], share_prefixes=share_prefixes))
+        filling = _Block([], {}, 0)
+
+    for block in sorted(_blocks(singles, rank, tokens), key=longest):
+        block.members.sort()
+        if filling.cost + filling.extra(block) >= tokens + max(singles[i].cost for i in block.members):
+            close()
+        filling.take(block)
+        if filling.cost >= tokens:
+            close()
+    close()
     return cut
 
 
@@ -238,12 +299,32 @@ def make_chunk(encoded: Sequence[Encoded], *, share_prefixes: bool = True) -> Ch
     return Chunk(tuple(encoded), Merged(tuple(merged.rows[r] for r in order), places))
 
 
-def pieces(chunk: Chunk, count: int, *, share_prefixes: bool = True) -> list[Chunk]:
-    """Cut a chunk into at most `count` chunks of about equally many requests, requests that share a row kept together.
+def _inputs(item: Encoded) -> frozenset[Row]:
+    """What of a request an engine computes, whatever is read from it."""
+    return frozenset(replace(row, lookups=()) for row in item.rows)
 
-    One chunk comes back where all its requests share rows.
+
+def alike(chunk: Chunk) -> list[list[int]]:
+    """The chunk's requests (by index) in an order in which those that share rows are neighbours, equal inputs in one list."""
+    ordered = []
+    for group in _sharing(chunk.merged):
+        lengths = {i: [row.length for row in chunk.encoded[i].rows] for i in group}
+        main = {i: chunk.merged.places[i][n.index(max(n))][0] if n else -1 for i, n in lengths.items()}
+        ordered += sorted(group, key=lambda i: (main[i], -max(lengths[i], default=0)))
+    found: dict[frozenset[Row], list[int]] = {}
+    for i in ordered:
+        found.setdefault(_inputs(chunk.encoded[i]), []).append(i)
+    return list(found.values())
+
+
+def pieces(chunk: Chunk, count: int, *, share_prefixes: bool = True) -> list[Chunk]:
+    """Cut a chunk into at most `count` chunks of about equally many requests, those that share rows together if they can be.
+
+    One chunk comes back where all its requests have the same inputs: nothing less can be computed.
     """
     groups = _sharing(chunk.merged)
+    if len(groups) < count:
+        groups = alike(chunk)
     count = min(count, len(groups))
     bounds = [len(groups) * i // count for i in range(count + 1)]
     return [

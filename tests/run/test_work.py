@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evaluator.run.score import requests_of_row
 from evaluator.run.work import Work
 from evaluator_serving.rows import Chunk, Encoded, Row, chunks
 
@@ -40,19 +41,63 @@ def test_poison_is_isolated_and_everything_else_is_scored_once(count: int, poiso
     assert sorted(scored) == sorted({f"r{i}" for i in range(count)} - killers)
 
 
-def test_without_keeps_the_rest() -> None:
+def shared(count: int, *, alike: int = 1) -> list[Encoded]:
+    """Requests that all read the row of the first token besides their own; `alike` of them have the same rows."""
+    texts = [(0, 1, *range(i % 7), 100 + i) for i in range(count)]
+    rows = [(Row("causal", (0,), ((0, 1),)), Row("causal", text, ((1, 1),))) for text in texts]
+    return [Encoded(f"r{i}-{k}", rows[i], ()) for i in range(count) for k in range(alike)]
+
+
+@given(st.integers(2, 60), st.sets(st.integers(0, 59), min_size=1, max_size=3), st.booleans())
+def test_requests_that_share_a_row_are_given_up_alone(count: int, poison: set[int], share: bool) -> None:
+    """The poison is in a request's own row; the chunk's requests all hang together by another one."""
+    work = Work.of(chunks(shared(count), tokens=10**6, share_prefixes=share), share_prefixes=share)
+    killers = {f"r{i}-0" for i in poison if i < count}
+    scored, lost, deaths = [], [], 0
+    while chunk := work.take():
+        if killers & set(ids(chunk)):
+            lost += work.killed(chunk)
+            deaths += 1
+        else:
+            scored += ids(chunk)
+    assert sorted(lost) == sorted(killers)
+    assert sorted(scored) == sorted({item.request for item in shared(count)} - killers)
+    assert deaths <= 5 * max(1, len(killers))
+
+
+@given(st.integers(1, 40), st.integers(0, 39), st.integers(1, 3), st.booleans())
+def test_a_row_that_can_not_be_scored_takes_only_requests_of_its_inputs(
+    count: int, wrong: int, alike: int, share: bool
+) -> None:
+    """The engine names a merged row, which may be one that all requests of the chunk begin."""
+    work = Work.of(chunks(shared(count, alike=alike), tokens=10**6, share_prefixes=share), share_prefixes=share)
+    bad = {f"r{wrong}-{k}" for k in range(alike)} if wrong < count else set()
+    scored, lost, calls = [], [], 0
+    while chunk := work.take():
+        calls += 1
+        row = next((r for r, row in enumerate(chunk.merged.rows) if row.ids[-1] == 100 + wrong), None)
+        if row is None:
+            scored += ids(chunk)
+        else:
+            lost += work.failed(chunk, requests_of_row(chunk, row))
+    assert set(lost) == bad
+    assert len(lost) == len(bad)
+    assert sorted(scored) == sorted({item.request for item in shared(count, alike=alike)} - bad)
+    assert calls <= 30
+
+
+def test_failed_keeps_the_rest() -> None:
     work = Work.of(chunks(encoded(5), tokens=1000))
     chunk = work.take()
     assert chunk is not None
-    work.without(chunk, ["r3"])
+    assert work.failed(chunk, ["r3"]) == ["r3"]
     rest = work.take()
     assert rest is not None
     assert sorted(ids(rest)) == ["r0", "r1", "r2", "r4"]
-    work.without(rest, ids(rest))
     assert work.take() is None
 
 
-def test_poison_is_alone_after_five_deaths_and_takes_all_requests_of_its_row() -> None:
+def test_poison_is_alone_after_five_deaths_and_takes_all_requests_of_its_inputs() -> None:
     """400 requests in one chunk, two of them read from one poisonous row."""
     items = encoded(400)
     twin = Encoded("twin", items[123].rows, ())

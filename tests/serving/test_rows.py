@@ -51,14 +51,70 @@ def test_chunks_answer_what_was_asked(encoded: list[Encoded], share: bool, token
         assert lengths == sorted(lengths, reverse=True)
 
 
+def tokens_of(encoded: list[Encoded], share: bool) -> int:
+    """Tokens of the distinct forward passes behind requests."""
+    return sum(row.length for row in merge(encoded, share_prefixes=share).rows)
+
+
+def hanging_together(encoded: list[Encoded], share: bool) -> list[list[Encoded]]:
+    """The plain way: requests that share a merged row, or share one with a request that does, and so on."""
+    places = merge(encoded, share_prefixes=share).places
+    left = {i: {row for row, _ in spots} for i, spots in enumerate(places)}
+    found = []
+    while left:
+        first = min(left)
+        members, rows = [first], left.pop(first)
+        while more := [i for i, others in left.items() if others & rows]:
+            members += more
+            rows = rows.union(*(left.pop(i) for i in more))
+        found.append([encoded[i] for i in sorted(members)])
+    return found
+
+
+@given(requests(), st.booleans(), st.integers(1, 40))
+def test_chunks_are_bounded_and_compute_no_input_twice_where_it_can_be_helped(
+    encoded: list[Encoded], share: bool, tokens: int
+) -> None:
+    cut = chunks(encoded, tokens=tokens, share_prefixes=share)
+    assert cut == chunks(encoded, tokens=tokens, share_prefixes=share), "a resumed run must cut the same chunks"
+    largest = max((tokens_of([item], share=False) for item in encoded), default=0)
+    assert all(chunk.tokens < tokens + largest for chunk in cut)
+    for group in hanging_together(encoded, share):
+        if tokens_of(group, share) <= tokens:  # kept whole
+            names = {item.request for item in group}
+            assert sum(bool(names & {item.request for item in chunk.encoded}) for chunk in cut) == 1
+    assert sum(chunk.tokens for chunk in cut) <= sum(tokens_of([item], share) for item in encoded)
+
+
 @given(requests())
-def test_no_input_is_computed_twice(encoded: list[Encoded]) -> None:
-    keys = [(row.head, row.ids) for chunk in chunks(encoded, tokens=5, share_prefixes=True) for row in chunk.merged.rows]
+def test_rows_of_a_chunk_are_distinct(encoded: list[Encoded]) -> None:
+    (chunk,) = chunks(encoded, tokens=10**6, share_prefixes=True) or [None]
+    keys = [(row.head, row.ids) for row in chunk.merged.rows] if chunk else []
     assert len(keys) == len(set(keys))
     causal = [ids for head, ids in keys if head == "causal"]
     assert not [a for a in causal for b in causal if a != b and b[: len(a)] == a], "a prefix was not read from its extension"
     masked = {ids for head, ids in keys if head == "masked"}
     assert masked == {row.ids for item in encoded for row in item.rows if row.head == "masked"}
+
+
+@given(st.integers(1, 120), st.integers(1, 6), st.booleans(), st.integers(20, 300))
+def test_a_row_that_all_share_does_not_make_one_chunk(count: int, family: int, share: bool, tokens: int) -> None:
+    """As in a whole-sentence protocol: every text reads the first token's row; `family` texts share a longer one too."""
+    encoded = []
+    for i in range(count):
+        text = (0, 7 + i % 9, *[1] * (i % 5), 1000 + i)
+        rows = [Row("causal", (0,), ((0, 5),)), Row("causal", text, ((1, 2),))]
+        rows.append(Row("masked", (2, i // family, 3, 4, 5, 6), ((2, 2),)))
+        encoded.append(Encoded(str(i), tuple(rows), ()))
+    cut = chunks(encoded, tokens=tokens, share_prefixes=share)
+    assert sorted(item.request for chunk in cut for item in chunk.encoded) == sorted(item.request for item in encoded)
+    largest = max(tokens_of([item], share=False) for item in encoded)
+    assert all(chunk.tokens < tokens + largest for chunk in cut)
+    whole, apart = tokens_of(encoded, share), sum(chunk.tokens for chunk in cut)
+    # Families are small enough to be kept whole, so that the first token is all that is computed once a chunk.
+    if family * 9 + 7 <= tokens:
+        assert apart <= whole + len(cut)
+    assert len(cut) <= 1 + 2 * whole // tokens
 
 
 def test_generative_templates_share_one_pass() -> None:
