@@ -94,6 +94,7 @@ def command(
       evaluator plan SWEEP.toml
       evaluator plan SWEEP.toml --devices 8 --memory 80 --price 2.5
     """
+    from evaluator.reports.notes import limit_notes
     from evaluator.run.driver import prepare
     from evaluator.sweep.config import read_sweep
     from evaluator.sweep.hardware import Hardware, local_hardware
@@ -106,12 +107,16 @@ def command(
     if devices is not None and memory is not None:
         hardware = Hardware("cuda", devices, int(memory * GIB), min(8, devices), "given GPU")
     plan = make_plan(prepare(data_of_sweep(context, data, read_sweep(file, out=out))), hardware, throughput)
+    sizes = {loaded.task.name: {"samples": loaded.samples.size} for loaded in plan.ready.tasks}
+    notes = list(limit_notes({"tasks": sizes, "models": {model.name: model.entry for model in plan.ready.models}}))
     if format_ == "json":
         parts = {"hardware": asdict(plan.hardware), "schedule": asdict(plan.schedule)}
-        record = {**parts, "needs": [asdict(need) for need in plan.needs]}
+        record = {**parts, "needs": [asdict(need) for need in plan.needs], "notes": notes}
         click.echo(json.dumps(record | ({"cost": plan.cost(price)} if price is not None else {}), ensure_ascii=False))
     else:
         show(plan, price)
+        for note in notes:
+            click.echo(note)
     tell(plan.ready.errors)
     if plan.ready.errors:
         raise click.exceptions.Exit(1)

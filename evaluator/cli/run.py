@@ -41,7 +41,7 @@ def interrupt(signum: int, frame: FrameType | None) -> None:
     show_default=True,
     help="What is asked of the model: the right way, or exactly as the papers' released code does.",
 )
-@click.option("--limit", type=click.IntRange(min=1), help="Score only the first N samples of each task.")
+@click.option("--limit", type=click.IntRange(min=1), help="Score only N samples of each task, spread over its groups.")
 @data_option
 @click.option("--samples", type=click.Path(path_type=Path), help="Your own sentences (CSV), with the task gest.")
 @click.option("--templates", type=click.Path(path_type=Path), help="Your own templates and groups (TOML), with the task gest.")

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from evaluator.cli.output import clock
+from evaluator.reports.notes import run_notes
 from evaluator.store.run import Run
 from evaluator_serving.errors import InputError
 
@@ -83,8 +84,10 @@ def command(run: Path, format_: str) -> None:
     opened = Run.open(run)
     rows = model_rows(opened)
     failures = opened.failures()
+    notes = run_notes(opened.record)
     if format_ == "json":
-        click.echo(json.dumps({"models": rows, "failures": failures.to_dicts()}, ensure_ascii=False))
+        told = {"models": rows, "notes": notes, "failures": failures.to_dicts()}
+        click.echo(json.dumps(told, ensure_ascii=False))
         return
     console = Console()
     table = Table(title=f"{run}: {', '.join(opened.tasks)} ({opened.protocol} protocol)", title_justify="left")
@@ -97,5 +100,7 @@ def command(run: Path, format_: str) -> None:
         rate = f"{r['rate']:.1f}" if r["rate"] else ""
         table.add_row(r["name"], r["state"], str(r["done"]), str(r["total"]), str(r["failed"] or ""), rate, left)
     console.print(table)
+    for note in notes:
+        console.print(note, markup=False, highlight=False)
     for row in failures.head(20).iter_rows(named=True):
         console.print(f"failed: {row['model']} {row['request']}: {row['reason']}", markup=False, highlight=False)

@@ -73,8 +73,7 @@ def published_word(context: str, sentence: str) -> str | None:
 def read(path: Path) -> Samples:
     """Read a StereoSet file.
 
-    Samples are numbered through both tests, intrasentence first, in the file's order; the frame's rows take turns between
-    the tests, so that the first N samples (`--limit`) are of both.
+    Samples are numbered through both tests, intrasentence first, in the file's order.
 
     An example with something wrong (no or doubled gold label, a word that isn't found in its sentence, …) is left out
     and named in `failures`. Raises InputError where the file as a whole isn't StereoSet.
@@ -107,15 +106,10 @@ def read(path: Path) -> Samples:
     if not rows:
         raise InputError(f"{path} has no usable example ({len(failures)} wrong): check that it is a StereoSet file")
     return Samples(
-        frame=_frame(rows),
+        frame=pl.DataFrame({column: [row[column] for row in rows] for column in FRAME}, schema=FRAME),
         sha256={path.name: hashlib.sha256(content).hexdigest()},
         failures=tuple(failures),
     )
-
-
-def _frame(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
-    frame = pl.DataFrame({column: [row[column] for row in rows] for column in FRAME}, schema=FRAME)
-    return frame.sort(pl.int_range(pl.len()).over("template"), maintain_order=True)
 
 
 def _name(test: str, index: int, example: Any) -> str:

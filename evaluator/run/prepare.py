@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.store.record import same_model
 from evaluator.store.run import Run, folder_name, task_entry
 from evaluator.tasks.base import Protocol_, Rendered, Samples, Task
+from evaluator.tasks.limit import ORDER, asked, limited
 from evaluator_serving.engine import DeviceKind, EngineInfo, check_fit
 from evaluator_serving.errors import InputError
 from evaluator_serving.identity import fingerprint, identity
@@ -30,7 +31,7 @@ from evaluator_serving.verify import sample_rows
 
 @dataclass(frozen=True, slots=True)
 class LoadedTask:
-    """A task with its samples."""
+    """A task with its samples, those within the limit."""
 
     task: Task
     samples: Samples
@@ -50,6 +51,7 @@ class PreparedModel:
         answered: ids of the requests that have an answer already.
         kinds: request id → kind, for all of `encoded`.
         total: distinct requests asked of the model now.
+        limit: samples asked of each task, None for all.
         refused: (request id, reason) of samples that can't be asked of this model and that their task allows to skip.
     """
 
@@ -63,6 +65,7 @@ class PreparedModel:
     answered: frozenset[str]
     kinds: Mapping[str, str]
     total: int
+    limit: int | None = None
     refused: tuple[tuple[str, str], ...] = ()
 
     def engine_rows(self) -> tuple[tuple[Row, ...], Workload]:
@@ -94,6 +97,7 @@ class PreparedModel:
             "details": self.info.details,
             "fingerprint": fingerprint(self.info),
             "heads_used": {task: sorted(heads) for task, heads in self.heads.items()},
+            "asked": {task: asked(self.limit, table["sample"].n_unique()) for task, table in self.tables.items()},
         }
 
 
@@ -103,7 +107,7 @@ def load_tasks(spec: RunSpec) -> list[LoadedTask]:
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"task {name} is given twice: give each task once")
-    return [LoadedTask(task, task.load(spec.data)) for task in spec.tasks]
+    return [LoadedTask(task, limited(task, spec.data, spec.limit)) for task in spec.tasks]
 
 
 class Renderer:
@@ -117,16 +121,10 @@ class Renderer:
         """The task's requests for models with these heads."""
         key = (loaded.task.name, heads)
         if key not in self._rendered:
-            self._rendered[key] = loaded.task.render(loaded.samples, heads, self._protocol)
+            made = loaded.task.render(loaded.samples, heads, self._protocol)
+            places = loaded.samples.frame.select("sample", ORDER)
+            self._rendered[key] = replace(made, table=made.table.join(places, on="sample", how="left", maintain_order="left"))
         return self._rendered[key]
-
-
-def _wanted(rendered: Rendered, samples: Samples, limit: int | None) -> dict[str, Request]:
-    if limit is None:
-        return dict(rendered.requests)
-    first = samples.frame["sample"].head(limit).implode()
-    ids = rendered.table.filter(pl.col("sample").is_in(first))["request"].unique(maintain_order=True)
-    return {i: rendered.requests[i] for i in ids}
 
 
 def _known_answers(out: Path, name: str, print_: str) -> set[str]:
@@ -192,7 +190,7 @@ def prepare_model(spec: ModelSpec, run: RunSpec, tasks: Sequence[LoadedTask], re
             )
         rendered = renderer.render(loaded, usable)
         heads[loaded.task.name], tables[loaded.task.name] = usable, rendered.table
-        requests |= _wanted(rendered, loaded.samples, run.limit)
+        requests |= rendered.requests
     info = identity(_engine(spec, run.out, source, frozenset().union(*heads.values())), source, spec.options)
     answered = frozenset(_known_answers(run.out, spec.name, fingerprint(info)) & requests.keys())
     encoder = encoder_for(source)
@@ -211,7 +209,9 @@ def prepare_model(spec: ModelSpec, run: RunSpec, tasks: Sequence[LoadedTask], re
     if len(answered) == total:
         encoded = []
     kinds = {item.request: kind(requests[item.request]) for item in encoded}
-    return PreparedModel(spec.name, spec, source, info, heads, tables, tuple(encoded), answered, kinds, total, tuple(refused))
+    return PreparedModel(
+        spec.name, spec, source, info, heads, tables, tuple(encoded), answered, kinds, total, run.limit, tuple(refused)
+    )
 
 
 def check_names(models: Sequence[ModelSpec]) -> None:

@@ -45,7 +45,7 @@ class RunSpec:
         out: the run's folder.
         protocol: `default` or `published` (what is asked of the models).
         data: where the data sets are.
-        limit: score only the first `limit` samples of every task (None: all).
+        limit: score only this many samples of every task, spread over its groups (None: all).
         verify: check every engine against the transformers oracle on some of the run's own rows when it is loaded.
         skip_rows: record a request that can't be scored and go on (sweeps) instead of ending the model.
         command: the command line, for the record.

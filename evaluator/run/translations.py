@@ -9,6 +9,7 @@ from evaluator.run.prepare import provenance
 from evaluator.run.spec import RunSpec
 from evaluator.store.run import Run
 from evaluator.tasks.gest_mt import TranslationFile, file_source, find_translations, gest_mt, score_file
+from evaluator_serving.errors import InputError
 
 SHOWN = 3
 """Samples that are named where many have no translation."""
@@ -21,6 +22,8 @@ def run_translations(spec: RunSpec, folder: Path, languages: Sequence[str]) -> O
     anything is written. Samples without a translation are recorded as failures. What the run has of other systems and
     languages stays; a language that is given again replaces its own results, hash and failures.
     """
+    if spec.limit is not None:
+        raise InputError("gest-mt reads whole translations: leave --limit out")
     task = gest_mt()
     files = find_translations(folder, languages)
     samples = task.load(spec.data)

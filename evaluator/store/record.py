@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from evaluator.tasks.limit import widened
 from evaluator_serving.errors import InputError
 
 Entry = Mapping[str, Any]
@@ -47,13 +48,14 @@ def with_model(known: Entry | None, entry: Entry, name: str, run: Path, *, answe
     if not same and answered:
         _refuse(known, new, ("spec", *MODEL_IDENTITY, "fingerprint"), f"model {name}", run)
     heads = {**known.get("heads_used", {}), **new.get("heads_used", {})}
+    asked = widened(known, new.get("asked", {})) if answered else {**known.get("asked", {}), **new.get("asked", {})}
     if not same:
-        return {**new, "heads_used": heads}
+        return {**new, "heads_used": heads, "asked": asked}
     both = {
         key: {**known[key], **value} if isinstance(value, dict) and isinstance(known.get(key), dict) else value
         for key, value in new.items()
     }
-    return {**known, **both}
+    return {**known, **both, "asked": asked}
 
 
 def same_model(models: Mapping[str, Entry], fingerprint: str | None) -> str | None:

@@ -8,7 +8,8 @@
     RUN/tables/*                                   derived, can be deleted
 
 Done means: the request's id is among the answers. Nothing else is remembered, so batch size, `--limit` and the number of
-workers may differ between attempts.
+workers may differ between attempts. Which samples a model was asked is in its entry (`asked`, see `evaluator.tasks.limit`):
+answers that other samples share with them don't count.
 """
 
 import contextlib
@@ -29,6 +30,7 @@ from evaluator.store.files import parquet_bytes, read_parts, read_whole, write_b
 from evaluator.store.record import Entry, same_model, with_model, with_task
 from evaluator.tasks import restore
 from evaluator.tasks.base import SCORES, Protocol_, Samples, Task
+from evaluator.tasks.limit import asked_rows
 from evaluator_serving.answers import Answer
 from evaluator_serving.errors import InputError
 
@@ -83,7 +85,7 @@ def answers_name(model: str, entry: Entry) -> str:
 def task_entry(task: Task, samples: Samples) -> Entry:
     """A task's entry in run.json."""
     return {
-        "samples": samples.frame.height,
+        "samples": samples.size,
         "sha256": dict(samples.sha256),
         "dropped": dict(samples.dropped),
         "failures": [list(pair) for pair in samples.failures],
@@ -268,8 +270,12 @@ class Run:
 
     def requests(self, model: str) -> set[str]:
         """Ids of the requests that are asked of a model, answered or not."""
-        used = self.record["models"][model].get("heads_used", {})
-        return {request for task, heads in used.items() for request in self.table(task, heads)["request"]}
+        entry = self.record["models"][model]
+        return {request for task in entry.get("heads_used", {}) for request in self._asked_table(task, entry)["request"]}
+
+    def _asked_table(self, task: str, entry: Mapping[str, Any]) -> pl.DataFrame:
+        """The requests of those samples of a task that the model of this entry was asked."""
+        return asked_rows(self.table(task, entry["heads_used"][task]), entry, task)
 
     def answers_folder(self, model: str) -> Path:
         """Where a model's answers are."""
@@ -392,10 +398,9 @@ class Run:
             if entry.get("imported"):
                 found = self._imported_scores(task_name, model, entry)
                 frames += [frame.with_columns(pl.lit(task_name).alias("task")) for frame in found]
-            heads = entry.get("heads_used", {}).get(task_name)
-            if heads is None:
+            if task_name not in entry.get("heads_used", {}):
                 continue
-            scored = task.score(self.table(task_name, heads), self.answers(model), self.protocol)
+            scored = task.score(self._asked_table(task_name, entry), self.answers(model), self.protocol)
             frames.append(scored.with_columns(pl.lit(model).alias("model"), pl.lit(task_name).alias("task")))
         if not frames:
             return pl.DataFrame(schema=SCORES)
@@ -416,10 +421,9 @@ class Run:
         """
         frames = []
         for model, entry in self.record["models"].items():
-            heads = entry.get("heads_used", {}).get(task_name)
-            if heads is None:
+            if task_name not in entry.get("heads_used", {}):
                 continue
-            table = self.table(task_name, heads)
+            table = self._asked_table(task_name, entry)
             offset = pl.col("offset") if "offset" in table.columns else pl.lit(0)
             table = table.select("language", "template", "sample", "group", "request", offset.alias("offset"))
             frames.append(

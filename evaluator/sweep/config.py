@@ -4,7 +4,7 @@ tasks = ["gest"]                   # required
 out = "runs/night"                 # may also be given as --out
 protocol = "default"               # or "published"
 data = "DATA"                      # folder of public data sets
-limit = 100                        # first samples only
+limit = 100                        # samples of each task, spread over its groups
 
 [defaults]                         # for every model; any key of [[models]] but model, name, revisions
 dtype = "bfloat16"

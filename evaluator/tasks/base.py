@@ -81,12 +81,19 @@ class Samples:
         sha256: file name → sha256 of each file it was read from (written into run.json).
         dropped: reason → count of rows left out on purpose, with nothing hidden.
         failures: (sample or example id, reason) of rows that are wrong and were skipped; they are listed in the report.
+        whole: samples of the data set where `frame` may hold only those that a limit takes.
     """
 
     frame: pl.DataFrame
     sha256: Mapping[str, str]
     dropped: Mapping[str, int] = field(default_factory=dict)
     failures: tuple[tuple[str, str], ...] = ()
+    whole: int | None = None
+
+    @property
+    def size(self) -> int:
+        """Samples of the data set, with a limit or without."""
+        return self.frame.height if self.whole is None else self.whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +136,8 @@ class Task(Protocol):
     """A measure of a model: which data, which requests, which numbers. Instances are immutable.
 
     A task with `skips_unaskable = True` lets samples that can't be asked of a model (a word unknown to its tokenizer, a text
-    longer than its context) be recorded as failures and skipped; for all others they are errors.
+    longer than its context) be recorded as failures and skipped; for all others they are errors. `strata` names the columns of
+    its samples over which a limit is spread, outermost first (see `evaluator.tasks.limit`).
     """
 
     @property

@@ -12,18 +12,21 @@ the first word is the male one. Where the released code differs, `--protocol pub
 - It ran some generative models in float16 or int8: that is the dtype of a run, not a protocol.
 """
 
-import hashlib
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import polars as pl
 
-from evaluator.datasets.gest import read_sentences
+from evaluator.datasets.check import sha256
+from evaluator.datasets.gest import read_groups, read_sentences
 from evaluator.datasets.registry import locate
 from evaluator.reports.layout import Layout, rates_layout
 from evaluator.tasks import TASKS
 from evaluator.tasks.base import DataSource, MeasureOptions, Protocol_, Rendered, Samples
 from evaluator.tasks.definition import HEADS, Definition, gest_definition, gest_toml, parse_definition, read_toml
+from evaluator.tasks.limit import ORDER, spread
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Request, request_id
 
@@ -51,6 +54,8 @@ class GestTask:
         definition: the TOML text of a task that is not in `TASKS`, so that a run can restore it; else None.
     """
 
+    strata: ClassVar[tuple[str, ...]] = ("polarity", "group")
+
     name: str
     plan: Definition
     data: str | Path
@@ -63,16 +68,33 @@ class GestTask:
 
     def load(self, data: DataSource) -> Samples:
         """The sentences: columns `sample, sentence, group, polarity, family` (`family`: the sample is topical)."""
+        path = self._path(data)
+        return Samples(self._described(self._read(path)), {path.name: sha256(path)})
+
+    def load_limited(self, data: DataSource, limit: int) -> Samples:
+        """The samples that a limit takes. Of the others only the groups are held: the file may have millions of rows."""
+        path, it = self._path(data), self.plan
+        groups = read_groups(path, it.sentence_column, it.group_column, it.groups).to_frame()
+        order = spread(self._with_polarity(groups), self.strata, limit)
+        frame = self._read(path, set(order))
+        places = pl.DataFrame({"sample": order, ORDER: range(len(order))}, schema={"sample": pl.Int64, ORDER: pl.Int64})
+        frame = self._described(frame).join(places, on="sample", maintain_order="left")
+        return Samples(frame, {path.name: sha256(path)}, whole=groups.height)
+
+    def _path(self, data: DataSource) -> Path:
         (path,) = [self.data] if isinstance(self.data, Path) else locate(self.data, data).values()
-        it = self.plan
-        frame = read_sentences(path, it.sentence_column, it.group_column, it.groups)
-        polarity = {group.id: group.polarity for group in it.groups.values()}
-        family = [it.topical(sentence, group) for sentence, group in frame.select("sentence", "group").iter_rows()]
-        frame = frame.with_columns(
-            pl.col("group").replace_strict(polarity, return_dtype=pl.String).alias("polarity"),
-            pl.Series("family", family, dtype=pl.Boolean),
-        )
-        return Samples(frame, {path.name: hashlib.sha256(path.read_bytes()).hexdigest()})
+        return path
+
+    def _read(self, path: Path, rows: Collection[int] | None = None) -> pl.DataFrame:
+        return read_sentences(path, self.plan.sentence_column, self.plan.group_column, self.plan.groups, rows)
+
+    def _with_polarity(self, frame: pl.DataFrame) -> pl.DataFrame:
+        polarity = {group.id: group.polarity for group in self.plan.groups.values()}
+        return frame.with_columns(pl.col("group").replace_strict(polarity, return_dtype=pl.String).alias("polarity"))
+
+    def _described(self, frame: pl.DataFrame) -> pl.DataFrame:
+        family = [self.plan.topical(sentence, group) for sentence, group in frame.select("sentence", "group").iter_rows()]
+        return self._with_polarity(frame).with_columns(pl.Series("family", family, dtype=pl.Boolean))
 
     def render(self, samples: Samples, heads: frozenset[str], protocol: Protocol_) -> Rendered:
         """A request a sample × template of the first kind that the model can answer (masked before continuation)."""
@@ -183,7 +205,7 @@ def custom(samples: Path | None = None, templates: Path | None = None) -> GestTa
         return GestTask(plan.name, plan, data=samples or "gest", definition=text)
     if samples is None:
         raise InputError("a task of your own needs --samples, --templates or both")
-    name = f"gest-{hashlib.sha256(samples.read_bytes()).hexdigest()[:8]}"
+    name = f"gest-{sha256(samples)[:8]}"
     text = gest_toml().replace('name = "gest"', f'name = "{name}"')
     return GestTask(name, parse_definition(text, "gest.toml"), data=samples, definition=text)
 

@@ -3,6 +3,7 @@
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import polars as pl
 
@@ -26,6 +27,8 @@ class GestSlavicTask:
             gest/gender_variants.csv in the data folder.
         name: the task's name.
     """
+
+    strata: ClassVar[tuple[str, ...]] = ("language", "polarity", "group")
 
     variants: Path | None = None
     name: str = "gest-slavic"

@@ -84,6 +84,7 @@ class StereoSetTask:
 
     language: str
     skips_unaskable: ClassVar[bool] = True
+    strata: ClassVar[tuple[str, ...]] = ("template", "bias_type", "target")
 
     @property
     def name(self) -> str:

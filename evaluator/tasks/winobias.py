@@ -48,6 +48,7 @@ class WinoBias:
     """See base.Task. Template is the split, group the stereotypical gender of the occupation."""
 
     skips_unaskable: ClassVar[bool] = True
+    strata: ClassVar[tuple[str, ...]] = ("split", "gender", "occupation")
 
     name: str = "winobias"
     heads: frozenset[str] = frozenset({"masked", "causal"})

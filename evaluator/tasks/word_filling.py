@@ -105,6 +105,13 @@ class WordFilling:
     clustered: bool = False
     heads: frozenset[str] = frozenset({"masked", "causal"})
 
+    @property
+    def strata(self) -> tuple[str, ...]:
+        """Bias types; or original pairs, one sample of each before a second one. A sample is always four (or two) sentences."""
+        if self.form == "pairs":
+            return ("bias_type",)
+        return ("original",) if self.clustered else ()
+
     def load(self, data: DataSource) -> Samples:
         """Read the data set; what is dropped and what is wrong is in the samples."""
         return self.read(data)

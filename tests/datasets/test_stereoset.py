@@ -55,13 +55,13 @@ def test_candidates_stand_in_the_order_of_the_labels(tmp_path: Path) -> None:
     assert frame["ids"][0].to_list() == ["a-stereotype", "a-anti-stereotype", "a-unrelated"]
 
 
-def test_tests_take_turns_but_keep_their_numbers(tmp_path: Path) -> None:
+def test_samples_are_numbered_through_both_tests(tmp_path: Path) -> None:
     words = ("wet", "busy", "idle")
-    intra = [intrasentence(f"a{i}", "A cook is BLANK.", words) for i in range(3)]
     inter = [intrasentence(f"b{i}", "A cook sings.", words) for i in range(2)]
+    intra = [intrasentence(f"a{i}", "A cook is BLANK.", words) for i in range(3)]
     frame = read(write(tmp_path / "dev.json", intra, inter)).frame
-    assert frame["sample"].to_list() == [0, 3, 1, 4, 2]
-    assert frame["example"].to_list() == ["a0", "b0", "a1", "b1", "a2"]
+    assert frame["sample"].to_list() == [0, 1, 2, 3, 4]
+    assert frame["example"].to_list() == ["a0", "a1", "a2", "b0", "b1"]
 
 
 def test_translations_bring_their_words_and_classes(tmp_path: Path) -> None:

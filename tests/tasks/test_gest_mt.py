@@ -273,6 +273,13 @@ def test_wrong_files(data: Path, tmp_path: Path, language: str, rows: list[tuple
     assert not (tmp_path / "run").exists()
 
 
+def test_a_limit_is_refused(data: Path, tmp_path: Path) -> None:
+    spec = RunSpec((), (), tmp_path / "run", data=DataSource(data), limit=8)
+    with pytest.raises(InputError, match="leave --limit out"):
+        run_translations(spec, both(tmp_path / "t"), ())
+    assert not spec.out.exists()
+
+
 def test_no_translations(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has no translations"):
         find_translations(tmp_path)

@@ -13,6 +13,7 @@ from evaluator.run.driver import execute
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
 from evaluator.tasks.base import DataSource
+from evaluator.tasks.limit import limited
 from evaluator.tasks.stereoset import stereoset
 from evaluator_serving.errors import InputError
 from evaluator_serving.models import resolve
@@ -42,7 +43,7 @@ def test_equals_a_plain_loop_token_by_token(tmp_path: Path, data_dir: Path, mode
     folder = resolve(model).path  # converted from the package's GGUF file
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     oracle = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64).eval()
-    samples = stereoset("en").load(DataSource(data_dir)).frame.head(EXAMPLES)
+    samples = limited(stereoset("en"), DataSource(data_dir), EXAMPLES).frame
     answers = run.answers(run.models[0])
     table = run.table("stereoset-en", ["causal"])
     compared = 0
