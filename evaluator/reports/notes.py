@@ -5,7 +5,7 @@ with the model's or task's name. A field that is missing (an older run, say) has
 add a function of (name, entry) to MODEL_NOTES or TASK_NOTES. Limits come first: they concern both.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 Entry = Mapping[str, Any]
@@ -13,6 +13,9 @@ Notes = Callable[[str, Entry], Iterator[str]]
 
 SHOWN = 5
 """Names of a list that are written out."""
+
+MUCH = 0.01
+"""Share of a task's text tokens that may be unknown before its scores are doubtful."""
 
 
 def run_notes(record: Mapping[str, Any]) -> tuple[str, ...]:
@@ -74,5 +77,51 @@ def _wrong_rows(name: str, entry: Entry) -> Iterator[str]:
         yield f"{name}: {wrong} wrong {'row' if wrong == 1 else 'rows'} of its data left out."
 
 
-MODEL_NOTES: tuple[Notes, ...] = (_unverified, _approximate)
-TASK_NOTES: tuple[Notes, ...] = (_wrong_rows,)
+def _unknown_text(name: str, entry: Entry) -> Iterator[str]:
+    """`text_tokens` counts, for each task, what the tokenizer doesn't know: see `evaluator.run.coverage`."""
+    kinds = {"unknown": "unknown to its tokenizer", "byte_pieces": "single bytes of characters without a token"}
+    for task, counts in entry.get("text_tokens", {}).items():
+        parts = [
+            f"{counts[kind]:,} are {what} ({100 * counts[f'{kind}_share']:.3g}%)"
+            for kind, what in kinds.items()
+            if counts[kind]
+        ]
+        if parts:
+            alike = f"; {counts['alike']:,} requests became the same input as another one" if counts["alike"] else ""
+            little = ": its scores there say little" if _much_unknown(counts) else ""
+            yield f"{name}: of the {counts['tokens']:,} text tokens of {task}, {' and '.join(parts)}{alike}{little}."
+
+
+def _much_unknown(counts: Mapping[str, Any]) -> bool:
+    return bool(counts["unknown_share"] + counts["byte_pieces_share"] > MUCH)
+
+
+def _normal_forms(name: str, entry: Entry) -> Iterator[str]:
+    """`normal_forms` counts the samples with letters beyond ASCII that are in NFC and that aren't."""
+    found = entry.get("normal_forms", {})
+    other, nfc = found.get("other", 0), found.get("nfc", 0)
+    if other and nfc:
+        yield (
+            f"{name}: of the samples with letters beyond ASCII, {other:,} are not in Unicode's normal form NFC (an é of two "
+            f"characters) and {nfc:,} are: to a model these are different letters; normalise the file to compare its scores."
+        )
+    elif other:
+        yield (
+            f"{name}: all samples with letters beyond ASCII ({other:,}) are not in Unicode's normal form NFC (an é of two "
+            "characters), as most texts are that models learn from."
+        )
+
+
+def doubts(record: Mapping[str, Any], tasks: Collection[str], models: Collection[str]) -> tuple[str, ...]:
+    """The notes that make scores of these tasks and models doubtful: for stderr, before anything is scored."""
+    told = [note for name in models for note in _doubtful_texts(name, record["models"][name], tasks)]
+    return (*told, *(note for name in tasks for note in _normal_forms(name, record["tasks"][name])))
+
+
+def _doubtful_texts(name: str, entry: Entry, tasks: Collection[str]) -> Iterator[str]:
+    much = {task: c for task, c in entry.get("text_tokens", {}).items() if task in tasks and _much_unknown(c)}
+    return _unknown_text(name, {"text_tokens": much})
+
+
+MODEL_NOTES: tuple[Notes, ...] = (_unverified, _approximate, _unknown_text)
+TASK_NOTES: tuple[Notes, ...] = (_wrong_rows, _normal_forms)

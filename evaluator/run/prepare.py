@@ -5,8 +5,9 @@ import platform
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from typing import Any
 import polars as pl
 
 from evaluator import __version__
+from evaluator.reports.notes import doubts
+from evaluator.run.coverage import text_tokens
 from evaluator.run.score import chunk_tokens
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.store.record import same_model
@@ -53,6 +56,8 @@ class PreparedModel:
         total: distinct requests asked of the model now.
         limit: samples asked of each task, None for all.
         refused: (request id, reason) of samples that can't be asked of this model and that their task allows to skip.
+        text_tokens: task name → how much of its texts the tokenizer knows (see `evaluator.run.coverage`); empty where all
+            requests are answered, for then nothing was encoded.
     """
 
     name: str
@@ -67,6 +72,7 @@ class PreparedModel:
     total: int
     limit: int | None = None
     refused: tuple[tuple[str, str], ...] = ()
+    text_tokens: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def engine_rows(self) -> tuple[tuple[Row, ...], Workload]:
         """What an engine is loaded with, in this process or on Ray: some rows of every head, and how much all of them are."""
@@ -98,6 +104,7 @@ class PreparedModel:
             "fingerprint": fingerprint(self.info),
             "heads_used": {task: sorted(heads) for task, heads in self.heads.items()},
             "asked": {task: asked(self.limit, table["sample"].n_unique()) for task, table in self.tables.items()},
+            "text_tokens": {task: dict(counts) for task, counts in self.text_tokens.items()},
         }
 
 
@@ -205,13 +212,19 @@ def prepare_model(spec: ModelSpec, run: RunSpec, tasks: Sequence[LoadedTask], re
             refused.append((request_id, reason))
             if request_id not in skippable or len(refused) == len(requests):
                 raise InputError(f"{spec.name}: {reason}") from error
+    known = _text_tokens(tables, encoded) if encoded else {}
     total = len(requests) - len(refused)
     if len(answered) == total:
         encoded = []
     kinds = {item.request: kind(requests[item.request]) for item in encoded}
-    return PreparedModel(
-        spec.name, spec, source, info, heads, tables, tuple(encoded), answered, kinds, total, run.limit, tuple(refused)
-    )
+    head = (spec.name, spec, source, info, heads, tables, tuple(encoded), answered, kinds, total, run.limit)
+    return PreparedModel(*head, tuple(refused), known)
+
+
+def _text_tokens(tables: Mapping[str, pl.DataFrame], encoded: Sequence[Encoded]) -> dict[str, dict[str, Any]]:
+    by_id = {item.request: item for item in encoded}
+    asked = {task: table["request"].unique(maintain_order=True) for task, table in tables.items()}
+    return {task: text_tokens(by_id[i] for i in ids if i in by_id) for task, ids in asked.items()}
 
 
 def check_names(models: Sequence[ModelSpec]) -> None:
@@ -259,4 +272,6 @@ def record(spec: RunSpec, tasks: Sequence[LoadedTask], models: Sequence[Prepared
             if new:
                 run.add_failures(new)
         run.add_attempt(attempt)
+    for doubt in doubts(run.record, [loaded.task.name for loaded in tasks], [model.name for model in models]):
+        warnings.warn(doubt, stacklevel=2)
     return run

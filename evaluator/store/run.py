@@ -25,6 +25,7 @@ from typing import Any, Self
 
 import polars as pl
 
+from evaluator.datasets.normal_forms import normal_forms
 from evaluator.store import imported
 from evaluator.store.files import parquet_bytes, read_parts, read_whole, write_bytes, write_json, write_parquet, write_part
 from evaluator.store.record import Entry, same_model, with_model, with_task
@@ -90,6 +91,7 @@ def task_entry(task: Task, samples: Samples) -> Entry:
         "dropped": dict(samples.dropped),
         "failures": [list(pair) for pair in samples.failures],
         "definition": getattr(task, "definition", None),
+        "normal_forms": normal_forms(samples.frame),
     }
 
 
