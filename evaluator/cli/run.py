@@ -32,7 +32,13 @@ def interrupt(signum: int, frame: FrameType | None) -> None:
 
 @click.command(name="run")
 @click.argument("tasks", nargs=-1, required=True, metavar="TASK…")
-@click.option("--model", "models", multiple=True, metavar="MODEL", help="Hub id, id@revision, folder or GGUF.")
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    metavar="[NAME=]MODEL",
+    help="Hub id, id@revision, folder or GGUF; NAME is what it is called in the results; repeatable.",
+)
 @engine_options
 @click.option(
     "--protocol",
@@ -51,7 +57,7 @@ def interrupt(signum: int, frame: FrameType | None) -> None:
     help="With the task gest-mt: folder with SYSTEM/LANGUAGE/translations.csv (columns from, to).",
 )
 @click.option("--language", "languages", multiple=True, metavar="CODE", help="With gest-mt: only this language; repeatable.")
-@click.option("--out", type=click.Path(path_type=Path), help="The run's folder (default: runs/TASK…-MODEL).")
+@click.option("--out", type=click.Path(path_type=Path), help="The run's folder (default: runs/TASK…-MODEL…).")
 @click.option("--no-verify", is_flag=True, help="Don't compare the engine with the transformers oracle at load.")
 def command(
     tasks: tuple[str, ...],
@@ -75,29 +81,31 @@ def command(
     Examples:
       evaluator run gest-demo --model HuggingFaceTB/SmolLM2-135M-Instruct
       evaluator run gest --model bert-base-uncased --model gpt2 --data DATA --out runs/gest
+      evaluator run gest --model early=run1/checkpoint --model late=run2/checkpoint
       evaluator run gest --samples my.csv --templates my.toml --model ./my-model
       evaluator run gest-mt --translations DATA/gest/translations --data DATA --out runs/mt
     """
     from evaluator.run.driver import execute
-    from evaluator.run.spec import ModelSpec, RunSpec
+    from evaluator.run.spec import ModelSpec, RunSpec, default_folder, named_model
 
     signal.signal(signal.SIGTERM, interrupt)
     options = make_engine_options(engine["dtype"], engine["device"], engine["batch_tokens"], engine["extra"])
-    specs = tuple(ModelSpec(m, engine["engine"], engine["chat_template"], options) for m in models)
+    specs = tuple(
+        ModelSpec(model, engine["engine"], engine["chat_template"], options, label) for label, model in map(named_model, models)
+    )
     chosen = chosen_tasks(tasks, samples, templates)
-    names = "-".join(task.name for task in chosen)
-    what = specs[0].name.replace("/", "--") if specs else "translations"
+    names = [task.name for task in chosen]
     spec = RunSpec(
         models=specs,
         tasks=chosen,
-        out=out or Path("runs") / f"{names}-{what}",
+        out=out or default_folder(names, [spec.name for spec in specs] or ["translations"]),
         protocol=protocol,
         data=DataSource(data),
         limit=limit,
         verify=not no_verify,
         command=("evaluator", *sys.argv[1:]),
     )
-    if names == "gest-mt":
+    if names == ["gest-mt"]:
         if translations is None:
             raise InputError("gest-mt scores translations: give --translations FOLDER (SYSTEM/LANGUAGE/translations.csv)")
         from evaluator.run.translations import run_translations

@@ -66,6 +66,12 @@ def _unverified(name: str, entry: Entry) -> Iterator[str]:
         yield f"{name}: its engine ({entry.get('engine')}) was not compared with transformers (--no-verify)."
 
 
+def _same_as(name: str, entry: Entry) -> Iterator[str]:
+    """`same_as` is the name that this very model (equal fingerprints) had in the run before."""
+    if twin := entry.get("same_as"):
+        yield f"{name}: the same model as {twin}, with the same answers."
+
+
 def _approximate(name: str, entry: Entry) -> Iterator[str]:
     if entry.get("dtype") == "int8":
         verified = entry.get("verified")
@@ -123,5 +129,6 @@ def _doubtful_texts(name: str, entry: Entry, tasks: Collection[str]) -> Iterator
     return _unknown_text(name, {"text_tokens": much})
 
 
-MODEL_NOTES: tuple[Notes, ...] = (_unverified, _approximate, _unknown_text)
+MODEL_NOTES: tuple[Notes, ...] = (_unverified, _same_as, _approximate, _unknown_text)
 TASK_NOTES: tuple[Notes, ...] = (_wrong_rows, _normal_forms)
+TASK_NOTES: tuple[Notes, ...] = (_wrong_rows,)

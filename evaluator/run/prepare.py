@@ -18,18 +18,20 @@ from evaluator import __version__
 from evaluator.reports.notes import doubts
 from evaluator.run.coverage import text_tokens
 from evaluator.run.score import chunk_tokens
-from evaluator.run.spec import ModelSpec, RunSpec
+from evaluator.run.spec import NAME_LIMIT, ModelSpec, RunSpec
 from evaluator.store.record import same_model
 from evaluator.store.run import Run, folder_name, task_entry
 from evaluator.tasks.base import Protocol_, Rendered, Samples, Task
 from evaluator.tasks.limit import ORDER, asked, limited
 from evaluator_serving.engine import DeviceKind, EngineInfo, check_fit
-from evaluator_serving.errors import InputError
+from evaluator_serving.errors import InputError, ModelError
 from evaluator_serving.identity import fingerprint, identity
 from evaluator_serving.models import ModelSource, count_parameters
 from evaluator_serving.requests import Request, kind
 from evaluator_serving.rows import Chunk, Encoded, Row, Workload, chunks, make_chunk, merge
 from evaluator_serving.verify import sample_rows
+
+REMEDY = "give it a name of its own (--model NAME=MODEL, in a sweep file name = …)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +211,8 @@ def prepare_model(spec: ModelSpec, run: RunSpec, tasks: Sequence[LoadedTask], re
             encoded.append(encoder.encode(request))
         except InputError as error:
             reason = f"{name_sample(tables, request_id)}: {error}"
+            if isinstance(error, ModelError):
+                raise ModelError(f"{spec.name}: {reason}") from error
             refused.append((request_id, reason))
             if request_id not in skippable or len(refused) == len(requests):
                 raise InputError(f"{spec.name}: {reason}") from error
@@ -231,10 +235,12 @@ def check_names(models: Sequence[ModelSpec]) -> None:
     """Refuse two models with one name, or names that are one folder: their results could not be told apart."""
     seen: dict[str, ModelSpec] = {}
     for model in models:
+        if len(model.name.encode()) > NAME_LIMIT:
+            raise InputError(f"the model's name {model.name!r} is longer than {NAME_LIMIT} bytes: {REMEDY}")
         other = seen.setdefault(folder_name(model.name).lower(), model)
         if other is not model:
             same = repr(model.name) if other.name == model.name else f"{other.name!r} and {model.name!r}, one folder"
-            raise InputError(f"models {other.spec} and {model.spec} would both be called {same}: give one of them a name")
+            raise InputError(f"models {other.spec} and {model.spec} would both be called {same}: {REMEDY}")
 
 
 def provenance(command: Sequence[str]) -> dict[str, Any]:

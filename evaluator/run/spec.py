@@ -1,10 +1,20 @@
 """What a run is asked to do, as values."""
 
+import hashlib
+import json
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from evaluator.tasks.base import DataSource, Protocol_, Task
 from evaluator_serving.engine import EngineOptions
+from evaluator_serving.errors import InputError
+
+FOLDER_LIMIT = 100
+"""Most bytes of a default run folder's name."""
+NAME_LIMIT = 200
+"""Most bytes of a model's name, which is part of a path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +70,30 @@ class RunSpec:
     verify: bool = True
     skip_rows: bool = False
     command: tuple[str, ...] = ()
+
+
+def named_model(text: str) -> tuple[str, str]:
+    """The label (empty if none is given) and the spec of `--model NAME=SPEC` or `--model SPEC`.
+
+    What exists as a path is a spec, whatever it is called, and so is what has a `/`, `@` or `~` in front of its first `=`.
+    Raises InputError where a side of the `=` is empty.
+    """
+    name, equals, spec = text.partition("=")
+    if not equals or re.search(r"[/\\@~]", name) or Path(text).exists():
+        return "", text
+    if not name.strip() or not spec.strip():
+        raise InputError(f"--model {text!r} is not NAME=MODEL: write for example --model mine=./checkpoints/final")
+    return name.strip(), spec.strip()
+
+
+def default_folder(tasks: Sequence[str], models: Sequence[str]) -> Path:
+    """Where a command's run goes by default: named after all its tasks and models, so that others don't get into it.
+
+    A name that is too long is cut and ends in a digest of the whole.
+    """
+    safe = [re.sub(r"[^\w.@=+-]+", "--", model) for model in models]
+    name = f"{'-'.join(tasks)}-{','.join(safe)}"
+    if len(name.encode()) > FOLDER_LIMIT:
+        digest = hashlib.blake2b(json.dumps([list(tasks), list(models)]).encode(), digest_size=4).hexdigest()
+        name = f"{name.encode()[: FOLDER_LIMIT - 9].decode(errors='ignore')}-{digest}"
+    return Path("runs") / name

@@ -222,7 +222,7 @@ class Run:
             made = with_model(known, entry, name, self.path, answered=answered)
             twin = same_model(record["models"], made.get("fingerprint"))
             if twin not in (None, name) and (known or {}).get("fingerprint") != made.get("fingerprint"):
-                made["answers"] = answers_name(twin, record["models"][twin])
+                made |= {"same_as": twin, "answers": answers_name(twin, record["models"][twin])}
             record["models"][name] = made
         write_json(self.path / "run.json", record)
 

@@ -186,6 +186,46 @@ def test_extension_scores_only_what_is_new(call: Call, few: Path, tiny_gpt2: Pat
     assert "tiny-gpt2" in ended.out
 
 
+def test_models_of_one_folder_name_get_names(
+    call: Call, few: Path, tiny_gpt2: Path, tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, model in ("early", tiny_gpt2), ("late", tiny_bert):
+        (tmp_path / name).mkdir()
+        shutil.copytree(model, tmp_path / name / "model")
+    asked = ["run", "gest", "--samples", few, "--engine", "transformers"]
+    refused(call(*asked, "--model", "early/model", "--model", "late/model"), "both be called 'model'", "--model NAME=MODEL")
+    assert not (tmp_path / "runs").exists()
+    ended = call(*asked, "--model", "early=early/model", "--model", "late=late/model")
+    assert ended.code == 0, ended.err
+    (run,) = (tmp_path / "runs").iterdir()
+    assert run.name.endswith("-early,late")
+    assert list(json.loads((run / "run.json").read_text())["models"]) == ["early", "late"]
+    assert call(*asked, "--model", "early=early/model").code == 0
+    assert len(list((tmp_path / "runs").iterdir())) == 2, "another command's models don't get into the first one's run"
+
+
+def test_one_models_error_leaves_the_others(call: Call, few: Path, tiny_gpt2: Path, tmp_path: Path) -> None:
+    """Tokens were added to a tokenizer and the model not resized: exit 1, the cause at the end; alone, exit 2 or 1."""
+    from transformers import AutoTokenizer
+
+    bad = tmp_path / "unresized"
+    shutil.copytree(tiny_gpt2, bad)
+    tokenizer = AutoTokenizer.from_pretrained(bad)
+    tokenizer.add_tokens(["like", "work", "sleep", "think", "friends", "the"])
+    tokenizer.save_pretrained(bad)
+    ended = run_own(call, few, bad, tmp_path / "run", "--model", str(tiny_gpt2))
+    assert ended.code == 1, ended.err
+    assert "evaluator: unresized failed: " in ended.err.splitlines()[-1]
+    assert "Traceback" not in ended.err
+    assert "Traceback" in run_own(call, few, bad, tmp_path / "run", "--model", str(tiny_gpt2), "--debug").err
+    scores = call("scores", tmp_path / "run", "--format", "csv").out
+    assert {line.split(",")[0] for line in scores.splitlines()[1:]} == {"tiny-gpt2"}
+    alone = run_own(call, few, bad, tmp_path / "alone")
+    assert alone.code in (1, 2)
+    assert "Traceback" not in alone.err
+
+
 def test_unknown_words_of_the_command_line(call: Call, few: Path, tiny_gpt2: Path, tmp_path: Path) -> None:
     refused(call("run", "gets", "--model", tiny_gpt2, "--out", tmp_path / "run"), "gets", "gest")
     ended = run_own(call, few, tiny_gpt2, tmp_path / "run", "--engine", "warp")

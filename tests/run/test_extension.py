@@ -10,6 +10,7 @@ import pytest
 from tiny_models import tiny_model
 
 from evaluator.imports.gest_predictions import import_predictions
+from evaluator.reports.notes import run_notes
 from evaluator.reports.report import build_report
 from evaluator.run.driver import execute
 from evaluator.run.spec import RunSpec
@@ -154,6 +155,7 @@ def test_a_renamed_model_keeps_its_answers(folder: Path, whole: Run, tmp_path: P
     old, new = (alone(found, name).drop("model") for name in ("gpt", "new"))
     assert old.equals(new)
     assert old.height == alone(rows(whole), "gpt").height
+    assert "new: the same model as gpt, with the same answers." in run_notes(run.record)
 
 
 @pytest.mark.parametrize("imported_first", [True, False])
