@@ -131,4 +131,3 @@ def _doubtful_texts(name: str, entry: Entry, tasks: Collection[str]) -> Iterator
 
 MODEL_NOTES: tuple[Notes, ...] = (_unverified, _same_as, _approximate, _unknown_text)
 TASK_NOTES: tuple[Notes, ...] = (_wrong_rows, _normal_forms)
-TASK_NOTES: tuple[Notes, ...] = (_wrong_rows,)
