@@ -102,5 +102,10 @@ def build_report(run: Run, options: MeasureOptions, tasks: Sequence[str] = ()) -
         warnings = task.warnings(scores, options) if isinstance(task, HasWarnings) else []
         silent = set(run.asked(name)) - set(scores["model"])
         none = [f"{model} has no answers yet: run the same command again" for model in sorted(silent)]
-        sections.append(Section(name, rows, layout, (*none, *warnings, *few_by_group(rows, layout))))
+        some = [
+            f"{model}: {left:,} of {asked:,} requests have no answer yet, the rows hold the others: run the same command again"
+            for model, (left, asked) in run.unanswered(name).items()
+            if model not in silent
+        ]
+        sections.append(Section(name, rows, layout, (*none, *some, *warnings, *few_by_group(rows, layout))))
     return Report(run.path, run.record, options, tuple(sections), run.failures())

@@ -275,6 +275,17 @@ class Run:
         entry = self.record["models"][model]
         return {request for task in entry.get("heads_used", {}) for request in self._asked_table(task, entry)["request"]}
 
+    def unanswered(self, task: str) -> dict[str, tuple[int, int]]:
+        """Model → how many of the requests that this task asks of it have neither an answer nor failed, and of how many."""
+        failed = self.failures()
+        found = {}
+        for name in self.asked(task):
+            requests = set(self._asked_table(task, self.record["models"][name])["request"])
+            left = requests - self.done(name) - set(failed.filter(model=name)["request"])
+            if left:
+                found[name] = (len(left), len(requests))
+        return found
+
     def _asked_table(self, task: str, entry: Mapping[str, Any]) -> pl.DataFrame:
         """The requests of those samples of a task that the model of this entry was asked."""
         return asked_rows(self.table(task, entry["heads_used"][task]), entry, task)
