@@ -8,12 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import sentencepiece
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tiny_models import SPLIT
+from tiny_models import SPLIT, WORDS
 from tiny_models import tiny_tokenizer as new_tokenizer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast, XLMRobertaTokenizer
 
 from evaluator_serving.encoding import Encoder
 from evaluator_serving.errors import InputError
@@ -442,6 +443,37 @@ def test_a_boundary_piece_of_its_own_is_masked_and_read_with_its_word() -> None:
     assert tokens("xlmr", glued.candidates[0].tokens) == ["x", "y"]
     double = encode("xlmr", Masked(("the  ", " said"), (("he",),), "joint"))
     assert spelled("xlmr", double.rows[0]) == "<s> ▁the ▁ <mask> ▁said </s>"
+
+
+@pytest.fixture(scope="module")
+def xlmr(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """XLM-R's tokenizer with SentencePiece's own normalizer, which removes control characters, made from a small text."""
+    folder = tmp_path_factory.mktemp("xlmr")
+    text = [" ".join(WORDS[(at * step) % len(WORDS)] for at in range(9)) for step in range(1, 200)]
+    (folder / "text.txt").write_text("\n".join(text))
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(folder / "text.txt"), model_prefix=str(folder / "sentencepiece.bpe"), vocab_size=90, hard_vocab_limit=False,
+        minloglevel=2, num_threads=1,
+    )  # fmt: skip
+    return XLMRobertaTokenizer.from_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    "front", ["\x07\x07 ", "\x07\x07\x07'", "\x07 the\x07\x07 ", "\x07\x07\x07 he ", "\x07\x07\x07\x07 he said "]
+)
+@pytest.mark.parametrize("method", ["sequential", "single"])
+def test_control_characters_in_front_move_no_mask(xlmr: Any, front: str, method: Any) -> None:
+    """The tokenizer removes them, and its offsets of what follows are wrong: the rows must be those of the clean text."""
+    it = Encoder(encoder("xlmr").source, xlmr)
+    found = it.text.tokens(f"{front}he said he")
+    clean = front.replace("\x07", "")
+    where = (len(front), len(front) + 2)
+    place = it.text.tokens(f"{clean}he said he").span(len(clean), len(clean) + 2)
+    assert found.ids == it.text.tokens(f"{clean}he said he").ids
+    assert found.span(*where) != place
+    rows = [it.encode(Masked((before, " said he"), (("he",), ("she",)), method)).rows for before in (front, clean)]
+    assert rows[0] == rows[1]
+    assert rows[1][0].ids[place[0]] == xlmr.mask_token_id
 
 
 class Shifted:

@@ -141,26 +141,34 @@ class TextTokenizer:
         Raises InputError where they aren't the word: none, unknown ones, or other ones (a normalizer that removes characters
         can shift the offsets of what follows).
         """
-        word = text[start:end]
         places = tokens.span(start, end)
-        if not self._spelled(tokens, places, text, start, end):
-            ids = [tokens.ids[i] for i in places]
-            before, behind = (self.spelling.normalized(part) for part in (text[:start], text[end:]))
-            text = before + self.spelling.normalized(word) + behind
-            start, end = len(before), len(text) - len(behind)
-            # Offsets into a text that has nothing left to remove are right, if it is the same text to the tokenizer.
-            again = self.tokens(text)
-            places = again.span(start, end)
-            if again.ids != tokens.ids or not self._spelled(again, places, text, start, end):
+        spelled = self._spelled(tokens, places, text, start, end)
+        if not spelled or not text.isprintable():  # a word that stands there twice may be spelled in the wrong place
+            anew = self._anew(tokens, text, start, end)
+            if anew is not None:
+                tokens, start, places = anew
+            elif not spelled:
+                word, ids = text[start:end], [tokens.ids[i] for i in places]
                 self.check_word(word, ids)
                 shown = " ".join(self._backend.id_to_token(i) for i in ids)
                 raise InputError(f"the tokens of {word!r} can't be told: the tokenizer puts it at {shown!r}; clean the text")
-            tokens = again
         sign = places[0] - 1
         if sign >= 0 and tokens.ids[sign] == self._boundary and tokens.offsets[sign] == (start - 1, start):
             joined = self._backend.id_to_token(tokens.ids[places[0]]).startswith(_BOUNDARY)
             return places if joined else (sign, *places)
         return places
+
+    def _anew(self, tokens: Tokens, text: str, start: int, end: int) -> tuple[Tokens, int, tuple[int, ...]] | None:
+        """The same tokens with offsets into the normalized text, and the word's beginning and tokens there.
+
+        Those offsets are right, for nothing is left to remove. None where the normalized text isn't the same to the tokenizer.
+        """
+        before, word, behind = (self.spelling.normalized(part) for part in (text[:start], text[start:end], text[end:]))
+        again = self.tokens(before + word + behind)
+        first, last = len(before), len(before) + len(word)
+        places = again.span(first, last)
+        right = again.ids == tokens.ids and self._spelled(again, places, before + word + behind, first, last)
+        return (again, first, places) if right else None
 
     def _spelled(self, tokens: Tokens, places: tuple[int, ...], text: str, start: int, end: int) -> bool:
         """Whether the tokens at some places are the word, as far as they are known."""
