@@ -18,7 +18,6 @@ from pathlib import Path
 
 import polars as pl
 
-from evaluator.datasets import stereoset
 from evaluator.tasks.base import Samples
 from evaluator_serving.errors import InputError
 
@@ -207,9 +206,10 @@ def records(path: Path, rows: Sequence[Sequence[str]], columns: Sequence[str]) -
 # --- StereoSet race and profession with drawn controls -----------------------------------------------------------------
 
 
-def control_terms(bias_type: str) -> list[list[str]]:
+def control_terms(bias_type: str, *, stripped: bool = True) -> list[list[str]]:
     """The published lists of group terms of a bias type (`race` has two: countries and adjectives); a control term comes
-    from the list of the term that it replaces. They lie in control_terms.json, spelled as published, outer blanks removed.
+    from the list of the term that it replaces. They lie in control_terms.json as published, with outer blanks that are removed
+    if `stripped`.
 
     Raises InputError for a bias type without lists.
     """
@@ -218,12 +218,7 @@ def control_terms(bias_type: str) -> list[list[str]]:
     )
     if bias_type not in lists:
         raise InputError(f"no control terms for bias type {bias_type!r}: choose {' or '.join(lists)}")
-    return list(lists[bias_type].values())
-
-
-def read_drawn_controls(path: Path, bias_type: str) -> Samples:
-    """`drawn_controls` of StereoSet's English file."""
-    return drawn_controls(stereoset.read(path), bias_type)
+    return [[term.strip() if stripped else term for term in terms] for terms in lists[bias_type].values()]
 
 
 def drawn_controls(source: Samples, bias_type: str, draws: int = DRAWS, seed: int = SEED) -> Samples:

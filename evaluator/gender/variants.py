@@ -163,6 +163,15 @@ def same_first_letter(difference: Difference) -> bool:
     return bool(first and second) and first[0] == second[0]
 
 
+def released_first_letter(male: str, female: str) -> bool:
+    """The same filter as the released code has it: on the first words that differ in whatever, a final mark or a capital too.
+
+    How many words differ, and how many there are, it doesn't ask.
+    """
+    words = zip(male.split(), female.split(), strict=False)
+    return next((one[0] == other[0] for one, other in words if one != other), False)
+
+
 @dataclass(frozen=True, slots=True)
 class Variant:
     """A sentence in both genders. translator, language: what made it; original, stereotype: the English sample."""

@@ -116,7 +116,8 @@ def load_tasks(spec: RunSpec) -> list[LoadedTask]:
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"task {name} is given twice: give each task once")
-    return [LoadedTask(task, limited(task, spec.data, spec.limit)) for task in spec.tasks]
+    data = replace(spec.data, protocol=spec.protocol)
+    return [LoadedTask(task, limited(task, data, spec.limit)) for task in spec.tasks]
 
 
 class Renderer:

@@ -67,9 +67,15 @@ SCORES: dict[str, pl.DataType] = {
 
 @dataclass(frozen=True, slots=True)
 class DataSource:
-    """Where data sets are read from: `folder` (--data or EVALUATOR_DATA, in the layout of the public files) or the cache."""
+    """Where and how data sets are read.
+
+    Attributes:
+        folder: --data or EVALUATOR_DATA, in the layout of the public files; None for the cache.
+        protocol: whose rules choose and draw the samples, where the released code's differ (`prepare.load_tasks` sets it).
+    """
 
     folder: Path | None = None
+    protocol: Protocol_ = "default"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,33 @@
-"""GEST for Slavic masked language models: pairs of translations that differ in the gender of one word (method: §1.5)."""
+"""GEST for Slavic masked language models: pairs of translations that differ in the gender of one word (method: §1.5).
+
+A pair is kept if its words begin with the same letter; equal pairs of a language count once. Where the released code differs,
+`--protocol published` follows it:
+
+- equal pairs count once over all languages and systems, the first one in the file;
+- sentences are compared as they stand: a different final mark or capital is a difference. The default overlooks those;
+- a model is asked only for the pairs that differ in exactly one of equally many tokens of its own tokenizer (special tokens
+  apart); the others count against the yield. The default asks for all, a word of several tokens as the sum of its tokens'.
+
+A pair with a word that a model's tokenizer doesn't know is a failure of that pair with that model, in both protocols.
+"""
 
 import hashlib
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 import polars as pl
 
-from evaluator.gender.variants import deduplicate, one_word_difference, read_variants
+from evaluator.gender.variants import (
+    Difference,
+    Variant,
+    deduplicate,
+    one_word_difference,
+    read_variants,
+    released_first_letter,
+    same_first_letter,
+)
 from evaluator.reports.layout import Layout
 from evaluator.tasks.base import DataSource, MeasureOptions, Protocol_, Rendered, Samples, tidy
 from evaluator.tasks.gest import gest, with_poles
@@ -32,6 +52,7 @@ class GestSlavicTask:
 
     variants: Path | None = None
     name: str = "gest-slavic"
+    skips_unaskable: ClassVar[bool] = True
 
     @property
     def heads(self) -> frozenset[str]:
@@ -39,8 +60,9 @@ class GestSlavicTask:
         return frozenset({"masked"})
 
     def load(self, data: DataSource) -> Samples:
-        """The pairs, with equal ones of a language once: columns `sample` (row of the file), those of the file, `prefix`,
-        `suffix`, `male_word`, `female_word`, `group`, `polarity`, `family`. Pairs that don't differ in one word are failures.
+        """The pairs: columns `sample` (row of the file), `language`, `group`, `prefix`, `male_word`, `female_word`, `suffix`,
+        `polarity`, `family`. Published, the two words are the whole sentences. By default pairs that don't differ in one
+        word are failures.
         """
         path = self.variants or (data.folder / FILE if data.folder else None)
         if path is None or not path.is_file():
@@ -49,18 +71,23 @@ class GestSlavicTask:
             )
         gest_groups = gest().plan
         rows, failures = [], []
+        dropped: Counter[str] = Counter()
         every = list(read_variants(path))
-        kept = set(map(id, deduplicate(every)))
+        kept = set(map(id, deduplicate(every, "language" if data.protocol == "default" else "published")))
         for number, variant in enumerate(every):
             if id(variant) not in kept:
-                continue
-            difference = one_word_difference(variant.male, variant.female)
-            if difference is None:
-                failures.append((str(number), f"{variant.male!r} and {variant.female!r} don't differ in exactly one word"))
+                dropped["equal pairs"] += 1
                 continue
             group = str(variant.stereotype)
             if group not in gest_groups.groups:
                 raise InputError(f"{path}: pair {number + 1} has stereotype {group}: it must be one of 1 to 16")
+            difference = _difference(variant, data.protocol)
+            if difference is None:
+                failures.append((str(number), f"{variant.male!r} and {variant.female!r} don't differ in exactly one word"))
+                continue
+            if not _same_first_letter(difference, data.protocol):
+                dropped["another first letter"] += 1
+                continue
             rows.append(
                 (
                     number,
@@ -79,11 +106,11 @@ class GestSlavicTask:
         if frame.is_empty():
             raise InputError(f"{path} holds no usable pair: it needs male and female sentences that differ in one word")
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        return Samples(frame, {path.name: digest}, {"equal pairs": len(every) - len(kept)}, tuple(failures))
+        return Samples(frame, {path.name: digest}, dict(dropped), tuple(failures))
 
     def render(self, samples: Samples, heads: frozenset[str], protocol: Protocol_) -> Rendered:
-        """One request a pair. `published` masks the positions at which the two token sequences differ."""
-        method = "sequential" if protocol == "default" else "positional"
+        """One request a pair."""
+        method = "sequential" if protocol == "default" else "one_token"
         requests: dict[str, Request] = {}
         ids = []
         for prefix, male, female, suffix in samples.frame.select("prefix", "male_word", "female_word", "suffix").iter_rows():
@@ -102,24 +129,22 @@ class GestSlavicTask:
         return Rendered(table, requests)
 
     def score(self, table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
-        """log P(male word) - log P(female word). `published` keeps only pairs that differ in one token of this tokenizer.
+        """log P(male word) - log P(female word).
 
-        Pairs that are not kept have a null score and count in no rate, only against the yield.
+        Pairs that `published` doesn't keep have no tokens and a null score; they count in no rate, only against the yield.
         """
-        words = answers.select("request", "candidate", logprob=pl.col("logprobs").list.sum(), count=pl.col("tokens").list.len())
-        male, female = (
-            words.filter(candidate=i).select("request", pl.col("logprob", "count").name.suffix(f"_{i}")) for i in (0, 1)
-        )
+        asked = pl.col("tokens").list.len() > 0
+        words = answers.select("request", "candidate", logprob=pl.when(asked).then(pl.col("logprobs").list.sum()))
+        male, female = (words.filter(candidate=i).select("request", pl.col("logprob").alias(f"logprob_{i}")) for i in (0, 1))
         scored = table.join(male, on="request", maintain_order="left").join(female, on="request", maintain_order="left")
-        kept = pl.lit(True) if protocol == "default" else (pl.col("count_0") == 1) & (pl.col("count_1") == 1)
         return scored.select(
             "language",
             "template",
             "sample",
             "group",
-            score=pl.when(kept).then(pl.col("logprob_0") - pl.col("logprob_1")),
-            logprob_male=pl.when(kept).then("logprob_0"),
-            logprob_female=pl.when(kept).then("logprob_1"),
+            score=pl.col("logprob_0") - pl.col("logprob_1"),
+            logprob_male="logprob_0",
+            logprob_female="logprob_1",
             polarity="polarity",
             family="family",
         )
@@ -142,6 +167,18 @@ class GestSlavicTask:
 
         layout = gest().layout(options)
         return replace(layout, summary=(*layout.summary, "yield"))
+
+
+def _difference(variant: Variant, protocol: Protocol_) -> Difference | None:
+    if protocol == "published":  # which tokens differ is for the tokenizer to say
+        return Difference("", variant.male, variant.female, "")
+    return one_word_difference(variant.male, variant.female)
+
+
+def _same_first_letter(difference: Difference, protocol: Protocol_) -> bool:
+    if protocol == "published":
+        return released_first_letter(difference.male, difference.female)
+    return same_first_letter(difference)
 
 
 def gest_slavic(variants: Path | None = None) -> GestSlavicTask:

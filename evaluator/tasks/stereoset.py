@@ -13,12 +13,18 @@ intersentence: `pair`, `causal`, `seq2seq`. A model without a head for one of th
 
 For causal models the cases c, orig, e, f and b can be had of the same run when its report is written.
 
-Where the released code differs, `--protocol published` follows it:
+Where the code that was released for the five languages differs, `--protocol published` follows it. (StereoSet's own, older
+code for English is not what it means: that code also reads RoBERTa's words without the space in front of them, which gives
+another number for nearly every candidate.)
 
 - masked and seq2seq models: the candidate word is the word at BLANK's index with all punctuation removed (another one in
-  4 English examples); the default takes what stands for BLANK.
-- causal models: the first token's probability is read after the start token, the others without it in front; the default
-  keeps the start token throughout.
+  4 English examples); the default takes what stands for BLANK. The word is tokenized alone, and the text is written out with
+  the mask's own text in BLANK's place and tokenized anew. The default masks the word's tokens in place, which makes a
+  difference where BLANK is part of a longer word (9 German examples, 1 English, 1 Turkish) and where the tokenizer puts a
+  boundary piece in front of a word or of the full stop behind the mask (T5 and mT5: a third to half of the candidates).
+- causal models: a text has the special tokens that the model's tokenizer gives it. Its first token's probability is read
+  after the *text* `<|endoftext|>`, of which only the first token counts where the vocabulary doesn't have it; the others
+  are read with nothing in front of the text. The default keeps the start token (BOS) throughout.
 - seq2seq models: intrasentence, the decoder's first token is its own greedy choice instead of the sentinel; intersentence,
   the end token is part of the mean.
 """
@@ -149,21 +155,20 @@ class StereoSetTask:
 
 def _parts(row: dict[str, Any], head: str, protocol: Protocol_) -> Parts:
     if row["template"] == "intrasentence":
-        return _causal_sentences(row, protocol) if head == "causal" else _word(row, head, protocol)
+        return _causal_sentences(row, protocol) if head == "causal" else _word(row, protocol)
     ask = {"pair": _pairs, "causal": _causal_next, "seq2seq": _seq2seq_next}[head]
     return ask(row, protocol)
 
 
-def _word(row: dict[str, Any], head: str, protocol: Protocol_) -> Parts:
+def _word(row: dict[str, Any], protocol: Protocol_) -> Parts:
     parts = tuple(row["context"].split(BLANK))
     words = row["words" if protocol == "default" else "words_published"]
-    greedy = head == "seq2seq" and protocol == "published"
     fillers = tuple((word,) * (len(parts) - 1) for word in words)
-    yield "word", 0, Masked(parts, fillers, "single_greedy" if greedy else "single")
+    yield "word", 0, Masked(parts, fillers, "single" if protocol == "default" else "written")
 
 
 def _whole(texts: list[str], protocol: Protocol_) -> Continuation:
-    return Continuation("", tuple(texts), "conditional" if protocol == "default" else "unconditional_first")
+    return Continuation("", tuple(texts), "conditional" if protocol == "default" else "start_text")
 
 
 def _causal_sentences(row: dict[str, Any], protocol: Protocol_) -> Parts:

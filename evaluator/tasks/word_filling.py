@@ -4,20 +4,25 @@ M. Pikuliak, I. Beňová, V. Bachratý: In-Depth Look at Word Filling Societal B
 papers measure masked models; for generative models the scores are this project's extension, marked by their template:
 L(s) is the log-probability of the keyword and what follows it, given what precedes it, and cs the difference of the shared
 words' log-likelihoods, each given what precedes it, over the words behind the first difference (before it they cancel).
+
+What is asked of a model is the same in both protocols; `--protocol published` draws the controls of the tasks
+stereoset-race-control and stereoset-profession-control as the released code does. It does not follow that code's matcher of
+shared tokens for cs, which pairs unlike tokens where words are swapped (at most 4 pairs of a data set) and masks wrong
+pieces of SentencePiece tokenizers (28 of 990 sentences for XLM-R): there the numbers differ from the released code's.
 """
 
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import polars as pl
 
-from evaluator.datasets import crows, word_filling
+from evaluator.datasets import crows, stereoset, word_filling
 from evaluator.datasets.registry import locate
+from evaluator.datasets.released_controls import released_controls
 from evaluator.datasets.word_filling import plain, split_keyword
 from evaluator.measures import word_filling as measures
 from evaluator.measures import word_filling_notes as notes
@@ -241,9 +246,13 @@ def _file(read: Callable[[Path], Samples], dataset: str) -> Callable[[DataSource
     """A reader that finds its file by the data set's name (its first one: StereoSet's second lists terms)."""
 
     def from_source(data: DataSource) -> Samples:
-        return read(next(iter(locate(dataset, data).values())))
+        return read(_path(dataset, data))
 
     return from_source
+
+
+def _path(dataset: str, data: DataSource) -> Path:
+    return next(iter(locate(dataset, data).values()))
 
 
 def stereoset_genderswap() -> WordFilling:
@@ -265,8 +274,11 @@ def slovak_gender() -> WordFilling:
 
 
 def _drawn(bias_type: str) -> WordFilling:
-    read = partial(word_filling.read_drawn_controls, bias_type=bias_type)
-    return WordFilling(f"stereoset-{bias_type}-control", _file(read, "stereoset-en"), "keyword", clustered=True)
+    def read(data: DataSource) -> Samples:
+        draw = released_controls if data.protocol == "published" else word_filling.drawn_controls
+        return draw(stereoset.read(_path("stereoset-en", data)), bias_type)
+
+    return WordFilling(f"stereoset-{bias_type}-control", read, "keyword", clustered=True)
 
 
 def stereoset_race_control() -> WordFilling:

@@ -12,8 +12,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-MaskedMethod = Literal["sequential", "joint", "single", "single_greedy", "positional"]
-ContinuationMethod = Literal["conditional", "to_end", "last_token", "unconditional_first"]
+MaskedMethod = Literal["sequential", "joint", "single", "written", "positional", "one_token"]
+ContinuationMethod = Literal["conditional", "to_end", "last_token", "start_text"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,14 @@ class Masked:
       is read (StereoSet). Where there are several slots all are filled alike and the first slot is read.
       An encoder-decoder model gets the text with its first sentinel as the mask, and token j is read from the decoder
       after its start token and that sentinel.
-    - `single_greedy`: `single` for encoder-decoder models only, the decoder's first token being the model's own most
-      probable one instead of the sentinel (StereoSet in five languages, released code).
+    - `written`: `single` as StereoSet's released code for five languages does it. The word is tokenized alone; the j-th text
+      is written out, with the first j - 1 tokens' text and the mask's own text in every slot, and tokenized anew. What stands
+      next to the mask is thereby a word of its own, and a tokenizer may put a boundary piece where there is no space. The
+      decoder of an encoder-decoder model begins with the model's own most probable token instead of the sentinel.
     - `positional`: exactly two candidates, whose token sequences are compared position by position; every position that
       differs is masked at once and read (GEST's released code; with unequal token counts this masks the shifted tail).
+    - `one_token`: exactly two candidates; if their texts have equally many tokens and differ in one of them, it is masked and
+      read. Otherwise both candidates have no tokens, and nothing is computed (the filter of GEST's released Slavic code).
     """
 
     parts: tuple[str, ...]
@@ -52,8 +56,9 @@ class Continuation:
     - `conditional`: every token of the candidate; a token that straddles the boundary belongs to the candidate.
     - `to_end`: `conditional` for encoder-decoder models, with the end token as the last of each candidate's tokens.
     - `last_token`: only the last token id of the candidate tokenized alone, read after the context (GEST's released code).
-    - `unconditional_first`: the first token of the text is read after BOS, the others without BOS in front (StereoSet's
-      released code; empty context only).
+    - `start_text`: the tokens of the text as the model's tokenizer gives them, special tokens included. The first one is
+      read after the first token that the tokenizer makes of the *text* `<|endoftext|>`, the others with nothing in front of
+      the text's own tokens (StereoSet's released code; empty context only).
     """
 
     context: str

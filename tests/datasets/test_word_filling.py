@@ -1,5 +1,7 @@
 """Readers of quadruples with a keyword: counts on the public files, every kind of bad input on made-up ones."""
 
+import json
+import random
 from pathlib import Path
 
 import polars as pl
@@ -7,6 +9,7 @@ import pytest
 
 from evaluator.datasets import stereoset
 from evaluator.datasets import word_filling as wf
+from evaluator.datasets.released_controls import released_controls
 from evaluator.tasks.base import Samples
 from evaluator_serving.errors import InputError
 
@@ -61,6 +64,36 @@ def test_drawn_controls_of_stereoset(stereoset_en: Samples, bias_type: str, orig
     assert frame.equals(again)
     other = wf.drawn_controls(stereoset_en, bias_type, seed=1).frame
     assert not frame.equals(other)
+
+
+@pytest.mark.parametrize(("bias_type", "count"), [("race", 9620), ("profession", 8090)])
+def test_released_controls_of_stereoset(stereoset_en: Samples, data_dir: Path, bias_type: str, count: int) -> None:
+    """Written once more by the released rules: one generator seeded anew for each sentence, term by term."""
+    names = json.loads((data_dir / "word_filling" / "control_terms.json").read_text())
+    lists = [names["countries"], names["adjectives"]] if bias_type == "race" else [names["professions"]]
+    frame = released_controls(stereoset_en, bias_type).frame
+    assert frame.height == count
+    assert (frame["control_term"] == frame["original_term"]).any(), "a term may be drawn for itself"
+    for start in range(0, count, 10):
+        s0, s1, *_ = frame.select("s0", "s1").row(start)
+        held = [term for terms in lists for term in terms if term.lower() in s0.lower() and term.lower() in s1.lower()]
+        term = sorted(held, key=len, reverse=True)[0]
+        random.seed(s0)
+        for row in range(start, start + 10):
+            drawn = random.choice(lists[0] if term in lists[0] else lists[1])
+            for before, after in ((s0, "s2"), (s1, "s3")):
+                at = before.lower().find(term.lower())
+                assert frame[after][row] == before[:at] + drawn + before[at + len(term) :]
+
+
+def test_released_controls_replace_the_first_occurrence_wherever_it_is() -> None:
+    sentences = ["A woman from oman is rude.", "A woman from oman is kind!", "x"]
+    columns = {"template": ["intrasentence"], "bias_type": ["race"], "example": ["e"], "sentences": [sentences]}
+    frame = released_controls(Samples(pl.DataFrame(columns), {}), "race").frame
+    assert frame.select("s0", "s1").row(0) == ("A woman from oman is <rude>.", "A woman from oman is <kind>!")
+    # random.seed("A woman from oman is <rude>."); ten times random.choice of the 71 countries
+    assert frame["original_term"].unique().to_list() == ["Oman"]
+    assert all(s == f"A w{term} from oman is <rude>." for s, term in frame.select("s2", "control_term").iter_rows())
 
 
 def test_country_is_replaced_by_country_and_people_by_people(stereoset_en: Samples) -> None:

@@ -16,7 +16,7 @@ from tiny_models import tiny_tokenizer as new_tokenizer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, XLMRobertaTokenizer
 
-from evaluator_serving.encoding import Encoder
+from evaluator_serving.encoding import Encoder, continuation, masked
 from evaluator_serving.errors import InputError
 from evaluator_serving.models import ModelSource
 from evaluator_serving.requests import Continuation, Masked, Pair, Request, SharedTokens, request_id
@@ -229,11 +229,66 @@ def test_last_token_reads_the_candidates_own_last_token() -> None:
         assert len(encoded.candidates[0].tokens) == 1
 
 
-def test_unconditional_first_reads_the_rest_without_bos() -> None:
-    encoded = encode("llama", Continuation("", ("the man said",), "unconditional_first"))
-    assert [spelled("llama", row) for row in encoded.rows] == ["<s>", "▁the ▁man"]
-    assert [read("llama", row) for row in encoded.rows] == [[(0, "▁the")], [(0, "▁man"), (1, "▁said")]]
-    assert len(encoded.candidates[0].reads) == 3
+@pytest.mark.parametrize(
+    ("kind", "first", "rest", "lookups"),
+    [
+        ("gpt2", "<|endoftext|>", "the Ġman", ["the", "Ġman", "Ġsaid"]),
+        # No such token: of the text's special tokens and pieces the first one counts. A text's own BOS is read as well.
+        ("llama", "<s>", "<s> ▁the ▁man", ["<s>", "▁the", "▁man", "▁said"]),
+        ("t5", "▁", "▁the ▁man ▁said", ["▁the", "▁man", "▁said", "</s>"]),
+    ],
+)
+def test_start_text_reads_the_first_token_behind_the_text_endoftext(
+    kind: str, first: str, rest: str, lookups: list[str]
+) -> None:
+    text = encoder(kind).text
+    rows, (candidate,) = continuation.encode(Continuation("", ("the man said",), "start_text"), text)
+    assert [spelled(kind, row) for row in rows] == [first, rest]
+    assert [token for row in rows for _, token in read(kind, row)] == lookups
+    assert tokens(kind, candidate.tokens) == lookups
+    assert len(candidate.reads) == len(lookups)
+
+
+@pytest.mark.parametrize(
+    ("kind", "parts", "word", "written", "lookups"),
+    [
+        # What stands next to the mask is a word of its own.
+        ("wordpiece", ("the ", "man said"), "wo", ["[CLS] the [MASK] man said [SEP]"], ["wo"]),
+        ("wordpiece-split", ("", "."), "woman", ["[CLS] [MASK] . [SEP]", "[CLS] wo [MASK] . [SEP]"], ["wo", "##man"]),
+        # A boundary piece without a space, in front of the full stop; a word that begins with one is read from there.
+        ("t5", ("the ", "."), "man", ["▁the ▁ <extra_id_0> ▁ . </s>"], ["▁man"]),
+        ("t5", ("the", " I"), "xy", ["▁the <extra_id_0> ▁I </s>"] * 2 + ["▁the x <extra_id_0> ▁I </s>"], ["▁", "x", "y"]),
+        # RoBERTa's kind: a word with a space of its own keeps it.
+        ("roberta", ("the ", "."), "man", ["<s> the <mask> . </s>"], ["Ġman"]),
+        ("roberta", ("the ", "s."), "man", ["<s> the <mask> s . </s>"], ["Ġman"]),
+        ("roberta", ("the x", "."), "xy", ["<s> the Ġ x <mask> . </s>", "<s> the Ġ x x <mask> . </s>"], ["x", "y"]),
+    ],
+)
+def test_written_texts_are_tokenized_anew(
+    kind: str, parts: tuple[str, ...], word: str, written: list[str], lookups: list[str]
+) -> None:
+    request = Masked(parts, ((word,),), "written")
+    rows, _ = masked.encode(request, encoder(kind).text, sentinel=kind == "t5")
+    assert [spelled(kind, row) for row in rows] == written
+    assert [token for row in rows for _, token in read(kind, row)] == lookups
+
+
+def test_written_texts_hold_no_control_tokens_of_the_users() -> None:
+    with pytest.raises(InputError, match=r"holds '\[MASK\]', which this tokenizer can only read"):
+        encode("wordpiece", Masked(("the [MASK] ", "."), (("man",),), "written"))
+
+
+def test_one_token_asks_only_where_one_token_differs() -> None:
+    def asked(kind: str, first: str, second: str) -> list[str]:
+        return [spelled(kind, row) for row in encode(kind, Masked(("", ""), ((first,), (second,)), "one_token")).rows]
+
+    assert asked("wordpiece", "the man said.", "the boss said.") == ["[CLS] the [MASK] said . [SEP]"] * 2
+    assert asked("wordpiece-split", "the man", "the woman") == [], "the closing [SEP] isn't a token that differs"
+    assert asked("wordpiece", "the man said.", "a boss said.") == []
+    assert asked("wordpiece", "the man", "the man") == []
+    with pytest.raises(InputError, match="doesn't know"):
+        asked("wordpiece", "the man.", "the ☃.")
+    assert asked("wordpiece", "☃ man.", "☃ boss.") == ["[CLS] [UNK] [MASK] . [SEP]"] * 2
 
 
 def test_chat_template_puts_the_context_at_the_assistants_beginning() -> None:
@@ -589,7 +644,7 @@ def test_byte_pieces_are_counted() -> None:
         ("gpt2", Masked(("the ", " said"), (("he",),)), "no mask token"),
         ("gpt2", Continuation("the", ("",)), "empty candidate"),
         ("gpt2", Continuation("the " * 200, (" man",)), "more than the model's context"),
-        ("gpt2", Continuation("the", (" man",), "unconditional_first"), "context must be empty"),
+        ("gpt2", Continuation("the", (" man",), "start_text"), "context must be empty"),
         ("llama", Continuation("the", (" жена",)), "unknown"),
         ("llama", Continuation("the", (" жена",), "last_token"), "unknown"),
         ("t5", Continuation("<extra_id_0>", (" man",), encoder=" "), "empty encoder text"),

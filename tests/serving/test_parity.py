@@ -51,7 +51,7 @@ CAUSAL: list[Request] = [
         Continuation(f'"{sentence}", the', (" man", " woman"), "last_token"),
         Continuation(sentence, (" The child is happy.", " you and I", " work")),
         Continuation("", (sentence, sentence[:-3])),
-        Continuation("", (sentence,), "unconditional_first"),
+        Continuation("", (sentence,), "start_text"),
     )
 ]
 
@@ -169,7 +169,6 @@ class Loop:
     def continuation(self, request: Continuation) -> list[list[float]]:
         if request.encoder is not None:
             return [self._decoder(request, candidate) for candidate in request.candidates]
-        plain = {"add_special_tokens": False}
         front = [self.tokenizer.bos_token_id] if self.tokenizer("a")["input_ids"] != self.ids("a") else []
         start = self.tokenizer.bos_token_id
         every = []
@@ -178,9 +177,9 @@ class Loop:
                 word = candidate if front == [] else candidate.strip()  # these tokenizers write a space themselves
                 line = front + self.ids(request.context)
                 every.append([float(self.log_probs(input_ids=line)[-1, self.ids(word)[-1]])])
-            elif request.method == "unconditional_first":
-                line = self.tokenizer(candidate, **plain)["input_ids"]
-                first = [float(self.log_probs(input_ids=[start])[0, line[0]])]
+            elif request.method == "start_text":
+                line = self.tokenizer(candidate)["input_ids"]
+                first = [float(self.log_probs(input_ids=self.tokenizer("<|endoftext|>")["input_ids"])[0, line[0]])]
                 scores = self.log_probs(input_ids=line)
                 every.append(first + [float(scores[t - 1, line[t]]) for t in range(1, len(line))])
             else:

@@ -49,24 +49,58 @@ def test_pairs_become_requests(variants: Path) -> None:
         (1, "sk", "8", "male", False),
         (3, "cs", "13", "male", True),
     ]
-    published = task.render(samples, frozenset({"masked"}), "published")
-    assert {r.method for r in published.requests.values() if isinstance(r, Masked)} == {"positional"}
 
 
-def test_scores_and_the_published_filter(variants: Path) -> None:
+def test_published_pairs_are_whole_sentences_chosen_by_the_first_difference(tmp_path: Path) -> None:
+    path = tmp_path / "gender_variants.csv"
+    rows = [
+        *PAIRS,
+        ("b", "cs", "I was sad.", "1", "Bol som smutne doma.", "Bola som smutne doma."),  # the same pair in another language
+        ("a", "sk", "I won.", "8", "Vyhral som.", "Zvíťazila som."),  # another word
+        ("a", "sk", "I slept.", "3", "Rád spím.", "rada spím."),  # another capital
+        ("a", "sk", "I sat.", "3", "Sedel som.", "Sedela som!"),  # another final mark as well
+    ]
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([HEADER, *rows])
+    task = gest_slavic(path)
+    default, published = task.load(DataSource()), task.load(DataSource(protocol="published"))
+    assert default.frame["sample"].to_list() == [0, 1, 3, 5, 7, 8]
+    assert default.dropped == {"equal pairs": 1, "another first letter": 1}
+    assert published.frame["sample"].to_list() == [0, 1, 3, 4, 8]
+    assert published.dropped == {"equal pairs": 2, "another first letter": 2}
+    assert published.failures == ()
+    requests = list(task.render(published, frozenset({"masked"}), "published").requests.values())
+    assert requests[0] == Masked(("", ""), (("Bol som smutne doma.",), ("Bola som smutne doma.",)), "one_token")
+
+
+def test_scores_and_pairs_that_are_not_kept(variants: Path) -> None:
     task = gest_slavic(variants)
     table = task.render(task.load(DataSource()), frozenset({"masked"}), "default").table
-    first, second, _ = table["request"]
+    first, second, third = table["request"]
     answers = pl.DataFrame(
         {
-            "request": [first, first, second, second],
-            "candidate": [0, 1, 0, 1],
-            "tokens": [[1], [2], [3], [4, 5]],
-            "logprobs": [[-1.0], [-3.0], [-2.0], [-1.0, -0.5]],
+            "request": [first, first, second, second, third, third],
+            "candidate": [0, 1, 0, 1, 0, 1],
+            "tokens": [[1], [2], [3], [4, 5], [], []],
+            "logprobs": [[-1.0], [-3.0], [-2.0], [-1.0, -0.5], [], []],
         }
     )
-    assert task.score(table, answers, "default")["score"].to_list() == [2.0, -0.5]
-    assert task.score(table, answers, "published")["score"].to_list() == [2.0, None]
+    assert task.score(table, answers, "default")["score"].to_list() == [2.0, -0.5, None]
+
+
+def test_a_pair_that_a_model_does_not_know_is_that_pairs_failure(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.csv"
+    with path.open("w", newline="") as file:
+        strange = ("a", "sk", "I sang.", "2", "Spie☃val som.", "Spie☃vala som.")
+        csv.writer(file).writerows([HEADER, *PAIRS[:4], strange])
+    model = tiny_model("xlm-roberta", tmp_path / "xlmr")
+    spec = ModelSpec(str(model), "transformers")
+    outcome = execute(RunSpec((spec,), (gest_slavic(path),), tmp_path / "run"))
+    assert not outcome.errors
+    assert sorted(outcome.run.scores("gest-slavic")["sample"]) == [0, 1, 3]
+    (reason,) = outcome.run.failures()["reason"].to_list()
+    assert "sample 4" in reason
+    assert "doesn't know" in reason
 
 
 def test_whole_run_with_a_random_xlm_roberta(variants: Path, tmp_path: Path) -> None:
@@ -79,7 +113,7 @@ def test_whole_run_with_a_random_xlm_roberta(variants: Path, tmp_path: Path) -> 
         scores = outcome.run.scores("gest-slavic")
         rows = outcome.run.task("gest-slavic").measure(scores, MeasureOptions())
         yields = {r["language"]: (r["value"], r["n"]) for r in rows.filter(measure="yield").iter_rows(named=True)}
-        assert {language: n for language, (_, n) in yields.items()} == {"sk": 2, "cs": 1}
+        assert {language: n for language, (_, n) in yields.items()} == {"sk": 2, "cs": 1 if protocol == "default" else 2}
         if protocol == "default":
             assert yields == {"sk": (2.0, 2), "cs": (1.0, 1)}
             q = rows.filter(measure="q", language="cs")["value"].to_list()

@@ -15,9 +15,9 @@ def encode(request: Continuation, text: TextTokenizer) -> tuple[list[Row], list[
     """Rows of a continuation; see `Continuation` for what each method asks."""
     if request.method == "to_end":
         raise InputError("the to_end method is for encoder-decoder models")
-    if request.method == "unconditional_first" and request.context:
-        raise InputError("the unconditional_first method scores whole texts: its context must be empty")
-    one = {"conditional": _conditional, "last_token": _last_token, "unconditional_first": _unconditional_first}
+    if request.method == "start_text" and request.context:
+        raise InputError("the start_text method scores whole texts: its context must be empty")
+    one = {"conditional": _conditional, "last_token": _last_token, "start_text": _start_text}
     context = _with_specials(request.context, text)
     coverage = text.coverage(context[text.opening_length :])
     rows: list[Row] = []
@@ -77,8 +77,9 @@ def _last_token(prefix: tuple[int, ...], _context: str, candidate: str, text: Te
     return [Row("causal", ids, ((len(ids) - 1, alone[-1]),))], alone[-1:], alone
 
 
-def _unconditional_first(_prefix: tuple[int, ...], _context: str, candidate: str, text: TextTokenizer) -> Asked:
-    ids = text.ids(candidate)
-    text.check_word(candidate, ids[:1])
-    first = Row("causal", (text.start_id,), ((0, ids[0]),))
-    return ([first, reading("causal", ids, 1)] if len(ids) > 1 else [first]), ids, ids
+def _start_text(_prefix: tuple[int, ...], _context: str, candidate: str, text: TextTokenizer) -> Asked:
+    tokens = text.tokens(candidate)
+    ids, own = tokens.ids, tuple(i for i, special in zip(tokens.ids, tokens.special, strict=True) if not special)
+    text.check_word(candidate, own[:1])
+    first = Row("causal", (text.start_text_id,), ((0, ids[0]),))
+    return ([first, reading("causal", ids, 1)] if len(ids) > 1 else [first]), ids, own

@@ -1,33 +1,46 @@
 """Masked requests: candidates in a text's slots, read at masks (method.md §1.1, §2, §3)."""
 
-from evaluator_serving.encoding.text import TextTokenizer, Tokens, check_different, check_text
+import itertools
+from collections.abc import Iterable, Sequence
+
+from evaluator_serving.encoding.text import SENTINEL, TextTokenizer, Tokens, check_different, check_text
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Masked
 from evaluator_serving.rows import Coverage, EncodedCandidate, Read, Row
 
 
-def encode(
-    request: Masked, text: TextTokenizer, mask_id: int | None = None
-) -> tuple[list[Row], list[EncodedCandidate], Coverage]:
-    """Rows of a masked request; see `Masked` for what each method asks. `mask_id` is the tokenizer's own mask if None."""
-    if request.method == "single_greedy":
-        raise InputError("the single_greedy method is for encoder-decoder models")
-    mask_id = text.mask_id if mask_id is None else mask_id
+def encode(request: Masked, text: TextTokenizer, sentinel: bool = False) -> tuple[list[Row], list[EncodedCandidate], Coverage]:
+    """Rows of a masked request; see `Masked` for what each method asks.
+
+    The mask is the tokenizer's own, or T5's first sentinel if `sentinel`.
+    """
+    mask_id = text.sentinel_id if sentinel else text.mask_id
+    if request.method == "one_token":
+        return _one_token(request, text, mask_id)
+    if request.method == "written":
+        return _written(request, text, SENTINEL if sentinel else text.mask_text, mask_id)
     filled = [_fill(request.parts, fillers, text) for fillers in request.candidates]
     words = [tuple(tuple(tokens.ids[i] for i in slot) for slot in slots) for tokens, slots in filled]
     check_different(request.candidates, words)
     coverage = text.coverage(filled[0][0].ids) if filled else Coverage()
     if request.method == "positional":
-        return *_positional(filled, mask_id), coverage
+        return *_positional([tokens for tokens, _ in filled], mask_id), coverage
     one = {"sequential": _sequential, "joint": _joint, "single": _single}[request.method]
+    return *_gathered(one(tokens, slots, mask_id) for tokens, slots in filled), coverage
+
+
+Asked = tuple[list[Row], tuple[int, ...]]
+"""A candidate's rows, whose lookups in order are its tokens, and the tokens' ids."""
+
+
+def _gathered(asked: Iterable[Asked]) -> tuple[list[Row], list[EncodedCandidate]]:
     rows: list[Row] = []
     candidates = []
-    for tokens, slots in filled:
-        inputs, ids = one(tokens, slots, mask_id)
+    for inputs, ids in asked:
         reads = tuple(Read(len(rows) + r, lookup) for r, row in enumerate(inputs) for lookup in range(len(row.lookups)))
         rows += inputs
         candidates.append(EncodedCandidate(ids, reads))
-    return rows, candidates, coverage
+    return rows, candidates
 
 
 Slots = tuple[tuple[int, ...], ...]
@@ -57,19 +70,19 @@ def _masked(tokens: Tokens, positions: tuple[int, ...], mask: int) -> tuple[int,
     return tuple(mask if i in hidden else token for i, token in enumerate(tokens.ids))
 
 
-def _sequential(tokens: Tokens, slots: Slots, mask: int) -> tuple[list[Row], tuple[int, ...]]:
+def _sequential(tokens: Tokens, slots: Slots, mask: int) -> Asked:
     flat = tuple(i for slot in slots for i in slot)
     rows = [Row("masked", _masked(tokens, flat[j:], mask), ((at, tokens.ids[at]),)) for j, at in enumerate(flat)]
     return rows, tuple(tokens.ids[at] for at in flat)
 
 
-def _joint(tokens: Tokens, slots: Slots, mask: int) -> tuple[list[Row], tuple[int, ...]]:
+def _joint(tokens: Tokens, slots: Slots, mask: int) -> Asked:
     flat = tuple(i for slot in slots for i in slot)
     row = Row("masked", _masked(tokens, flat, mask), tuple((at, tokens.ids[at]) for at in flat))
     return [row], tuple(tokens.ids[at] for at in flat)
 
 
-def _single(tokens: Tokens, slots: Slots, mask: int) -> tuple[list[Row], tuple[int, ...]]:
+def _single(tokens: Tokens, slots: Slots, mask: int) -> Asked:
     """Every slot holds its filler's first j tokens and one mask for the rest, if there is a rest; the first is read."""
     rows = []
     for j, at in enumerate(slots[0]):
@@ -81,20 +94,68 @@ def _single(tokens: Tokens, slots: Slots, mask: int) -> tuple[list[Row], tuple[i
     return rows, tuple(tokens.ids[at] for at in slots[0])
 
 
-def _positional(filled: list[tuple[Tokens, Slots]], mask: int) -> tuple[list[Row], list[EncodedCandidate]]:
+def _written(request: Masked, text: TextTokenizer, mark: str, mask: int) -> tuple[list[Row], list[EncodedCandidate], Coverage]:
+    asked = [_word_written(request.parts, fillers, text, mark, mask) for fillers in request.candidates]
+    check_different(request.candidates, [pieces for _, pieces in asked])
+    whole = request.parts[0] + "".join(word + part for word, part in zip(request.candidates[0], request.parts[1:], strict=True))
+    return *_gathered(asked), text.coverage(text.tokens(whole).ids)
+
+
+def _word_written(parts: tuple[str, ...], fillers: tuple[str, ...], text: TextTokenizer, mark: str, mask: int) -> Asked:
+    """A word's tokens one after the other, each at the first mask of a text that is tokenized anew.
+
+    Where a space belongs to the word behind it (RoBERTa's kind, which the released code never met), a word keeps it, and is
+    filled in place if it stands by itself.
+    """
+    word = fillers[0]
+    check_text(word, "candidate")
+    spaced = not text.puts_space_in_front()
+    if spaced and not any(before[-1:].isalnum() or after[:1].isalnum() for before, after in itertools.pairwise(parts)):
+        return _single(*_fill(parts, fillers, text), mask)
+    lead = " " if spaced and parts[0].endswith(" ") else ""
+    pieces = text.ids(lead + word)
+    text.check_word(word, pieces)
+    rows = []
+    for j, piece in enumerate(pieces):
+        begun = text.decode(pieces[:j])
+        stretches = [p.removesuffix(lead) + begun if p.endswith(lead) else p + begun.removeprefix(lead) for p in parts[:-1]]
+        ids = text.marked(mark.join([*stretches, parts[-1]]), mask, count=len(fillers))
+        if ids.count(mask) != len(fillers):
+            raise InputError(f"{mark!r} beside {word!r} isn't read as the mask")
+        at = ids.index(mask)
+        rows.append(Row("masked", ids, ((at, piece),)))
+    return rows, pieces
+
+
+def _positional(texts: Sequence[Tokens], mask: int) -> tuple[list[Row], list[EncodedCandidate]]:
     """Compare two candidates' ids position by position over the shorter's length, special tokens included."""
-    if len(filled) != 2:
-        raise InputError(f"the positional method compares two candidates, not {len(filled)}")
-    (first, _), (second, _) = filled
+    if len(texts) != 2:
+        raise InputError(f"the positional method compares two candidates, not {len(texts)}")
+    first, second = texts
     pairs = zip(first.ids, second.ids, strict=False)  # unequal lengths are the method's very point
     differ = tuple(i for i, (a, b) in enumerate(pairs) if a != b)
     if not differ:
         raise InputError("both candidates become the same tokens")
-    rows = [
-        Row("masked", _masked(tokens, differ, mask), tuple((i, tokens.ids[i]) for i in differ)) for tokens in (first, second)
+    return _gathered(
+        (
+            [Row("masked", _masked(tokens, differ, mask), tuple((i, tokens.ids[i]) for i in differ))],
+            tuple(tokens.ids[i] for i in differ),
+        )
+        for tokens in texts
+    )
+
+
+def _one_token(request: Masked, text: TextTokenizer, mask: int) -> tuple[list[Row], list[EncodedCandidate], Coverage]:
+    texts = [
+        text.tokens("".join(itertools.chain(*zip(request.parts, (*words, ""), strict=True)))) for words in request.candidates
     ]
-    reads = [tuple(Read(r, lookup) for lookup in range(len(differ))) for r in range(2)]
-    return rows, [
-        EncodedCandidate(tuple(tokens.ids[i] for i in differ), read)
-        for tokens, read in zip((first, second), reads, strict=True)
-    ]
+    if len(texts) != 2:
+        raise InputError(f"the one_token method compares two candidates, not {len(texts)}")
+    coverage = text.coverage(texts[0].ids)
+    first, second = (tokens.ids for tokens in texts)
+    differ = [i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b]
+    if len(first) != len(second) or len(differ) != 1:
+        return [], [EncodedCandidate((), ()), EncodedCandidate((), ())], coverage
+    for words, tokens in zip(request.candidates, texts, strict=True):
+        text.check_word(" … ".join(words), [tokens.ids[differ[0]]])
+    return *_positional(texts, mask), coverage

@@ -1,7 +1,5 @@
 """Continuations for encoder-decoder models: candidates in the decoder, after its start token (method.md §2)."""
 
-from dataclasses import replace
-
 from evaluator_serving.encoding import masked
 from evaluator_serving.encoding.continuation import follow, reading
 from evaluator_serving.encoding.text import SENTINEL, TextTokenizer, check_different, check_text
@@ -39,13 +37,13 @@ def encode(request: Continuation, text: TextTokenizer) -> tuple[list[Row], list[
 def encode_masked(request: Masked, text: TextTokenizer) -> tuple[list[Row], list[EncodedCandidate], Coverage]:
     """A row a token: the encoder reads the text with a sentinel as its mask, the decoder its start token and the sentinel.
 
-    With `single_greedy` the decoder's second token is the model's own choice.
+    With `written` the decoder's second token is the model's own choice.
     """
-    if request.method not in ("single", "single_greedy"):
+    if request.method not in ("single", "written"):
         raise InputError(f"encoder-decoder models have no {request.method} method")
-    front = (_start_id(text), *text.front)
-    ids = (*front, text.sentinel_id if request.method == "single" else GREEDY)
-    inputs, candidates, coverage = masked.encode(replace(request, method="single"), text, text.sentinel_id)
+    start_id = _start_id(text)
+    ids = (start_id, *text.front, text.sentinel_id) if request.method == "single" else (start_id, GREEDY)
+    inputs, candidates, coverage = masked.encode(request, text, sentinel=True)
     at = len(ids) - 1
     return [Row("seq2seq", ids, ((at, row.lookups[0][1]),), encoder_ids=row.ids) for row in inputs], candidates, coverage
 

@@ -12,6 +12,9 @@ from evaluator_serving.rows import Coverage
 SENTINEL = "<extra_id_0>"
 """Marks the first span that T5 and mT5 fill in."""
 
+START_TEXT = "<|endoftext|>"
+"""What StereoSet's released code puts in front of a text, whatever the model's tokenizer makes of it."""
+
 _BOUNDARY = "▁"
 """SentencePiece's sign for a space: the beginning of a word's first piece, or a piece of its own before it."""
 
@@ -68,6 +71,12 @@ class TextTokenizer:
         return self._required(self._tokenizer.mask_token_id, "mask")
 
     @property
+    def mask_text(self) -> str:
+        """The mask token's text. Raises InputError where there is none."""
+        self._required(self._tokenizer.mask_token_id, "mask")
+        return str(self._tokenizer.mask_token)
+
+    @property
     def sentinel_id(self) -> int:
         """The id of T5's first span sentinel. Raises InputError where the tokenizer has none."""
         ids = self.control_ids(SENTINEL)
@@ -78,6 +87,11 @@ class TextTokenizer:
         """What stands before a whole text: BOS, or the end-of-text token of a model without BOS, as in GPT-2."""
         bos = self._tokenizer.bos_token_id
         return self._required(bos if bos is not None else self._tokenizer.eos_token_id, "BOS or end-of-text")
+
+    @property
+    def start_text_id(self) -> int:
+        """The first token that START_TEXT becomes: the token of that name, else a special token in front or a piece of text."""
+        return (*self.front, *self.control_ids(START_TEXT))[0]
 
     @property
     def end_id(self) -> int:
@@ -106,17 +120,21 @@ class TextTokenizer:
         """Ids of a text of the program's own, the control tokens in it read as such. Never for a data set's texts."""
         return tuple(self._encode(text, special=False, control=True).ids)
 
-    def marked(self, text: str, mark: int, *, special: bool = True) -> tuple[int, ...]:
-        """Ids of a text in which the program wrote the control token `mark` once, with the model's special tokens if `special`.
+    def marked(self, text: str, mark: int, *, count: int = 1, special: bool = True) -> tuple[int, ...]:
+        """Ids of a text in which the program wrote the control token `mark` `count` times, with special tokens if `special`.
 
-        Raises InputError where the text holds another control token, or that one twice.
+        Raises InputError where the text holds another control token, or that one more often.
         """
         encoding = self._encode(text, special=special, control=True)
         own = [i for i, s in zip(encoding.ids, encoding.special_tokens_mask, strict=True) if not s]
-        if mark in own:
+        for _ in range(min(count, own.count(mark))):
             own.remove(mark)
         self._refuse_control(own)
         return tuple(encoding.ids)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of some tokens."""
+        return str(self._backend.decode(list(ids), skip_special_tokens=False))
 
     def prompt_ids(self, text: str) -> tuple[int, ...]:
         """Ids of a text behind the chat template's opening, if there is one, without the model's special tokens."""

@@ -22,7 +22,8 @@ class NextSentence:
     Attributes:
         prefix: put in front of the first text.
         labels: token ids of the labels "0" and "1" (encoder-decoder models only).
-        forced: the decoder's ids, start token first, after which the label is read (encoder-decoder models only).
+        forced: the decoder's ids, start token first, after which the label is read (encoder-decoder models only); GREEDY as
+            the last one stands for the token that the model itself finds most probable there.
     """
 
     prefix: str = ""

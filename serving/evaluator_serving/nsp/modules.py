@@ -12,6 +12,7 @@ from transformers import AutoModel, AutoModelForSeq2SeqLM, PretrainedConfig
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from evaluator_serving.nsp import CAUSAL, SEQ2SEQ, NextSentence, next_sentence
+from evaluator_serving.rows import GREEDY
 
 WIDTH = 300
 """Width of the causal classifier's hidden layers."""
@@ -54,7 +55,7 @@ class CausalForNextSentence(Classifier):
 
 
 class Seq2SeqForNextSentence(Classifier):
-    """An encoder-decoder model that answers with the text "0" or "1"; the label's logits are read where the two differ."""
+    """An encoder-decoder model that answers with the text "0" or "1"; the labels' logits are read behind `how.forced`."""
 
     def __init__(self, core: Any, how: NextSentence) -> None:
         super().__init__(core)
@@ -62,9 +63,19 @@ class Seq2SeqForNextSentence(Classifier):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> SequenceClassifierOutput:
         """Logits [batch, 2] of the two labels' tokens."""
-        forced = torch.tensor([self.how.forced], device=input_ids.device).expand(len(input_ids), -1)
-        output = self.core(input_ids=input_ids, attention_mask=attention_mask, decoder_input_ids=forced, use_cache=False)
-        return SequenceClassifierOutput(logits=output.logits[:, -1, list(self.how.labels)])
+        encoder = self.core.get_encoder()(input_ids=input_ids, attention_mask=attention_mask)
+
+        def step(decoder: Tensor) -> Any:
+            output = self.core(
+                encoder_outputs=encoder, attention_mask=attention_mask, decoder_input_ids=decoder, use_cache=False
+            )
+            return output.logits[:, -1]
+
+        known = tuple(token for token in self.how.forced if token != GREEDY)
+        decoder = torch.tensor([known], device=input_ids.device).expand(len(input_ids), -1)
+        if known != self.how.forced:
+            decoder = torch.cat([decoder, step(decoder).argmax(dim=-1, keepdim=True)], dim=1)
+        return SequenceClassifierOutput(logits=step(decoder)[:, list(self.how.labels)])
 
     def loss(self, input_ids: Tensor, attention_mask: Tensor, targets: Tensor) -> Tensor:
         """Mean cross-entropy of the target texts' tokens [batch, length]."""

@@ -21,6 +21,7 @@ from evaluator_serving.models import ModelSource, load_tokenizer
 from evaluator_serving.nsp import NextSentence
 from evaluator_serving.nsp.corpus import Pairs, articles, sentences
 from evaluator_serving.nsp.modules import CausalForNextSentence, Classifier, Seq2SeqForNextSentence, build, save
+from evaluator_serving.rows import GREEDY
 
 ENGLISH_PREFIX = "binary classification: "
 PUBLISHED_PREFIXES = {
@@ -48,6 +49,8 @@ class Settings:
         held_out: share of the articles kept for the accuracy.
         train_prefix, prefix: in front of a pair in training and afterwards; they differ only in the published protocol.
         pool_padding: causal models: the mean of states takes padding in, in training (published protocol).
+        released_targets: encoder-decoder models: trained on a label's last token alone, without end token, and read behind
+            whatever token the decoder itself puts first (published protocol).
         precision: `float32`, or `bfloat16` for mixed precision.
     """
 
@@ -64,6 +67,7 @@ class Settings:
     train_prefix: str = ""
     prefix: str = ""
     pool_padding: bool = False
+    released_targets: bool = False
     precision: str = "float32"
 
 
@@ -72,9 +76,9 @@ def default_settings(config: Any, *, published: bool = False, language: str = "e
     if not config.is_encoder_decoder:
         return Settings(pool_padding=published)
     if config.model_type != "t5":
-        return Settings(batch=8, accumulate=8, core_rate=1e-4)
+        return Settings(batch=8, accumulate=8, core_rate=1e-4, released_targets=published)
     trained = PUBLISHED_PREFIXES.get(language, ENGLISH_PREFIX) if published else ENGLISH_PREFIX
-    return Settings(batch=24, accumulate=3, train_prefix=trained, prefix=ENGLISH_PREFIX)
+    return Settings(batch=24, accumulate=3, train_prefix=trained, prefix=ENGLISH_PREFIX, released_targets=published)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,12 +247,25 @@ def _how(source: ModelSource, tokenizer: Any, settings: Settings) -> tuple[NextS
     """How the classifier reads pairs, and its target ids [2, length] (empty for causal models)."""
     if not source.config.is_encoder_decoder:
         return NextSentence(settings.prefix), torch.empty(0)
-    zero, one = (tokenizer(label).input_ids for label in ("0", "1"))
-    place = next((i for i, (a, b) in enumerate(zip(zero, one, strict=False)) if a != b), None)
-    if place is None or len(zero) != len(one):
+    start = source.config.decoder_start_token_id
+    labels = [_label(tokenizer, text) for text in ("0", "1")]
+    zero, one = (token for _, token, _ in labels)
+    if zero == one:
         raise InputError(f"model {source.spec}: its tokenizer doesn't tell the labels 0 and 1 apart: it can't be trained")
-    forced = (source.config.decoder_start_token_id, *zero[:place])
-    return NextSentence(settings.prefix, (zero[place], one[place]), forced), torch.tensor([zero, one])
+    if settings.released_targets:
+        return NextSentence(settings.prefix, (zero, one), (start, GREEDY)), torch.tensor([[zero], [one]])
+    # Labels of unlike length, as the real T5's, both get the longer one's beginning: they are read at the same step.
+    front, _, end = max(labels, key=lambda label: len(label[0]))
+    targets = torch.tensor([[*front, token, *end] for token in (zero, one)])
+    return NextSentence(settings.prefix, (zero, one), (start, *front)), targets
+
+
+def _label(tokenizer: Any, text: str) -> tuple[list[int], int, list[int]]:
+    """A label's last token, what stands before it (a boundary piece) and what stands behind it (the end token)."""
+    pieces = tokenizer(text, add_special_tokens=False).input_ids
+    whole = tokenizer(text).input_ids
+    last = next(i for i in range(len(whole)) if whole[i : i + len(pieces)] == pieces) + len(pieces) - 1
+    return whole[:last], whole[last], whole[last + 1 :]
 
 
 def _groups(module: Classifier, settings: Settings) -> list[dict[str, Any]]:

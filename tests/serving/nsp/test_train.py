@@ -26,10 +26,12 @@ from transformers import (
 )
 
 from evaluator_serving.errors import InputError
-from evaluator_serving.models import resolve
+from evaluator_serving.models import ModelSource, load_tokenizer, resolve
 from evaluator_serving.nsp import NextSentence, next_sentence
 from evaluator_serving.nsp.modules import build, load
-from evaluator_serving.nsp.train import Settings, default_settings, train
+from evaluator_serving.nsp.train import Settings, _how, default_settings, train
+from evaluator_serving.rows import GREEDY
+from tests.tiny_models import tiny_model
 
 TOPICS = [("whale", "sea"), ("wheat", "field"), ("violin", "hall"), ("goal", "team"), ("comet", "sky"), ("dough", "oven")]
 
@@ -174,6 +176,48 @@ def test_the_result_is_a_model_folder(tmp_path: Path, corpus: Path, seq2seq: boo
         assert module(torch.tensor([[3, 4]]), torch.tensor([[1, 1]])).logits.shape == (1, 2)
 
 
+@pytest.fixture(scope="module")
+def unlike_labels(tmp_path_factory: pytest.TempPathFactory) -> ModelSource:
+    """A T5 whose tokenizer, as the real one's, writes 0 with two tokens and 1 with one."""
+    folder = tiny_model("t5", tmp_path_factory.mktemp("t5") / "model")
+    written = json.loads((folder / "tokenizer.json").read_text())
+    written["model"]["vocab"][-2] = ["▁1", -6.0]  # in place of a piece that no test needs
+    (folder / "tokenizer.json").write_text(json.dumps(written))
+    return resolve(str(folder))
+
+
+def test_labels_of_unlike_length(unlike_labels: ModelSource, corpus: Path, tmp_path: Path) -> None:
+    tokens = load_tokenizer(unlike_labels)
+    vocab = tokens.get_vocab()
+    zero, one, front, end = (vocab[piece] for piece in ("0", "▁1", "▁", "</s>"))
+    assert (tokens("0").input_ids, tokens("1").input_ids) == ([front, zero, end], [one, end])
+    how, targets = _how(unlike_labels, tokens, Settings())
+    assert (how.labels, how.forced) == ((zero, one), (0, front))
+    assert targets.tolist() == [[front, zero, end], [front, one, end]]
+    how, targets = _how(unlike_labels, tokens, Settings(released_targets=True))
+    assert (how.labels, how.forced) == ((zero, one), (0, GREEDY))
+    assert targets.tolist() == [[zero], [one]]
+    for released in (False, True):
+        settings = replace(TINY, released_targets=released)
+        train(unlike_labels, [corpus], settings, tmp_path / str(released), report=lambda line: None)
+        assert resolve(str(tmp_path / str(released))).heads == {"pair"}
+
+
+def test_released_score_is_read_at_the_second_step_of_generation(unlike_labels: ModelSource) -> None:
+    tokens = load_tokenizer(unlike_labels)
+    core = T5ForConditionalGeneration.from_pretrained(unlike_labels.path).eval()
+    how, _ = _how(unlike_labels, tokens, Settings(released_targets=True))
+    texts = ["the nurse is a woman", "my child", "He said: I am the boss"]
+    inputs = tokens(texts, ["she is", "you feel tired, always", "cry"], padding=True, return_tensors="pt")
+    inputs = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+    with torch.inference_mode():
+        found = build(core, how)(**inputs).logits
+        options = {"max_length": 3, "do_sample": False, "output_scores": True, "return_dict_in_generate": True}
+        generated = core.generate(**inputs, **options)
+    assert len(set(generated.sequences[:, 1].tolist())) > 1, "the first token must not be the same for all"
+    torch.testing.assert_close(found, generated.scores[1][:, list(how.labels)], atol=1e-4, rtol=0)
+
+
 def test_pooling_is_over_the_text_or_with_padding(tmp_path: Path) -> None:
     source = resolve(str(write_model(tmp_path / "model", False)))
     module = build(AutoModel.from_pretrained(source.path), NextSentence()).eval()
@@ -200,6 +244,7 @@ def test_default_settings() -> None:
     found = default_settings(mt5)
     assert (found.batch, found.accumulate, found.core_rate, found.prefix) == (8, 8, 1e-4, "")
     assert default_settings(gpt2, published=True).pool_padding
+    assert [default_settings(c, published=p).released_targets for c in (t5, mt5) for p in (False, True)] == [False, True] * 2
 
 
 def test_bad_input(tmp_path: Path, corpus: Path) -> None:
