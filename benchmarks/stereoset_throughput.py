@@ -45,11 +45,11 @@ class Published:
         self.model = model
         self.text = encoder_for(source).text
         with torch.inference_mode():
-            self.first = model(torch.tensor([[self.text.start_id]])).logits.softmax(-1)[0, 0]
+            self.first = model(torch.tensor([[self.text.start_text_id]])).logits.softmax(-1)[0, 0]
 
     @torch.inference_mode()
     def probabilities(self, text: str) -> list[float]:
-        ids = torch.tensor([self.text.ids(text)])
+        ids = torch.tensor([self.text.tokens(text).ids])
         whole = self.model(ids, attention_mask=torch.ones_like(ids)).logits.softmax(-1)[0]
         found = [self.first[ids[0, 0]].item()]
         return found + [whole[at - 1, ids[0, at]].item() for at in range(1, ids.shape[1])]
@@ -63,7 +63,7 @@ class Published:
                     values = self.probabilities(sentence)
                 else:
                     context = row["context"] if row["context"][-1] in ".!?" else row["context"] + "."
-                    values = self.probabilities(f"{context} {sentence}")[len(self.text.ids(context)) :]
+                    values = self.probabilities(f"{context} {sentence}")[len(self.text.tokens(context).ids) :]
                 scores[row["example"], label] = float(2 ** np.mean(np.log2(values)))
         return scores
 

@@ -19,6 +19,11 @@ def layout(form: str, options: MeasureOptions) -> Layout:
         "cs: log-probability of the tokens that two sentences share, given the group that the first is about less given the "
         "other one; cs_plus: share of samples with cs > 0."
     )
+    if options.protocol == "published":
+        cs += (
+            " Tokens are matched as by default: the released matcher pairs unlike ones where words are swapped (at most 4 "
+            "pairs of a data set) and masks wrong pieces of SentencePiece tokenizers, so cs differs from its numbers there."
+        )
     if form == "pairs":
         return Layout(
             summary=("cs_mu", "cs_plus"),

@@ -240,6 +240,8 @@ def test_every_measure_has_its_place_in_the_report(tmp_path: Path) -> None:
         assert set(tidy["group"]) <= set(shown.summary_groups)
         assert set(shown.notes) <= set(shown.summary) | set(keyword["measure"])
     assert "log10 units" in " ".join(layout("pairs", MeasureOptions(scale="published")).notes.values())
+    assert "released matcher" in layout("pairs", MeasureOptions(protocol="published")).notes["cs_plus"]
+    assert "released matcher" not in layout("pairs", MeasureOptions()).notes["cs_plus"]
 
 
 def said(scores: pl.DataFrame) -> list[str]:

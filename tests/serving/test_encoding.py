@@ -242,7 +242,7 @@ def test_start_text_reads_the_first_token_behind_the_text_endoftext(
     kind: str, first: str, rest: str, lookups: list[str]
 ) -> None:
     text = encoder(kind).text
-    rows, (candidate,) = continuation.encode(Continuation("", ("the man said",), "start_text"), text)
+    rows, (candidate,), _ = continuation.encode(Continuation("", ("the man said",), "start_text"), text)
     assert [spelled(kind, row) for row in rows] == [first, rest]
     assert [token for row in rows for _, token in read(kind, row)] == lookups
     assert tokens(kind, candidate.tokens) == lookups
@@ -268,7 +268,7 @@ def test_written_texts_are_tokenized_anew(
     kind: str, parts: tuple[str, ...], word: str, written: list[str], lookups: list[str]
 ) -> None:
     request = Masked(parts, ((word,),), "written")
-    rows, _ = masked.encode(request, encoder(kind).text, sentinel=kind == "t5")
+    rows, _, _ = masked.encode(request, encoder(kind).text, sentinel=kind == "t5")
     assert [spelled(kind, row) for row in rows] == written
     assert [token for row in rows for _, token in read(kind, row)] == lookups
 
