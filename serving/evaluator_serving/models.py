@@ -112,6 +112,16 @@ def tensor_names(weights: Iterable[Path]) -> frozenset[str]:
     return frozenset(names)
 
 
+def vocabulary(config: Any) -> tuple[int | None, int | None]:
+    """Token ids that have embeddings, in the encoder and in the decoder (equal but for a few); None for a model without any.
+
+    The config is enough: weights of another size than it says aren't loaded. More embeddings than tokens are no fault.
+    """
+    text = config.get_text_config()
+    size = getattr(text, "vocab_size", None)
+    return size, getattr(text, "decoder_vocab_size", None) or size
+
+
 def count_parameters(path: Path) -> int:
     """Numbers in a checkpoint's weights, from the headers of its files only; 0 where there are none."""
     shards = sorted(path.glob("*.safetensors"))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tiny_models import SPLIT, WORDS
 from tiny_models import tiny_tokenizer as new_tokenizer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, XLMRobertaTokenizer
+from transformers import MarianConfig, PreTrainedConfig, PreTrainedTokenizerFast, XLMRobertaTokenizer
 
 from evaluator_serving.encoding import Encoder, continuation, masked
 from evaluator_serving.errors import InputError
@@ -41,7 +41,7 @@ def encoder(kind: str, *, context: int = 128, chat: str = "none") -> Encoder:
             "{% if add_generation_prompt %}assistant: {% endif %}"
         )
     types = 2 if kind.startswith("wordpiece") else 1
-    config = SimpleNamespace(type_vocab_size=types, decoder_start_token_id=0, architectures=None, label2id=None)
+    config = PreTrainedConfig(type_vocab_size=types, decoder_start_token_id=0, vocab_size=len(tokenizer))
     heads = frozenset({"masked", "causal", "seq2seq", "pair"})
     source = ModelSource("tiny", Path("."), "none", heads, config, context, chat_template=chat)
     return Encoder(source, tokenizer)
@@ -668,12 +668,53 @@ def test_a_sentence_may_hold_unknown_characters_that_its_word_may_not() -> None:
 
 
 def test_a_model_is_not_asked_what_it_has_no_head_for() -> None:
-    source = ModelSource("tiny", Path("."), "none", frozenset({"causal"}), SimpleNamespace(), 128)
+    source = ModelSource("tiny", Path("."), "none", frozenset({"causal"}), PreTrainedConfig(), 128)
     with pytest.raises(InputError, match="needs a masked head, the model has causal"):
         Encoder(source, tiny_tokenizer("gpt2")).encode(Masked(("", " said"), (("He",),)))
 
 
+def test_tokens_without_an_embedding_are_refused_where_they_are_used() -> None:
+    """Tokens were added to the tokenizer and the model wasn't resized; a padded vocabulary is no fault."""
+    tokenizer = new_tokenizer("wordpiece")
+    known = len(tokenizer)
+    tokenizer.add_tokens(["brandnew"])
+    refused = f"token 'brandnew' \\(id {known}\\) is beyond the {known} tokens that model tiny has"
+    requests: list[Request] = [
+        Masked(("the brandnew ", " said"), (("he",),)),
+        Masked(("the ", " said"), (("he",), ("brandnew",))),
+        Pair("the man", "brandnew"),
+        Continuation("the brandnew", (" he",)),
+        Continuation("the", ("brandnew",)),
+    ]
+    heads = frozenset({"masked", "causal", "pair"})
+    for size, wrong in ((known, True), (known + 1, False), (known + 63, False)):
+        source = ModelSource("tiny", Path("."), "none", heads, PreTrainedConfig(vocab_size=size), 128)
+        one = Encoder(source, tokenizer)
+        assert one.encode(Masked(("the ", " said"), (("he",),))).rows  # what doesn't use it is asked
+        for request in requests:
+            if wrong:
+                with pytest.raises(InputError, match=refused):
+                    one.encode(request)
+            else:
+                assert one.encode(request).rows
+
+
+def test_an_encoder_and_its_decoder_may_know_different_tokens() -> None:
+    tokenizer = new_tokenizer("marian")
+    man, woman = tokenizer.convert_tokens_to_ids(["▁man", "▁woman"])
+    for sizes, fine in (((woman + 1, man + 1), True), ((woman, man + 1), False), ((woman + 1, man), False)):
+        start = {"decoder_start_token_id": 0, "pad_token_id": 0}
+        config = MarianConfig(vocab_size=sizes[0], decoder_vocab_size=sizes[1], **start)
+        one = Encoder(ModelSource("tiny", Path("."), "none", frozenset({"seq2seq"}), config, 128), tokenizer)
+        request = Continuation("", ("man",), encoder="woman")
+        if fine:
+            assert one.encode(request).rows
+        else:
+            with pytest.raises(InputError, match="▁man" if sizes[1] == man else "▁woman"):
+                one.encode(request)
+
+
 def test_missing_chat_template_is_said_at_once() -> None:
-    source = ModelSource("tiny", Path("."), "none", frozenset({"causal"}), SimpleNamespace(), 128, chat_template="user")
+    source = ModelSource("tiny", Path("."), "none", frozenset({"causal"}), PreTrainedConfig(), 128, chat_template="user")
     with pytest.raises(InputError, match="no chat template"):
         Encoder(source, tiny_tokenizer("gpt2"))

@@ -6,7 +6,7 @@ from typing import Any
 from evaluator_serving.encoding import continuation, masked, pair, seq2seq, shared
 from evaluator_serving.encoding.text import TextTokenizer
 from evaluator_serving.errors import InputError
-from evaluator_serving.models import ModelSource, load_tokenizer
+from evaluator_serving.models import ModelSource, load_tokenizer, vocabulary
 from evaluator_serving.requests import Continuation, Masked, Pair, Request, SharedTokens, request_id
 from evaluator_serving.rows import Coverage, Encoded, EncodedCandidate, Head, Row
 
@@ -20,13 +20,16 @@ class Encoder:
         """`tokenizer` is the model's fast tokenizer (a transformers object)."""
         self.source = source
         self.text = TextTokenizer(source, tokenizer)
+        self._tokenizer = tokenizer
+        self._known = vocabulary(source.config)
 
     def encode(self, request: Request) -> Encoded:
         """The request's rows and where each candidate's log-probabilities are read from them.
 
         Raises InputError, with the reason only, for a kind of request that the model has no head for, an empty text
         or candidate, a word that the tokenizer doesn't know or puts elsewhere, candidates that become the same tokens, a
-        control token in a text that the tokenizer can't read as text, and an input longer than the model's context.
+        control token in a text that the tokenizer can't read as text, an input longer than the model's context, and a token
+        that the model has no embedding for.
         """
         encode, head = _encoding(request, self.source.heads)
         if head not in self.source.heads:
@@ -37,7 +40,21 @@ class Encoder:
             longest = max(len(row.ids), len(row.encoder_ids or ()))
             if longest > self.source.context:
                 raise InputError(f"{longest} tokens are more than the model's context of {self.source.context}")
+            self._check_known(row)
         return Encoded(request_id(request), tuple(rows), tuple(candidates), coverage)
+
+    def _check_known(self, row: Row) -> None:
+        encoder, decoder = self._known
+        labels = row.head == "pair"
+        used = ((encoder, row.encoder_ids or ()), (decoder, (*row.ids, *(() if labels else (t for _, t in row.lookups)))))
+        for size, ids in used:
+            if size is not None and (largest := max(ids, default=0)) >= size:
+                written = self._tokenizer.convert_ids_to_tokens(largest)
+                raise InputError(
+                    f"token {written!r} (id {largest}) is beyond the {size} tokens that model {self.source.spec} has "
+                    "embeddings for (they were added to its tokenizer without resizing it): use the tokenizer that it was "
+                    "trained with"
+                )
 
 
 def encoder_for(source: ModelSource) -> Encoder:
