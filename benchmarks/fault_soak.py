@@ -192,9 +192,12 @@ def compared(one: pl.DataFrame, other: pl.DataFrame) -> tuple[float, int]:
 
 
 def scored_again(path: Path) -> tuple[int, int]:
-    """Chunks that engines scored to their end, and how many of these held a row that had been scored to its end before."""
+    """Chunks that engines scored to their end, and how many of these held a row that had been scored to its end before.
+
+    A single row is no chunk here: that is how a loaded engine is asked whether it sees ahead.
+    """
     seen: set[tuple[str, str]] = set()
-    calls = [line.split() for line in path.read_text().splitlines()]
+    calls = [call for line in path.read_text().splitlines() if len(call := line.split()) > 2]
     again = 0
     for model, *digests in calls:
         rows = {(model, digest) for digest in digests}

@@ -203,8 +203,15 @@ def tiny_model(family: str, folder: Path, *, tokenizer: str | None = None, seed:
         start = tokens.eos_token_id if family == "m2m100" else tokens.pad_token_id
         ids |= {"decoder_start_token_id": start, "forced_eos_token_id": None}
     settings = {"vocab_size": len(tokens), **{k: v for k, v in ids.items() if v is not None}, **options, **config}
+    model = drawn_wide(getattr(transformers, model_class)(getattr(transformers, config_class)(**settings)), seed)
+    model.save_pretrained(folder)
+    tokens.save_pretrained(folder)
+    return folder
+
+
+def drawn_wide(model: Any, seed: int = 0) -> Any:
+    """The model with all its weights drawn anew."""
     torch.manual_seed(seed)
-    model = getattr(transformers, model_class)(getattr(transformers, config_class)(**settings))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() > 1:
@@ -213,6 +220,4 @@ def tiny_model(family: str, folder: Path, *, tokenizer: str | None = None, seed:
                 parameter.uniform_(0.5, 1.5)
             else:
                 parameter.normal_(0, 0.4)
-    model.save_pretrained(folder)
-    tokens.save_pretrained(folder)
-    return folder
+    return model

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from evaluator_serving.causality import check_causal, probes
 from evaluator_serving.errors import InputError
 from evaluator_serving.rows import Row, Workload
 
@@ -168,11 +169,22 @@ def planned_device(name: str, options: EngineOptions, *, cuda: bool) -> DeviceKi
 def open_engine(
     name: str, source: "ModelSource", options: EngineOptions, rows: Sequence[Row], workload: Workload | None = None
 ) -> Engine:
-    """Load `source` into the engine called `name`, sized for `workload`, where there is none for `rows`."""
+    """Load `source` into the engine called `name`, sized for `workload`, where there is none for `rows`.
+
+    Raises InputError for a model that can't be loaded and, whatever it is called and whichever engine it is in, for one
+    that is asked as a generative model and sees ahead.
+    """
     made = engine_class(name)
+    asked = probes(rows, source.context)
+    known = [*rows, *(row for probe in asked for row in (probe.one, probe.other))]
     sizing = (workload or Workload.of(rows),) if getattr(made, "sized", False) else ()
-    engine: Engine = made(source, options, rows, *sizing)
-    if getattr(engine, "device_kind", None) not in get_args(DeviceKind):
+    engine: Engine = made(source, options, known, *sizing)
+    try:
+        if getattr(engine, "device_kind", None) not in get_args(DeviceKind):
+            kinds = ", ".join(get_args(DeviceKind))
+            raise InputError(f"engine {name!r} doesn't say its device_kind: it must be one of {kinds}")
+        check_causal(engine, source, options, asked)
+    except BaseException:
         engine.close()
-        raise InputError(f"engine {name!r} doesn't say its device_kind: it must be one of {', '.join(get_args(DeviceKind))}")
+        raise
     return engine

@@ -78,8 +78,10 @@ class Settings:
 class OpenAIEngine:
     """A causal language model behind a completions server that takes token ids and gives their log-probabilities.
 
-    `dtype` is what the server computes in; it can't be asked. An API key is read from OPENAI_API_KEY. Raises InputError
-    where the server can't be reached, serves another model, is too short for a row, or can't give exact log-probabilities.
+    `dtype` is what the server computes in; it can't be asked. That the model doesn't see ahead can: as with any engine, it is
+    found out by two prompts that begin alike (see `causality`), whose scores come from the server itself. An API key is read
+    from OPENAI_API_KEY. Raises InputError where the server can't be reached, serves another model, is too short for a row,
+    or can't give exact log-probabilities.
     """
 
     share_prefixes = True

@@ -109,6 +109,8 @@ class Forward:
     def check(self, rows: Sequence[Row]) -> None:
         """Compare both tricks with the plain forward pass, on these rows and on longer ones made of them."""
         wanted = {"gathers": self.gathers, "packs": self.packs}
+        if not any(wanted.values()):
+            return
         tried = [*rows, *_forked(rows)] if self.packs else rows
         self.gathers = self.packs = False
         plain = self._read(tried)
@@ -169,7 +171,8 @@ class Forward:
     def _inputs(self, rows: Sequence[Row]) -> tuple[dict[str, Any], Spots]:
         """The model's arguments for these rows, and where in them each row's reads are."""
         ids = [row.ids for row in rows]
-        if self.packs and max(map(len, ids)) <= self._window():
+        # A row alone shares nothing: no tree, and no mask that would hide what the model itself lets it see.
+        if self.packs and len(rows) > 1 and max(map(len, ids)) <= self._window():
             return self._packed(rows)
         spots: Spots = [{at: (i, at) for at in positions(row)} for i, row in enumerate(rows)]
         if self.head == "causal":

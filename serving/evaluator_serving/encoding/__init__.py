@@ -5,7 +5,7 @@ from typing import Any
 
 from evaluator_serving.encoding import continuation, masked, pair, seq2seq, shared
 from evaluator_serving.encoding.text import TextTokenizer
-from evaluator_serving.errors import InputError
+from evaluator_serving.errors import InputError, ModelError
 from evaluator_serving.models import ModelSource, load_tokenizer, vocabulary
 from evaluator_serving.requests import Continuation, Masked, Pair, Request, SharedTokens, request_id
 from evaluator_serving.rows import Coverage, Encoded, EncodedCandidate, Head, Row
@@ -50,7 +50,7 @@ class Encoder:
         for size, ids in used:
             if size is not None and (largest := max(ids, default=0)) >= size:
                 written = self._tokenizer.convert_ids_to_tokens(largest)
-                raise InputError(
+                raise ModelError(
                     f"token {written!r} (id {largest}) is beyond the {size} tokens that model {self.source.spec} has "
                     "embeddings for (they were added to its tokenizer without resizing it): use the tokenizer that it was "
                     "trained with"

@@ -1,0 +1,99 @@
+"""Whether a loaded generative model predicts from earlier tokens only, found out by asking it. Every engine passes here.
+
+A name says nothing: XLNet without its permutation mask, a BERT decoder whose config lacks `is_decoder` and models with
+attention in both directions load as generative ones, and every number that they give is wrong.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from evaluator_serving.errors import EngineError, InputError
+from evaluator_serving.rows import GREEDY, Head, Row
+
+if TYPE_CHECKING:
+    from evaluator_serving.engine import Engine, EngineOptions
+    from evaluator_serving.models import ModelSource
+
+TOLERANCE = {"float64": 1e-8, "float32": 1e-4, "float16": 0.02, "bfloat16": 0.1}
+"""How far log P of earlier tokens may move when later ones change (natural log).
+
+All inputs have one shape, so every kernel adds in one order: of 25 causal architectures none moves at all in any dtype, but
+mixtures of experts by up to 8e-6 in float32. Models that see ahead move by 0.3 to 7.
+"""
+QUANTIZED = 1.0
+"""The same where activations may be quantized with one scale for all tokens."""
+
+LENGTH = 24
+"""Tokens of a probe; the second half is what changes."""
+_SHORTEST = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Two rows of one length that begin alike and have no later token in common.
+
+    The lookups, but for the last, ask for the common beginning's own tokens; the last one makes every engine compute the
+    whole row (vLLM is asked for no more of a row than is read).
+    """
+
+    one: Row
+    other: Row
+
+
+def probes(rows: Sequence[Row], context: int) -> tuple[Probe, ...]:
+    """A probe for each head with a causal side, made of the tokens of the shortest of `rows`."""
+    made = []
+    heads: tuple[Head, ...] = ("causal", "seq2seq")
+    for head in heads:
+        members = sorted((row for row in rows if row.head == head and row.lookups), key=lambda row: (row.length, row.ids))
+        length = min(LENGTH, context - 1)
+        if not members or length < _SHORTEST:
+            continue
+        known = sorted({t for row in members[:8] for t in (*row.ids, *(token for _, token in row.lookups))} - {GREEDY})
+        following = dict(zip(known, [*known[1:], known[0] if len(known) > 1 else int(known[0] == 0)], strict=True))
+        ids = tuple(islice(cycle(t for t in members[0].ids if t != GREEDY), length))
+        half = length // 2
+        lookups = (*((at, ids[at + 1]) for at in range(half - 1)), (length - 1, ids[0]))
+        changed = (*ids[:half], *(following[t] for t in ids[half:]))
+        one, other = (Row(head, some, lookups, encoder_ids=members[0].encoder_ids) for some in (ids, changed))
+        made.append(Probe(one, other))
+    return tuple(made)
+
+
+def check_causal(engine: "Engine", source: "ModelSource", options: "EngineOptions", asked: Sequence[Probe]) -> None:
+    """Raise InputError where a probe's beginning is answered differently with other tokens behind it, or asked again.
+
+    One row at a time: a batch could hide what a row sees. A probe that can't be answered (NaN) is left to the run, whose
+    error names the sample.
+    """
+    quantized = options.quantization is not None or getattr(source.config, "quantization_config", None) is not None
+    limit = QUANTIZED if quantized else TOLERANCE.get(options.dtype, QUANTIZED)
+    for probe in asked:
+        try:
+            first, again, other = (engine.score([row])[0][:-1] for row in (probe.one, probe.one, probe.other))
+        except EngineError:
+            continue
+        if _apart(first, again) > limit:
+            raise InputError(
+                f"model {source.spec}: gives other numbers each time it is asked (log P of one text differs by "
+                f"{_apart(first, again):.2g}), so they mean nothing: use another model or engine"
+            )
+        if (moved := _apart(first, other)) > limit:
+            raise InputError(
+                f"model {source.spec}: it sees ahead (log P of earlier tokens moves by {moved:.2g} when later ones change), so "
+                f"it can't be scored as a generative model: {_remedy(source)}"
+            )
+
+
+def _apart(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.abs(a - b).max(initial=0.0))
+
+
+def _remedy(source: "ModelSource") -> str:
+    if getattr(source.config, "is_decoder", None) is False:
+        return 'if it was trained as a decoder, set "is_decoder": true in its config.json, else choose another model'
+    return "choose a model that was trained to predict the next token from the ones before it"

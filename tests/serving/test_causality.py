@@ -1,0 +1,209 @@
+"""Models that see ahead are refused in every engine, whatever they are called; causal ones aren't, in any dtype."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from completions_server import CompletionsServer
+from tiny_models import drawn_wide, tiny_model, tiny_tokenizer
+from transformers.models.t5 import modeling_t5
+
+from evaluator_serving import engine as engines
+from evaluator_serving.causality import LENGTH, probes
+from evaluator_serving.engine import EngineInfo, EngineOptions, open_engine
+from evaluator_serving.errors import EngineError, InputError
+from evaluator_serving.models import ModelSource, resolve
+from evaluator_serving.rows import GREEDY, Row
+from evaluator_serving.vllm_plan import plan
+
+ROWS = [Row("causal", (0, *range(9, 9 + n)), ((n, 40), (n, 41))) for n in (6, 3, 11)]
+_SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+
+AHEAD: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "xlnet": ("XLNetConfig", "XLNetLMHeadModel", {"d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 48}),
+    "bert": ("BertConfig", "BertLMHeadModel", _SMALL),
+    "roberta": ("RobertaConfig", "RobertaForCausalLM", _SMALL),
+    "gemma3": (
+        "Gemma3TextConfig",
+        "Gemma3ForCausalLM",
+        {**_SMALL, "num_key_value_heads": 2, "head_dim": 8, "use_bidirectional_attention": True},
+    ),
+}
+CAUSAL: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "bert": ("BertConfig", "BertLMHeadModel", {**_SMALL, "is_decoder": True}),
+    "mixtral": ("MixtralConfig", "MixtralForCausalLM", {**_SMALL, "num_key_value_heads": 2, "num_local_experts": 4}),
+}
+
+
+def made(kind: tuple[str, str, dict[str, Any]], folder: Path) -> ModelSource:
+    """A model with a tokenizer of GPT-2's kind."""
+    config_class, model_class, options = kind
+    tokens = tiny_tokenizer("gpt2")
+    ids = {"vocab_size": len(tokens), "pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0}
+    model = drawn_wide(getattr(transformers, model_class)(getattr(transformers, config_class)(**ids, **options)))
+    model.save_pretrained(folder)
+    tokens.save_pretrained(folder)
+    return resolve(str(folder))
+
+
+@pytest.mark.parametrize("name", AHEAD)
+def test_a_model_that_sees_ahead_is_refused(name: str, tmp_path: Path) -> None:
+    source = made(AHEAD[name], tmp_path)
+    assert source.heads == {"causal"}
+    for dtype in ("float32", "bfloat16")[: 2 if name == "bert" else 1]:
+        with pytest.raises(InputError, match="it sees ahead") as caught:
+            open_engine("transformers", source, EngineOptions(dtype=dtype, device="cpu"), ROWS)
+        assert str(source.spec) in str(caught.value)
+        assert "\n" not in str(caught.value)
+        assert ('"is_decoder": true' in str(caught.value)) == (name in ("bert", "roberta"))
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_causal_models_are_scored_as_a_float64_loop_scores_them(name: str, tmp_path: Path) -> None:
+    source = made(CAUSAL[name], tmp_path)
+    eager = {"experts_implementation": "eager"} if name == "mixtral" else {}
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float64, **eager).eval()
+    for dtype, tolerance in (("float32", 1e-4), ("bfloat16", 0.6)):
+        got = open_engine("transformers", source, EngineOptions(dtype=dtype, device="cpu"), ROWS).score(ROWS)
+        for row, numbers in zip(ROWS, got, strict=True):
+            with torch.no_grad():  # nothing stands behind the position that is read
+                expected = torch.log_softmax(model(torch.tensor([row.ids])).logits[0, -1], -1)[[40, 41]]
+            assert numbers.tolist() == pytest.approx(expected.tolist(), abs=tolerance)
+
+
+def test_the_decoder_of_an_encoder_decoder_is_asked_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = resolve(str(tiny_model("t5", tmp_path)))
+    rows = [
+        Row("seq2seq", (0, 3, GREEDY), ((2, 20),), encoder_ids=(9, 3, 12, 1)),
+        Row("seq2seq", (0, 3), ((1, 20),), None, (9, 1)),
+    ]
+    open_engine("transformers", source, EngineOptions(device="cpu"), rows)
+    plain = modeling_t5.T5Stack.forward
+
+    def sees_all(self: Any, *args: Any, **options: Any) -> Any:
+        if self.is_decoder:
+            length = options["input_ids"].shape[1]
+            options["attention_mask"] = torch.zeros(1, 1, length, length)
+        return plain(self, *args, **options)
+
+    monkeypatch.setattr(modeling_t5.T5Stack, "forward", sees_all)
+    with pytest.raises(InputError, match="it sees ahead"):
+        open_engine("transformers", source, EngineOptions(device="cpu"), rows)
+
+
+# --- any engine ---
+
+
+class Made:
+    """An engine whose log P of a token is given by `says(the row's ids, position, token)`."""
+
+    share_prefixes = True
+    says: Callable[[Sequence[int], int, int], float]
+    closed = False
+    calls = 0
+
+    def __init__(self, source: ModelSource, options: EngineOptions, rows: Sequence[Row]) -> None:
+        Made.closed, Made.calls = False, 0
+
+    def describe(self) -> EngineInfo:
+        raise NotImplementedError
+
+    def score(self, rows: Sequence[Row]) -> list[np.ndarray]:
+        Made.calls += 1
+        return [np.array([type(self).says(row.ids, at, token) for at, token in row.lookups]) for row in rows]
+
+    def close(self) -> None:
+        Made.closed = True
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> ModelSource:
+    """A small GPT-2, for its tokenizer and configuration."""
+    return resolve(str(tiny_model("gpt2", tmp_path_factory.mktemp("gpt2"))))
+
+
+def opened(source: ModelSource, monkeypatch: pytest.MonkeyPatch, says: Callable[[Sequence[int], int, int], float]) -> None:
+    monkeypatch.setattr(Made, "says", staticmethod(says), raising=False)
+    monkeypatch.setattr(engines, "engine_class", lambda name: Made)
+    open_engine("own", source, EngineOptions(), ROWS)
+
+
+def test_an_engine_of_ones_own_is_asked_three_times(source: ModelSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened(source, monkeypatch, lambda ids, at, token: -0.1 * sum(ids[: at + 1]) - token)
+    assert (Made.calls, Made.closed) == (3, False)
+    with pytest.raises(InputError, match="it sees ahead"):
+        opened(source, monkeypatch, lambda ids, at, token: -0.1 * sum(ids) - token)
+    assert Made.closed
+
+
+def test_an_engine_that_rolls_dice_is_refused(source: ModelSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    dice = np.random.default_rng(0)
+    with pytest.raises(InputError, match="gives other numbers each time"):
+        opened(source, monkeypatch, lambda ids, at, token: -float(dice.random()))
+
+
+def test_what_a_probe_cannot_answer_is_left_to_the_run(source: ModelSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    def says(ids: Sequence[int], at: int, token: int) -> float:
+        raise EngineError("row 0: the model's logits are NaN or infinite", 0)
+
+    opened(source, monkeypatch, says)
+    assert Made.calls == 1
+
+
+def test_a_server_is_asked_for_what_it_computes_itself(source: ModelSource) -> None:
+    def answer(body: dict[str, Any], _before: int) -> tuple[int, Any]:
+        completed = server.complete(body)
+        for choice, ids in zip(completed["choices"][::-1], body["prompt"], strict=True):
+            for entry in (choice.get("prompt_logprobs") or [])[1:]:
+                for value in entry.values():
+                    value["logprob"] -= ahead * (sum(ids) % 89) * (len(ids) == LENGTH)
+        return 200, completed
+
+    server = CompletionsServer(failure=answer)
+    try:
+        for ahead in (0.0, 0.01):
+            options = EngineOptions(dtype="float32", extra={"url": server.url})
+            rows = [Row("causal", row.ids, row.lookups) for row in ROWS]
+            if ahead:
+                with pytest.raises(InputError, match="it sees ahead"):
+                    open_engine("openai", source, options, rows)
+            else:
+                open_engine("openai", source, options, rows).close()
+    finally:
+        server.close()
+
+
+# --- probes ---
+
+
+@pytest.mark.parametrize("grid", [True, False])
+def test_vllm_computes_a_whole_probe_to_answer_it(grid: bool) -> None:
+    (probe,) = probes(ROWS, 128)
+    for row in (probe.one, probe.other):
+        (query,) = plan(row, grid=grid)  # a prompt that ended earlier would hide what stands behind it
+        assert query.length == len(row.ids) == LENGTH
+        assert grid or query.prompt_scores
+
+
+@pytest.mark.parametrize("context", [4, 5, 10, 128, 10**6])
+def test_probes_begin_alike_and_have_no_later_token_in_common(context: int) -> None:
+    one_token = Row("causal", (7,), ((0, 7),))
+    for rows in ([one_token], ROWS, [Row("causal", (0, 0, 0), ((2, 0),))]):
+        for probe in probes(rows, context):
+            pairs = list(zip(probe.one.ids, probe.other.ids, strict=True))
+            half = len(pairs) // 2
+            assert len(pairs) < context or context > LENGTH
+            assert all(a == b for a, b in pairs[:half])
+            assert all(a != b for a, b in pairs[half:])
+            assert probe.one.lookups == probe.other.lookups
+            assert all(at + 1 < half and probe.one.ids[at + 1] == token for at, token in probe.one.lookups[:-1])
+            assert all(token >= 0 for token in (*probe.one.ids, *probe.other.ids))
+
+
+def test_masked_rows_and_no_rows_have_no_probe() -> None:
+    assert probes([], 128) == ()
+    assert probes([Row("masked", (2, 4, 3), ((1, 9),)), Row("pair", (2, 3), ((0, 0),))], 128) == ()
