@@ -78,6 +78,17 @@ def _approximate(name: str, entry: Entry) -> Iterator[str]:
         yield f"{name}: int8 arithmetic is an approximation" + (f"; {verified}." if isinstance(verified, str) else ".")
 
 
+def _padding(name: str, entry: Entry) -> Iterator[str]:
+    """`engine_details.padding`: head → which rows could share a batch, where a row's numbers depend on the others."""
+    for head, found in entry.get("engine_details", {}).get("padding", {}).items():
+        moved = "" if found["difference"] is None else f" (log P moves by up to {found['difference']:.2g})"
+        done = (
+            "only rows of equal length were computed together" if found["mates"] == "equal" else "each row was computed alone"
+        )
+        on = "padding" if found["mates"] == "equal" else "the other rows of a batch"
+        yield f"{name}: its {head} output depends on {on}{moved}, so {done}."
+
+
 def _wrong_rows(name: str, entry: Entry) -> Iterator[str]:
     if wrong := len(entry.get("failures", ())):
         yield f"{name}: {wrong} wrong {'row' if wrong == 1 else 'rows'} of its data left out."
@@ -129,5 +140,5 @@ def _doubtful_texts(name: str, entry: Entry, tasks: Collection[str]) -> Iterator
     return _unknown_text(name, {"text_tokens": much})
 
 
-MODEL_NOTES: tuple[Notes, ...] = (_unverified, _same_as, _approximate, _unknown_text)
+MODEL_NOTES: tuple[Notes, ...] = (_unverified, _same_as, _approximate, _padding, _unknown_text)
 TASK_NOTES: tuple[Notes, ...] = (_wrong_rows, _normal_forms)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from evaluator_serving.packing import shared
+from evaluator_serving.padding import Mates
 from evaluator_serving.rows import Row
 
 
@@ -12,13 +13,16 @@ def positions(row: Row) -> tuple[int, ...]:
     return tuple(sorted({at for at, _ in row.lookups}))
 
 
-def batches(rows: Sequence[Row], *, tokens: int, reads: int) -> list[tuple[int, ...]]:
+def batches(rows: Sequence[Row], *, tokens: int, reads: int, mates: Mates = "any") -> list[tuple[int, ...]]:
     """Cut rows into batches of at most `tokens` padded tokens and `reads` read positions (at least one row each).
 
     Rows are taken longest first, so that a batch that doesn't fit in memory shows itself at the start, and rows of one
-    length stand together, so that little is padding, as do rows with one encoder text. Returns indices into `rows`.
+    length stand together, so that little is padding, as do rows with one encoder text. `mates` says which rows may share a
+    batch. Returns indices into `rows`.
     """
-    order = sorted(range(len(rows)), key=lambda i: _place(rows[i]))
+    if mates == "none":
+        return [(i,) for i in sorted(range(len(rows)), key=lambda i: _place(rows[i]))]
+    order = sorted(range(len(rows)), key=lambda i: (_shape(rows[i]) if mates == "equal" else (), _place(rows[i])))
     cut: list[tuple[int, ...]] = []
     batch: list[int] = []
     widest = deepest = read = 0
@@ -26,7 +30,8 @@ def batches(rows: Sequence[Row], *, tokens: int, reads: int) -> list[tuple[int, 
         width, depth = len(rows[i].ids), len(rows[i].encoder_ids or ())
         count = len(positions(rows[i]))
         padded = (len(batch) + 1) * (max(widest, width) + max(deepest, depth))
-        if batch and (padded > tokens or read + count > reads):
+        apart = mates == "equal" and bool(batch) and _shape(rows[batch[-1]]) != _shape(rows[i])
+        if batch and (padded > tokens or read + count > reads or apart):
             cut.append(tuple(batch))
             batch, widest, deepest, read = [], 0, 0, 0
         batch.append(i)
@@ -52,6 +57,10 @@ def prefix_batches(rows: Sequence[Row], *, tokens: int, reads: int) -> list[tupl
     if batch:
         cut.append(tuple(batch))
     return sorted(cut, key=lambda batch: -max(len(rows[i].ids) for i in batch))
+
+
+def _shape(row: Row) -> tuple[int, int]:
+    return -len(row.encoder_ids or ()), -len(row.ids)
 
 
 def _place(row: Row) -> tuple[int, tuple[int, ...], int, tuple[int, ...]]:

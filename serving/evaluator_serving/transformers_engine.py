@@ -15,7 +15,8 @@ from torch import Tensor
 from evaluator_serving.batching import batches, narrow, prefix_batches
 from evaluator_serving.engine import DeviceKind, EngineInfo, EngineOptions
 from evaluator_serving.errors import EngineError, InputError
-from evaluator_serving.models import ModelSource
+from evaluator_serving.models import ModelSource, first_line
+from evaluator_serving.padding import Found, find_mates
 from evaluator_serving.rows import Head, Row
 from evaluator_serving.transformers_models import DTYPES, Forward, load
 
@@ -41,6 +42,7 @@ class TransformersEngine:
         self.device_kind: DeviceKind = "cuda" if self._device.type == "cuda" else "cpu"
         self._tokens = options.batch_tokens or _TOKENS[self._device.type]
         self._forwards: dict[Head, Forward] = {}
+        self._mates: dict[Head, Found] = {}
         for head, some in _by_head(rows).items():
             self._forward(head, [rows[i] for i in some])
 
@@ -52,15 +54,17 @@ class TransformersEngine:
     def describe(self) -> EngineInfo:
         """What is loaded, with the versions that the numbers depend on."""
         on_gpu = self._device.type == "cuda"
+        padding = {head: found.facts for head, found in self._mates.items() if found.mates != "any"}
         return EngineInfo(
             engine="transformers",
             model=self._source.spec,
             revision=self._source.revision,
-            dtype=str(self._dtype).removeprefix("torch."),
+            dtype=self._dtype_name,
             versions={name: version(name) for name in ("torch", "transformers", "tokenizers")},
             details={
                 "device": torch.cuda.get_device_name(self._device) if on_gpu else "cpu",
                 "chat_template": self._source.chat_template,
+                **({"padding": padding} if padding else {}),
             },
         )
 
@@ -75,8 +79,7 @@ class TransformersEngine:
             forward = self._forward(head, [rows[i] for i in members])
             reads = max(1, _LOGIT_BYTES[self._device.type] // (forward.vocabulary * self._dtype.itemsize))
             parts = [(i, part, which) for i in members for part, which in narrow(rows[i], reads)]
-            cut = prefix_batches if forward.packs else batches
-            pending = cut([part for _, part, _ in parts], tokens=self._tokens, reads=reads)[::-1]
+            pending = self._batches(forward, [part for _, part, _ in parts], reads)[::-1]
             while pending:
                 batch = pending.pop()
                 try:
@@ -104,16 +107,48 @@ class TransformersEngine:
             torch.cuda.empty_cache()
 
     @property
+    def _dtype_name(self) -> str:
+        return str(self._dtype).removeprefix("torch.")
+
+    @property
     def _precision(self) -> type[np.floating]:
         return np.float64 if self._dtype == torch.float64 else np.float32
 
+    def _batches(self, forward: Forward, rows: Sequence[Row], reads: int) -> list[tuple[int, ...]]:
+        if forward.packs:
+            return prefix_batches(rows, tokens=self._tokens, reads=reads)
+        return batches(rows, tokens=self._tokens, reads=reads, mates=self._mates[forward.head].mates)
+
     def _forward(self, head: Head, rows: Sequence[Row]) -> Forward:
-        """The forward pass of a head, loaded when it is first needed and checked on the two shortest rows."""
+        """The forward pass of a head, loaded when it is first needed and checked on some of the rows."""
         if head not in self._forwards:
             forward = Forward(load(self._source, head, self._dtype, self._device), head)
-            forward.check(sorted(rows, key=lambda row: row.length)[:2])
+            try:
+                forward.check(sorted(rows, key=lambda row: row.length)[:2])
+                self._mates[head] = self._find_mates(forward, rows)
+            except Exception as error:  # whatever a model raises that doesn't bear such rows or this dtype
+                if isinstance(error, RuntimeError) and _out_of_memory(error):
+                    raise
+                raise InputError(
+                    f"model {self._source.spec}: its forward pass fails on this run's rows in {self._dtype_name} "
+                    f"({first_line(error)}): choose another model or --dtype"
+                ) from error
             self._forwards[head] = forward
         return self._forwards[head]
+
+    def _find_mates(self, forward: Forward, rows: Sequence[Row]) -> Found:
+        """Which rows may share a batch; a model whose numbers change in a tree of rows is tried without."""
+
+        def find() -> Found:
+            return find_mates(
+                lambda batch: self._numbers(batch, *forward.logits(batch)), rows, self._source.context, self._dtype_name
+            )
+
+        found = find()
+        if forward.packs and found.mates != "any":
+            forward.packs = False
+            found = find()
+        return found
 
     def _score_batch(self, forward: Forward, parts: Sequence[tuple[int, Row, tuple[int, ...]]]) -> list[Numbers]:
         """The numbers of one batch's rows; `parts` name each one's index in the caller's rows for error messages."""

@@ -29,6 +29,24 @@ def test_every_row_is_in_one_batch_and_budgets_hold(lengths: list[tuple[int, int
         assert len(batch) == 1 or sum(len(positions(rows[i])) for i in batch) <= reads
 
 
+@given(shapes, st.integers(1, 200), st.integers(1, 30))
+def test_only_rows_that_may_share_a_batch_do(lengths: list[tuple[int, int, int]], tokens: int, reads: int) -> None:
+    rows = rows_of(lengths)
+    equal = batches(rows, tokens=tokens, reads=reads, mates="equal")
+    shapes_of = [{(len(rows[i].ids), len(rows[i].encoder_ids or ())) for i in batch} for batch in equal]
+    assert all(len(shape) == 1 for shape in shapes_of)
+    alone = batches(rows, tokens=tokens, reads=reads, mates="none")
+    for cut in (equal, alone):
+        assert sorted(i for batch in cut for i in batch) == list(range(len(rows)))
+    assert all(len(batch) == 1 for batch in alone)
+
+
+def test_equal_lengths_are_not_cut_without_need() -> None:
+    texts = [(1, 2), (1, 2, 4), (3, 4), (1, 2)]
+    rows = [Row("seq2seq", (0,) * n, ((0, 1),), encoder_ids=ids) for n, ids in zip((5, 4, 5, 3), texts, strict=True)]
+    assert batches(rows, tokens=99, reads=99, mates="equal") == [(1,), (0, 2), (3,)]
+
+
 def test_longest_rows_come_first_and_equal_lengths_together() -> None:
     rows = rows_of([(3, 0, 1), (7, 0, 1), (3, 0, 1), (5, 0, 1), (7, 0, 1)])
     assert batches(rows, tokens=14, reads=99) == [(1, 4), (3, 0), (2,)]
