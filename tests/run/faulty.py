@@ -42,7 +42,9 @@ class Faulty(TransformersEngine):
         """Every option is fine."""
 
     def score(self, rows: Sequence[Row]) -> list[NDArray[np.floating]]:
-        """The first call is the verification's, the second one scores the first chunk."""
+        """The first call of many rows is the verification's, the second one scores the first chunk."""
+        if len(rows) == 1:  # whether the model sees ahead
+            return super().score(rows)
         self._calls += 1
         if (self._fault.startswith("verify") and self._calls == 1) or (self._fault.startswith("score") and self._calls == 3):
             _break(self._fault)

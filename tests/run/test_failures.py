@@ -1,6 +1,8 @@
 """Whatever one model throws, wherever, is that model's failure: the others are scored as if they were alone."""
 
 import os
+import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from tiny_models import tiny_model
+from transformers import AutoTokenizer
 
 from evaluator.cli.run import finish
 from evaluator.run.driver import Outcome, execute
@@ -111,6 +114,26 @@ def test_a_model_that_breaks_before_it_is_loaded(
     assert not again.errors
     assert again.run.failures().is_empty()
     assert_whole(again.run, undisturbed, *NAMES)
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model_is_one_models_failure(
+    spec: RunSpec, undisturbed: Run, tmp_path: Path
+) -> None:
+    second = tmp_path / "unresized"
+    shutil.copytree(spec.models[1].spec, second)
+    tokenizer = AutoTokenizer.from_pretrained(second)
+    size = len(tokenizer)
+    tokenizer.add_tokens([" always"])
+    tokenizer.save_pretrained(second)
+    models = (spec.models[0], replace(spec.models[1], spec=str(second)), spec.models[2])
+    outcome = execute(replace(spec, models=models, out=tmp_path / "run"))
+    ((name, error),) = outcome.errors.items()
+    assert name == "second"
+    assert isinstance(error, ModelError)
+    assert re.match(
+        rf"second: gest, sample \d+, template \d: token ' always' \(id {size}\) is beyond the {size} tokens", str(error)
+    )
+    assert_whole(outcome.run, undisturbed, "first", "third")
 
 
 def test_wrong_input_refuses_everything_before_anything_is_written(spec: RunSpec, tmp_path: Path) -> None:

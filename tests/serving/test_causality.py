@@ -103,6 +103,7 @@ class Made:
 
     share_prefixes = True
     says: Callable[[Sequence[int], int, int], float]
+    device_kind = "cpu"
     closed = False
     calls = 0
 

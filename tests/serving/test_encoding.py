@@ -41,7 +41,7 @@ def encoder(kind: str, *, context: int = 128, chat: str = "none") -> Encoder:
             "{% if add_generation_prompt %}assistant: {% endif %}"
         )
     types = 2 if kind.startswith("wordpiece") else 1
-    config = PreTrainedConfig(type_vocab_size=types, decoder_start_token_id=0, vocab_size=len(tokenizer))
+    config = PreTrainedConfig(type_vocab_size=types, decoder_start_token_id=0, vocab_size=len(tokenizer) + 320)
     heads = frozenset({"masked", "causal", "seq2seq", "pair"})
     source = ModelSource("tiny", Path("."), "none", heads, config, context, chat_template=chat)
     return Encoder(source, tokenizer)

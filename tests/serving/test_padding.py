@@ -152,7 +152,7 @@ def test_pairs_and_encoders_that_depend_on_padding(tmp_path: Path) -> None:
 def test_the_fact_is_in_a_replicas_answer_and_in_the_reports(tmp_path: Path) -> None:
     source = made("ConvBert", tmp_path, **DEPENDENT["ConvBert"])
     rows = tuple(row for row in masked_rows() if len(row.ids) == 14)  # all alike: the probes are of other lengths
-    facts = Replica().load("transformers", source, EngineOptions(device="cpu"), rows, True)
+    facts = Replica().load("transformers", source, EngineOptions(device="cpu"), rows, None, True)
     (note,) = run_notes({"models": {"conv": {"engine": "transformers", "engine_details": facts["engine_details"]}}})
     assert note.startswith("conv: its masked output depends on padding (log P moves by up to")
     assert note.endswith("so only rows of equal length were computed together.")
