@@ -37,7 +37,7 @@ def interrupt(signum: int, frame: FrameType | None) -> None:
     "models",
     multiple=True,
     metavar="[NAME=]MODEL",
-    help="Hub id, id@revision, folder or GGUF; NAME is what it is called in the results; repeatable.",
+    help="Hub id, id@revision, folder, LoRA adapter or GGUF; NAME is what it is called in the results; repeatable.",
 )
 @engine_options
 @click.option(

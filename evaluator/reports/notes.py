@@ -89,6 +89,13 @@ def _padding(name: str, entry: Entry) -> Iterator[str]:
         yield f"{name}: its {head} output depends on {on}{moved}, so {done}."
 
 
+def _adapted(name: str, entry: Entry) -> Iterator[str]:
+    if adapter := entry.get("adapter"):
+        base, added = (adapter[part].removeprefix("sha256:")[:12] for part in ("base_revision", "revision"))
+        into = "the weights beside it" if adapter["base"] == entry.get("spec") else adapter["base"]
+        yield f"{name}: a {adapter['kind']} adapter ({added}) was merged into {into} ({base})."
+
+
 def _wrong_rows(name: str, entry: Entry) -> Iterator[str]:
     if wrong := len(entry.get("failures", ())):
         yield f"{name}: {wrong} wrong {'row' if wrong == 1 else 'rows'} of its data left out."
@@ -140,5 +147,5 @@ def _doubtful_texts(name: str, entry: Entry, tasks: Collection[str]) -> Iterator
     return _unknown_text(name, {"text_tokens": much})
 
 
-MODEL_NOTES: tuple[Notes, ...] = (_unverified, _same_as, _approximate, _padding, _unknown_text)
+MODEL_NOTES: tuple[Notes, ...] = (_unverified, _same_as, _approximate, _adapted, _padding, _unknown_text)
 TASK_NOTES: tuple[Notes, ...] = (_wrong_rows, _normal_forms)

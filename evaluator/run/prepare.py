@@ -7,7 +7,7 @@ import sys
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -96,6 +96,7 @@ class PreparedModel:
     @property
     def entry(self) -> dict[str, Any]:
         """The model's entry in run.json."""
+        adapter = {"adapter": asdict(self.source.adapter)} if self.source.adapter else {}
         return {
             "spec": self.spec.spec,
             "revision": self.info.revision,
@@ -107,6 +108,7 @@ class PreparedModel:
             "heads_used": {task: sorted(heads) for task, heads in self.heads.items()},
             "asked": {task: asked(self.limit, table["sample"].n_unique()) for task, table in self.tables.items()},
             "text_tokens": {task: dict(counts) for task, counts in self.text_tokens.items()},
+            **adapter,
         }
 
 

@@ -41,12 +41,16 @@ def identity(engine: str, source: ModelSource, options: EngineOptions) -> Engine
     details: dict[str, Any] = {"chat_template": source.chat_template, "quantization": options.quantization}
     harmless: frozenset[str] = getattr(engine_class(engine), "harmless_extra", frozenset())
     details |= {key: _counted(value) for key, value in options.extra.items() if key not in harmless}
+    versions = installed(PACKAGES.get(engine, ()))
+    if source.adapter:
+        parts = {"kind": source.adapter.kind, "base": source.adapter.base_revision, "adapter": source.adapter.revision}
+        details["adapter"], versions = parts, versions | installed(("peft",))
     return EngineInfo(
         engine=engine,
         model=source.spec,
         revision=source.revision,
         dtype=options.dtype,
-        versions=installed(PACKAGES.get(engine, ())),
+        versions=versions,
         details=details,
     )
 

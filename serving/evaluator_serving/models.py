@@ -28,6 +28,9 @@ _HUB_FILES = ("*.json", "*.txt", "*.model", "*.spm", "*.tiktoken", "*.jinja")
 _WEIGHTS = ("*.safetensors", "*.bin", "*.gguf")
 _HASHED = (*_WEIGHTS, *_HUB_FILES)
 
+ADAPTER_CONFIG = "adapter_config.json"
+ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
+
 _OFFSET_POSITIONS = frozenset(
     {"camembert", "data2vec-text", "ibert", "longformer", "mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta"}
     | {"xlm-roberta-xl", "xmod"}
@@ -36,17 +39,35 @@ _OFFSET_POSITIONS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
+class Adapter:
+    """A PEFT adapter that was merged into a model's weights (see `adapters`).
+
+    Attributes:
+        kind: PEFT's name of it, `LORA` for example.
+        base: spec of the model that it was merged into.
+        base_revision, revision: of that model, and of the adapter, as in ModelSource.
+    """
+
+    kind: str
+    base: str
+    base_revision: str
+    revision: str
+
+
+@dataclass(frozen=True, slots=True)
 class ModelSource:
     """A resolved model: everything known about it before its weights are loaded.
 
     Attributes:
         spec: the spec as the user gave it (hub id, id@revision, folder).
-        path: folder with its files; of a GGUF model, the folder in the cache that it was converted into.
-        revision: hub commit, or `sha256:…` over the content of a local folder's weights, config and tokenizer.
+        path: folder with its files; of a GGUF model or one with an adapter, the folder in the cache that it was made into.
+        revision: hub commit, or `sha256:…` over the content of a local folder's weights, config and tokenizer; with an adapter,
+            over the two revisions.
         heads: what the checkpoint can answer: `masked`, `causal`, `seq2seq`, `pair` (a BERT may have two).
         config: the transformers config.
         context: most tokens of one input, special tokens included.
         chat_template: `none` or `user` (the prompt becomes the beginning of the assistant's turn).
+        adapter: what was merged into the weights, if anything.
     """
 
     spec: str
@@ -56,17 +77,28 @@ class ModelSource:
     config: Any
     context: int
     chat_template: str = "none"
+    adapter: Adapter | None = None
 
 
 def resolve(spec: str, *, chat_template: str = "none") -> ModelSource:
     """Find a model's files, downloading them where `spec` is a hub id, and check all that can be before loading.
 
-    `spec` is a local folder (safetensors, .bin or one GGUF file), a GGUF file, a hub id or `id@revision`. Raises
+    `spec` is a local folder (safetensors, .bin or one GGUF file, with or without a PEFT adapter, or an adapter that names its
+    base model), a GGUF file, a hub id or `id@revision`. Raises
     InputError for anything that can't be scored: nothing found, no or truncated weights, no tokenizer, no usable head.
     """
     if chat_template not in CHAT_TEMPLATES:
         raise InputError(f"unknown chat template {chat_template!r}: choose one of {', '.join(CHAT_TEMPLATES)}")
     path, commit = _locate(spec)
+    if any((path / name).is_file() for name in (ADAPTER_CONFIG, *ADAPTER_WEIGHTS)):
+        from evaluator_serving.adapters import adapted
+
+        return adapted(spec, path, commit, chat_template)
+    return plain_source(spec, path, commit, chat_template)
+
+
+def plain_source(spec: str, path: Path, commit: str | None = None, chat_template: str = "none") -> ModelSource:
+    """The model in a folder without an adapter, or in a GGUF file; without a commit its revision is its content's hash."""
     weights = _weights(path, spec)
     revision = commit or content_hash(weights if weights[0].suffix == ".gguf" else _matching(path, _HASHED))
     if weights[0].suffix == ".gguf":
@@ -75,6 +107,17 @@ def resolve(spec: str, *, chat_template: str = "none") -> ModelSource:
     _check_files(path, weights, spec)
     config = _load_config(path, spec)
     return ModelSource(spec, path, revision, _heads(config, weights, spec), config, _context(config), chat_template)
+
+
+def check_unchanged(source: ModelSource) -> None:
+    """Raise InputError where a local folder holds other weights now than when it was resolved: hours lie between in a sweep.
+
+    Folders in the cache, named by what they were made from, don't change.
+    """
+    if not source.revision.startswith("sha256:") or source.path.resolve().is_relative_to(cache_dir().resolve()):
+        return
+    if content_hash(_matching(source.path, _HASHED)) != source.revision:
+        raise InputError(f"model {source.spec}: its files have changed since this command began: start it again")
 
 
 def load_tokenizer(source: ModelSource) -> Any:
@@ -209,6 +252,16 @@ def _matching(path: Path, patterns: Iterable[str]) -> list[Path]:
     return sorted({file for pattern in patterns for file in path.glob(pattern) if file.is_file()})
 
 
+def files_beside_weights(path: Path) -> list[Path]:
+    """A folder's configuration and tokenizer files."""
+    return _matching(path, _HUB_FILES)
+
+
+def has_tokenizer(path: Path) -> bool:
+    """Whether a folder holds a tokenizer."""
+    return bool(_matching(path, _TOKENIZER_FILES))
+
+
 def _weights(path: Path, spec: str) -> list[Path]:
     """The files that hold the weights: safetensors before .bin before a single GGUF file."""
     if path.is_file():
@@ -247,7 +300,7 @@ def _check_files(path: Path, weights: list[Path], spec: str) -> None:
             raise InputError(f"model {spec}: {file.name} is truncated or not a PyTorch file; copy it again")
     if not (path / "config.json").is_file():
         raise InputError(f"model {spec}: no config.json in {path}")
-    if not _matching(path, _TOKENIZER_FILES):
+    if not has_tokenizer(path):
         raise InputError(f"model {spec}: no tokenizer in {path} (tokenizer.json, vocab.txt or a SentencePiece model)")
 
 

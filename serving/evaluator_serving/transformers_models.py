@@ -35,13 +35,21 @@ def load(source: ModelSource, head: Head, dtype: torch.dtype, device: torch.devi
     Raises InputError where the weights can't be read, or where some of the model's (its head's above all) are missing
     from the checkpoint and would be random numbers.
     """
+    if next_sentence(source.config) is not None:
+        from evaluator_serving.nsp.modules import load as load_classifier
+
+        quiet()
+        try:
+            return load_classifier(source.path, source.config).to(device, dtype)
+        except Exception as error:
+            raise InputError(f"model {source.spec}: its weights can't be loaded ({first_line(error)})") from error
+    return pretrained(source, _factory(source, head), head, dtype).eval().to(device)
+
+
+def pretrained(source: ModelSource, factory: Any, head: str, dtype: torch.dtype) -> Any:
+    """A model of one of transformers' classes. Raises InputError as `load` does; `head` names the class's head in it."""
     quiet()
     try:
-        if next_sentence(source.config) is not None:
-            from evaluator_serving.nsp.modules import load as load_classifier
-
-            return load_classifier(source.path, source.config).to(device, dtype)
-        factory = _factory(source, head)
         model, info = factory.from_pretrained(
             source.path, dtype=dtype, local_files_only=True, trust_remote_code=False, output_loading_info=True
         )
@@ -55,7 +63,7 @@ def load(source: ModelSource, head: Head, dtype: torch.dtype, device: torch.devi
             f"model {source.spec}: {missing[0]}{more} not in the checkpoint, so its {head} head would be random; "
             "use a checkpoint that was saved with this head"
         )
-    return model.eval().to(device)
+    return model
 
 
 def _factory(source: ModelSource, head: Head) -> Any:

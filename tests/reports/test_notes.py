@@ -37,6 +37,16 @@ def test_models_come_before_tasks_in_their_order() -> None:
     )
 
 
+def test_an_adapter_is_told_with_what_it_was_merged_into() -> None:
+    adapter = {"kind": "LORA", "base": "org/base", "base_revision": "0123456789abcdef", "revision": "sha256:" + "f" * 64}
+    beside = {**adapter, "base": "./tuned"}
+    models = {"a": {"spec": "org/lora", "adapter": adapter}, "b": {"spec": "./tuned", "adapter": beside}}
+    assert run_notes({"models": models}) == (
+        "a: a LORA adapter (ffffffffffff) was merged into org/base (0123456789ab).",
+        "b: a LORA adapter (ffffffffffff) was merged into the weights beside it (0123456789ab).",
+    )
+
+
 def test_tasks_that_are_not_shown_are_not_told(small: Report) -> None:
     other = {"failures": [["1", "wrong"]]}
     record = {**small.record, "tasks": {**small.record["tasks"], "winobias": other}}
