@@ -22,6 +22,7 @@ from evaluator.run.work import Work
 from evaluator.store.run import Run
 from evaluator_serving.engine import Engine, open_engine
 from evaluator_serving.errors import EngineError, InputError, in_words
+from evaluator_serving.models import check_unchanged
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,7 @@ def _score_model(run: Run, model: PreparedModel, view: ProgressView, spec: RunSp
         view.state(model.name, "done", "all answers are there already")
         return
     view.state(model.name, "loading", f"loading into {model.info.engine} ({model.info.dtype})")
+    check_unchanged(model.source)
     rows, workload = model.engine_rows()
     with opened(open_engine(model.info.engine, model.source, model.spec.options, rows, workload)) as engine:
         if spec.verify and model.info.engine != "transformers":

@@ -36,6 +36,7 @@ from evaluator.sweep.hardware import Hardware, gpus
 from evaluator.sweep.replica import Replica, read_ahead
 from evaluator_serving.engine import DeviceKind, engine_class, planned_device
 from evaluator_serving.errors import EngineError, InputError, in_words
+from evaluator_serving.models import check_unchanged
 from evaluator_serving.rows import Chunk, Row, Workload
 
 IN_FLIGHT = 2
@@ -195,6 +196,7 @@ class Pool:
         return group, group.ready()
 
     def _start(self, member: _Member) -> None:
+        check_unchanged(member.model.prepared.source)
         name = member.model.prepared.name
         devices = self._options.devices[name]
         threads = str(max(1, devices))
