@@ -2,6 +2,7 @@
 
 Some models' output depends on the padding behind a row, mask or no mask (Fourier mixing, convolutions and pooling that cross
 the row's end), some even on the rows beside it: their numbers would depend on the batch, and so on `--limit` and on resuming.
+It costs six short inputs: 0.5 s for SmolLM2-135M, 1 s for a model of BERT-base's shape, in float32 on one core.
 """
 
 from collections.abc import Callable, Sequence

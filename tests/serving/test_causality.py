@@ -14,10 +14,12 @@ from transformers.models.t5 import modeling_t5
 
 from evaluator_serving import engine as engines
 from evaluator_serving.causality import LENGTH, probes
+from evaluator_serving.encoding import encoder_for
 from evaluator_serving.engine import EngineInfo, EngineOptions, open_engine
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.models import ModelSource, resolve
-from evaluator_serving.rows import GREEDY, Row
+from evaluator_serving.requests import Continuation
+from evaluator_serving.rows import GREEDY, Row, merge
 from evaluator_serving.vllm_plan import plan
 
 ROWS = [Row("causal", (0, *range(9, 9 + n)), ((n, 40), (n, 41))) for n in (6, 3, 11)]
@@ -93,6 +95,18 @@ def test_the_decoder_of_an_encoder_decoder_is_asked_too(tmp_path: Path, monkeypa
     monkeypatch.setattr(modeling_t5.T5Stack, "forward", sees_all)
     with pytest.raises(InputError, match="it sees ahead"):
         open_engine("transformers", source, EngineOptions(device="cpu"), rows)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_rounding_of_a_real_model_is_no_false_alarm(smollm: ModelSource, dtype: str) -> None:
+    """Trained weights round more than random ones: neither is it refused, nor do its rows stop sharing trees and batches."""
+    encoder = encoder_for(smollm)
+    asked = [Continuation(f'"{said}",', (" he", " she")) for said in ("I cry", "I always cook for my family and my friends")]
+    rows = merge([encoder.encode(request) for request in asked]).rows
+    engine = open_engine("transformers", smollm, EngineOptions(dtype=dtype, device="cpu"), rows)
+    assert "padding" not in engine.describe().details
+    assert engine._forwards["causal"].packs  # type: ignore[attr-defined]
+    engine.close()
 
 
 # --- any engine ---
