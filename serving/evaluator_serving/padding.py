@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from evaluator_serving.errors import InputError
 from evaluator_serving.rows import GREEDY, Row
 
 Mates = Literal["any", "equal", "none"]
@@ -52,13 +53,20 @@ class Found:
 def find_mates(score: Score, rows: Sequence[Row], context: int, dtype: str) -> Found:
     """Compare rows of clearly different length, made of `rows` (of one head), in one batch with each of them alone.
 
-    What a row alone raises is raised; a batch that raises is one that its rows can't share.
+    What a row alone raises is raised; a batch that raises is one that its rows can't share. Raises InputError, without the
+    model's name, where one row alone is answered differently when it is asked again (random hashing, say).
     """
     made = probes(rows, context)
     limit = TOLERANCE[dtype]
     together = _difference(score, made)
     if together is not None and together <= limit:
         return Found()
+    again = max(_difference(score, [row]) or 0.0 for row in made)
+    if again > limit:
+        raise InputError(
+            f"gives other numbers each time it is asked (log P of one text differs by {again:.2g}), so they mean nothing: "
+            "use another model, or take what is random out of its config.json"
+        )
     twins = _difference(score, [made[-1], _turned(made[-1])])
     return Found("equal" if twins is not None and twins <= limit else "none", together)
 

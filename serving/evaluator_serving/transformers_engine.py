@@ -126,6 +126,8 @@ class TransformersEngine:
             try:
                 forward.check(sorted(rows, key=lambda row: row.length)[:2])
                 self._mates[head] = self._find_mates(forward, rows)
+            except InputError as error:
+                raise InputError(f"model {self._source.spec}: {error}") from error
             except Exception as error:  # whatever a model raises that doesn't bear such rows or this dtype
                 if isinstance(error, RuntimeError) and _out_of_memory(error):
                     raise

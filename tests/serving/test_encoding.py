@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tiny_models import SPLIT, WORDS
 from tiny_models import tiny_tokenizer as new_tokenizer
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import MarianConfig, PreTrainedConfig, PreTrainedTokenizerFast, XLMRobertaTokenizer
 
 from evaluator_serving.encoding import Encoder, continuation, masked
@@ -425,6 +425,27 @@ def test_normal_added_tokens_stay_what_they_are() -> None:
     tokenizer.add_tokens(["nonbinary"])
     (row,) = Encoder(encoder("wordpiece").source, tokenizer).encode(Masked(("the nonbinary ", ""), (("he",),))).rows
     assert tokenizer.convert_tokens_to_ids("nonbinary") in row.ids
+
+
+@pytest.mark.parametrize(
+    ("name", "template", "text"),
+    [
+        ("<|im_start|>", None, False),  # as fine-tuned models add their turns
+        ("<｜User｜>", None, False),
+        ("[INST]", "[INST] {{ messages[0].content }}", False),
+        ("<turn>", "<turn>{{ messages[0].content }}", False),
+        ("<b>", "<turn>{{ messages[0].content }}", True),
+        ("  ", "{{ messages[0].content }}  ", True),
+    ],
+)
+def test_control_tokens_that_are_not_declared_as_such(name: str, template: str | None, text: bool) -> None:
+    tokenizer = new_tokenizer("gpt2")
+    plain = tokenizer(f"I am {name} happy")["input_ids"]  # of a tokenizer without the token
+    tokenizer.add_tokens([AddedToken(name, special=False, normalized=False)])
+    tokenizer.chat_template = template
+    (row,) = Encoder(encoder("gpt2").source, tokenizer).encode(Continuation(f"I am {name} happy", (" he",))).rows
+    assert (tokenizer.convert_tokens_to_ids(name) in row.ids) == text
+    assert (list(row.ids) == plain) != text
 
 
 def test_the_programs_own_sentinel_and_end_are_control_tokens_and_a_texts_are_not() -> None:

@@ -13,6 +13,7 @@ from tiny_models import drawn_wide, tiny_model, tiny_tokenizer
 from evaluator.reports.notes import run_notes
 from evaluator.sweep.replica import Replica
 from evaluator_serving.engine import EngineOptions
+from evaluator_serving.errors import InputError
 from evaluator_serving.models import ModelSource, resolve
 from evaluator_serving.padding import MORE, find_mates, probes
 from evaluator_serving.rows import GREEDY, Row
@@ -156,6 +157,18 @@ def test_the_fact_is_in_a_replicas_answer_and_in_the_reports(tmp_path: Path) -> 
     (note,) = run_notes({"models": {"conv": {"engine": "transformers", "engine_details": facts["engine_details"]}}})
     assert note.startswith("conv: its masked output depends on padding (log P moves by up to")
     assert note.endswith("so only rows of equal length were computed together.")
+
+
+def test_a_model_that_hashes_at_random_is_refused(tmp_path: Path) -> None:
+    axes = {"axial_pos_shape": [8, 8], "axial_pos_embds_dim": [16, 16], "max_position_embeddings": 64}
+    heads = {"num_attention_heads": 2, "attention_head_size": 16, "hidden_size": 32, "feed_forward_size": 48}
+    hashing = {"attn_layers": ["lsh", "local"], "lsh_attn_chunk_length": 4, "local_attn_chunk_length": 4, "num_buckets": 2}
+    options = {"is_decoder": False, **axes, **heads, **hashing}
+    with pytest.raises(InputError, match=r"model .*random: gives other numbers each time it is asked"):
+        TransformersEngine(made("Reformer", tmp_path / "random", **options), EngineOptions(device="cpu"), masked_rows())
+    seeded = made("Reformer", tmp_path / "seeded", **options, hash_seed=0)
+    engine = TransformersEngine(seeded, EngineOptions(device="cpu"), masked_rows())
+    assert engine.describe().details["padding"]["masked"]["mates"] in ("equal", "none")
 
 
 # --- which rows may share a batch ---

@@ -1,5 +1,6 @@
 """A model's tokenizer as the encoders need it: ids with character offsets, and the special tokens by their role."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,10 @@ START_TEXT = "<|endoftext|>"
 
 _BOUNDARY = "▁"
 """SentencePiece's sign for a space: the beginning of a word's first piece, or a piece of its own before it."""
+
+_MARK = re.compile(r"<[|｜][^\s<>]+[|｜]>")
+_BRACKETED = re.compile(r"<[^\s<>]+>|\[[^\s\[\]]+\]")
+"""What control tokens look like; a bracketed one may be text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,7 @@ class TextTokenizer:
         self._backend = tokenizer.backend_tokenizer
         self._backend.no_truncation()
         self._backend.no_padding()
+        _declare_control(tokenizer)
         self._types = (getattr(source.config, "type_vocab_size", 0) or 0) > 1
         self.config = source.config
         self.unk_id = _unknown_id(self._backend)
@@ -305,6 +311,19 @@ def _byte_ids(backend: Any) -> frozenset[int]:
     """Ids of the pieces that stand for one byte of an unknown character (`<0x00>` to `<0xFF>`), if the tokenizer has them."""
     ids = [backend.token_to_id(f"<0x{byte:02X}>") for byte in range(256)]
     return frozenset() if None in ids else frozenset(i for i in ids if i is not None)
+
+
+def _declare_control(tokenizer: Any) -> None:
+    """Make special tokens of the control tokens that a tokenizer adds as plain ones, as fine-tuned ones do with their turns.
+
+    They look like `<|im_start|>`, or stand in brackets in its chat template. Other plain ones are text (runs of spaces, HTML).
+    """
+    backend, turns = tokenizer.backend_tokenizer, str(getattr(tokenizer, "chat_template", None) or "")
+    plain = [token for token in backend.get_added_tokens_decoder().values() if not token.special]
+    control = [t for t in plain if _MARK.fullmatch(t.content) or (_BRACKETED.fullmatch(t.content) and t.content in turns)]
+    for token in control:
+        token.special = True
+    backend.add_special_tokens(control)
 
 
 def _control_ids(tokenizer: Any) -> frozenset[int]:
