@@ -20,7 +20,7 @@ def model_rows(run: Run) -> list[dict[str, Any]]:
     """One record a model: name, state, done, total, failed, rate (requests a second), left (seconds or None).
 
     A state of `running` or `loading` is only believed while a process holds the run. progress.json knows the last command's
-    models; what became of the others is read from what is stored.
+    models, and of those what that command asked; all that was ever asked is read from what is stored.
     """
     shown = _shown(run.path / "progress.json")
     alive = run.busy
@@ -30,23 +30,27 @@ def model_rows(run: Run) -> list[dict[str, Any]]:
         if entry.get("imported"):
             rows.append({"name": name, "state": "imported", "done": 0, "total": 0, "failed": 0, "rate": 0.0, "left": None})
             continue
-        known = shown.get(name) or _stored(run, name)
-        done = len(run.done(name))
+        known = shown.get(name, {"state": "waiting", "total": 0, "done": 0, "failed": 0, "rate": 0.0})
+        requests, answered = _requests(run, name), run.done(name)
+        total = len(requests) or known["total"]
+        done = len(answered & requests) if requests else len(answered)
         failed = failures.filter(model=name)
         state = known["state"]
         if state in ("running", "loading", "waiting") and not (alive and (name in shown or not shown)):
-            answered = done + failed.filter(pl.col("request") != "").height
+            ended = done + failed.filter(pl.col("request") != "").height
             whole = "failed" if "" in failed["request"] else "interrupted"
-            state = "done" if known["total"] and answered >= known["total"] else whole
-        left = (known["total"] - done) / known["rate"] if state == "running" and known["rate"] else None
-        if state == "done" and done + failed.height < known["total"]:
-            state = "incomplete"  # answers have gone since: the same command scores them again
+            state = "done" if total and ended >= total else whole
+        left = (
+            (known["total"] - known["done"] - known["failed"]) / known["rate"] if state == "running" and known["rate"] else None
+        )
+        if state == "done" and done + failed.height < total:
+            state = "incomplete"  # answers have gone, or an earlier command was cut off: given again it scores them
         rows.append(
             {
                 "name": name,
                 "state": state,
                 "done": done,
-                "total": max(known["total"], done),
+                "total": max(total, done),
                 "failed": failed.height,
                 "rate": known["rate"],
                 "left": left,
@@ -55,18 +59,18 @@ def model_rows(run: Run) -> list[dict[str, Any]]:
     return rows
 
 
-def _stored(run: Run, model: str) -> dict[str, Any]:
-    """What progress.json would say at the start of a model, from the run's tables; nothing where they are damaged."""
-    total = 0
+def _requests(run: Run, model: str) -> set[str]:
+    """All that is asked of a model; nothing where the run's tables are damaged."""
     with contextlib.suppress(InputError):
-        total = len(run.requests(model))
-    return {"state": "waiting", "total": total, "rate": 0.0}
+        return run.requests(model)
+    return set()
 
 
 def _shown(path: Path) -> dict[str, dict[str, Any]]:
     """What progress.json says of each model; nothing where it is missing or damaged, as it is a help only."""
     try:
-        return {model["name"]: model for model in json.loads(path.read_text(encoding="utf8"))["models"]}
+        models = json.loads(path.read_text(encoding="utf8"))["models"]
+        return {model["name"]: {"done": 0, "failed": 0, **model} for model in models}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
 

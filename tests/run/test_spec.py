@@ -47,6 +47,8 @@ def test_equal_names_say_how_to_give_another() -> None:
     check_names([models[0], ModelSpec("./b/final", label="late")])
     with pytest.raises(InputError, match="longer than 200 bytes"):
         check_names([ModelSpec("gpt2", label="é" * 101)])
+    with pytest.raises(InputError, match=r"'two\\nlines' holds characters that can't be printed: give it a name of its own"):
+        check_names([ModelSpec("gpt2", label="two\nlines")])
 
 
 @pytest.mark.parametrize(

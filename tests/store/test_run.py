@@ -180,6 +180,19 @@ def test_models_that_are_not_in_the_last_command_are_read_from_what_is_stored(ru
     assert model_rows(run)[0]["state"] == "interrupted"
 
 
+def test_what_earlier_commands_asked_counts_too(run: Run) -> None:
+    """Of `m` a task is cut off, then another one finished; `n` has the same answers and was asked less."""
+    run.add_task(task("winobias"), DATA)
+    run.add_table("winobias", ["causal"], TABLE[2:].with_columns(request=pl.lit("d")))
+    run.add_model("m", ENTRY | {"heads_used": {"winobias": ["causal"]}})
+    run.add_model("n", ENTRY | {"heads_used": {"winobias": ["causal"]}})
+    run.add_answers(run.answers_folder("m"), dict.fromkeys("ad", "continuation"), [answer(r, -1, -2) for r in "ad"])
+    shown = {"name": "m", "state": "done", "total": 1, "done": 1, "failed": 0, "rate": 1.0}
+    (run.path / "progress.json").write_text(json.dumps({"models": [shown]}))
+    states = [(r["name"], r["state"], r["done"], r["total"]) for r in model_rows(run)]
+    assert states == [("m", "incomplete", 2, 4), ("n", "done", 1, 1)]
+
+
 def test_one_writer(run: Run) -> None:
     assert not run.busy
     with run.locked():
