@@ -95,6 +95,8 @@ def command(
     )
     chosen = chosen_tasks(tasks, samples, templates)
     names = [task.name for task in chosen]
+    if names != ["gest-mt"] and (translations is not None or languages):
+        raise InputError("--translations and --language go with the task gest-mt alone: leave them out")
     spec = RunSpec(
         models=specs,
         tasks=chosen,
@@ -106,6 +108,8 @@ def command(
         command=("evaluator", *sys.argv[1:]),
     )
     if names == ["gest-mt"]:
+        if specs:
+            raise InputError("gest-mt scores translations and asks no model: leave --model out")
         if translations is None:
             raise InputError("gest-mt scores translations: give --translations FOLDER (SYSTEM/LANGUAGE/translations.csv)")
         from evaluator.run.translations import run_translations

@@ -94,7 +94,7 @@ def _checked(frame: pl.DataFrame, right: Callable[[pl.Expr], pl.Expr]) -> pl.Dat
     for name, dtype in frame.schema.items():
         column = pl.col(name)
         if dtype == pl.List(pl.Float64()):
-            good = column.list.eval(right(pl.element())).list.all()
+            good = column.list.eval(right(pl.element())).list.all().fill_null(right(pl.lit(None, pl.Float64())))
         elif dtype == pl.Float64():
             good = right(column)
         else:

@@ -49,10 +49,11 @@ def test_cut_part_and_debris_are_ignored(tmp_path: Path) -> None:
     assert frame["a"].to_list() == [1, 2]
 
 
-@pytest.mark.parametrize("wrong", [float("nan"), float("-inf"), None])
-def test_a_part_with_numbers_that_are_none_is_damaged(tmp_path: Path, wrong: float | None) -> None:
+@pytest.mark.parametrize("wrong", [[-1.0, float("nan")], [float("-inf")], [-1.0, None], None])
+def test_a_part_with_numbers_that_are_none_is_damaged(tmp_path: Path, wrong: list[float | None] | None) -> None:
     write_part(tmp_path, answers_frame([Answer("good", ((1,), ()), ((-1.0,), ()))]))
-    bad = write_part(tmp_path, answers_frame([Answer("bad", ((1, 2),), ((-1.0, wrong),))]))  # type: ignore[arg-type]
+    right = answers_frame([Answer("bad", ((1, 2),), ((-1.0, -2.0),))])
+    bad = write_part(tmp_path, right.with_columns(logprobs=pl.Series([wrong], dtype=ANSWERS["logprobs"])))
     with pytest.warns(UserWarning, match=rf"{bad} .* counts as absent, the same command scores it again: logprobs"):
         frame = read_parts(tmp_path, ANSWERS)
     assert frame["request"].to_list() == ["good", "good"]
