@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from evaluator_serving.engine import Engine, EngineOptions
-from evaluator_serving.errors import InputError
+from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.memory import available_memory
 from evaluator_serving.models import ModelSource, count_parameters
 from evaluator_serving.rows import Row
@@ -54,16 +54,21 @@ def sample_rows(rows: Sequence[Row]) -> list[Row]:
 def verify_engine(engine: Engine, source: ModelSource, options: EngineOptions, rows: Sequence[Row]) -> Verified:
     """Compare `engine` with the oracle on some of `rows`. Raises InputError with both values beyond the tolerance.
 
-    An engine that has a simpler way to compute the same (a `fall_back` method) goes over to it before it is given up.
+    Rows that the oracle has no finite number for are left to the run, whose error names their samples. An engine that has a
+    simpler way to compute the same (a `fall_back` method) goes over to it before it is given up.
     """
     few = sample_rows(rows)
     dtype = "float32" if options.dtype == "int8" else options.dtype
     device = _oracle_device(source, options, dtype)
     if device is not None:
-        method, expected = "transformers", _ask_oracle(source, dtype, device, few)
+        method, answers = "transformers", _ask_oracle(source, dtype, device, few)
     else:
-        method, expected = "itself one row at a time", [engine.score([row])[0] for row in few]
+        method, answers = "itself one row at a time", _alone(engine, few)
     limit = TOLERANCE[options.dtype]
+    few = [row for row, answer in zip(few, answers, strict=True) if answer is not None]
+    expected = [answer for answer in answers if answer is not None]
+    if not few:
+        return Verified(method, 0.0, limit, 0)
     a, b = np.concatenate(engine.score(few)), np.concatenate(expected)
     fall_back = getattr(engine, "fall_back", None)
     if not _largest(a, b) <= limit and fall_back is not None and fall_back():
@@ -84,12 +89,27 @@ def _largest(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.abs(a - b).max(initial=0.0))
 
 
-def _ask_oracle(source: ModelSource, dtype: str, device: str, rows: list[Row]) -> list[np.ndarray]:
+def _alone(engine: Engine, rows: list[Row]) -> list[np.ndarray | None]:
+    """Each row's numbers, None for one that can't be answered."""
+    answers: list[np.ndarray | None] = []
+    for row in rows:
+        try:
+            answers.append(engine.score([row])[0])
+        except EngineError as error:
+            if error.row is None:
+                raise
+            answers.append(None)
+    return answers
+
+
+def _ask_oracle(source: ModelSource, dtype: str, device: str, rows: list[Row]) -> list[np.ndarray | None]:
     from evaluator_serving.transformers_engine import TransformersEngine
 
     oracle = TransformersEngine(source, EngineOptions(dtype=dtype, device=device), rows)
     try:
-        return oracle.score(rows)
+        return list(oracle.score(rows))
+    except EngineError:
+        return _alone(oracle, rows)
     finally:
         oracle.close()
 

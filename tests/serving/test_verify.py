@@ -1,12 +1,16 @@
 """Engines checked at load: against the oracle where it fits, against themselves where it doesn't."""
 
+import json
 import re
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 from tiny_models import tiny_model
 
 from evaluator_serving import verify
@@ -90,6 +94,26 @@ def test_a_wrong_engine_is_refused_with_both_values(source: ModelSource, by: flo
         right = float(TransformersEngine(source, EngineOptions(), ROWS[-1:]).score(ROWS[-1:])[0][-1])
         shown = [float(number) for number in re.findall(r"-\d+\.\d{6}", str(caught.value))]
         assert shown == pytest.approx([right + by, right], abs=1e-5)
+
+
+@pytest.mark.parametrize(("token", "left"), [(20, 14), (5, 0)])
+def test_rows_without_finite_numbers_are_left_to_the_run(token: int, left: int, source: ModelSource, tmp_path: Path) -> None:
+    """ROWS 1 to 14 are without token 20; each has token 5."""
+    shutil.copytree(source.path, tmp_path / "nan")
+    weights = load_file(tmp_path / "nan" / "model.safetensors")
+    weights["transformer.wte.weight"][token] = torch.nan
+    weights["lm_head.weight"] = load_file(source.path / "model.safetensors")["transformer.wte.weight"]
+    save_file(weights, tmp_path / "nan" / "model.safetensors", {"format": "pt"})
+    config = json.loads((tmp_path / "nan" / "config.json").read_text())
+    (tmp_path / "nan" / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": False}))
+    poisoned = resolve(str(tmp_path / "nan"))
+    engine = Changed(poisoned, shift(0))
+    assert verify_engine(engine, poisoned, EngineOptions(), ROWS).reads == 2 * sum(
+        row in ROWS[:left] for row in sample_rows(ROWS)
+    )
+    if left:
+        with pytest.raises(InputError, match="this engine is wrong here"):
+            verify_engine(Changed(poisoned, shift(1.0)), poisoned, EngineOptions(), ROWS)
 
 
 def test_a_wrong_graph_gives_way_to_the_plain_one(source: ModelSource) -> None:
