@@ -29,10 +29,10 @@ def command(model: str, folder: Path, dtype: str, no_verify: bool) -> None:
       evaluator export bert-base-uncased exported/bert
       evaluator run gest --model bert-base-uncased --engine onnx --extra folder=exported/bert
     """
-    from evaluator_serving.models import resolve
     from evaluator_serving.onnx.export import export
+    from evaluator_serving.weights import resolve_here
 
-    source = resolve(model)
+    source = resolve_here(model)
     manifest = export(source, folder, dtype)
     size = sum(file.stat().st_size for file in folder.iterdir())
     click.echo(f"{folder}: {manifest.family}, {dtype}, opset {manifest.versions['opset']}, {size / 1e6:.0f} MB")

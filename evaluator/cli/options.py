@@ -9,6 +9,7 @@ import click
 
 from evaluator_serving.engine import ENGINES, EngineOptions
 from evaluator_serving.errors import InputError
+from evaluator_serving.weights_cache import parse_size
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -26,6 +27,16 @@ def finite(context: click.Context, parameter: click.Parameter, value: float | No
     if value is not None and not math.isfinite(value):
         raise click.BadParameter(f"{value} is no number to reckon with", context, parameter)
     return value
+
+
+def size(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    """Callback of an option that is a number of bytes: 500GB."""
+    if value is None:
+        return None
+    try:
+        return parse_size(value)
+    except InputError as error:
+        raise click.BadParameter(str(error), context, parameter) from error
 
 
 def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,10 +1,13 @@
 """`evaluator plan`: what a sweep will need, before anything is loaded."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -14,40 +17,53 @@ from evaluator.cli.sweep import data_of_sweep
 from evaluator.sweep.hardware import GIB
 from evaluator.sweep.plan import Plan
 
+STYLE: dict[str, Any] = {"title_justify": "left", "title_style": "bold", "box": SIMPLE_HEAD, "padding": (0, 1, 0, 0)}
 SHORT = {"float32": "fp32", "float64": "fp64", "float16": "fp16", "bfloat16": "bf16"}
 
 
 def show(plan: Plan, price: float | None) -> None:
-    """Print the plan as tables that fit a terminal."""
+    """Print the plan as tables that fit a terminal of 80 columns."""
     console = Console()
-    hardware = plan.hardware
-    title = f"{hardware.devices} × {hardware.name}, {hardware.memory / GIB:.1f} GiB free each"
-    table = Table(title=title, title_justify="left")
-    table.add_column("model", overflow="fold")
+    machines = Table(title="machines", **STYLE)
+    for column in ("", "machines", "GiB free each", "tokens/s of a 1B model"):
+        machines.add_column(column, justify="left" if not column else "right")
+    for family, nodes in plan.fleet.families().items():
+        free = min(node.memory for node in nodes) / GIB
+        machines.add_row(family, str(len(nodes)), f"{free:.1f}", f"{nodes[0].throughput:,.0f}")
+    console.print(machines)
+    letters = {family: letter(at) for at, family in enumerate(plan.fleet.families())}
+    table = Table(title="models", **STYLE)
+    table.add_column("model", overflow="fold", min_width=20)
     table.add_column("engine", overflow="fold")
-    for column in ("params", "GiB", "tp", "×", "passes", "tokens", "time"):
-        table.add_column(column, justify="right", no_wrap=True)
+    for column in ("params", "GiB", "on", "×", "tokens", "time"):
+        table.add_column(column, justify="right", no_wrap=column != "on")
     for need in plan.needs:
-        replicas = plan.schedule.replicas.get(need.name, 0)
+        demand = need.demand
+        slots = [slot for slot in plan.schedule.slots if slot.job == need.name]
+        way = slots[0].way if slots else need.ways[0]
+        memory = demand.memory(plan.fleet.kind, way.placement.devices) * way.placement.devices
+        seconds = max((s.end for s in slots), default=0.0) - min((s.start for s in slots), default=0.0)
         table.add_row(
             need.name,
-            f"{need.engine} {SHORT.get(need.dtype, need.dtype)}",
-            f"{need.parameters / 1e6:.0f}M" if need.parameters < 1e9 else f"{need.parameters / 1e9:.1f}B",
-            f"{need.memory / GIB:.1f}",
-            str(need.devices),
-            str(replicas),
-            str(need.forwards),
-            str(need.tokens),
-            clock(need.load + need.score / max(1, replicas)) if need.forwards else "done",
+            f"{demand.engine} {SHORT.get(demand.dtype, demand.dtype)}",
+            short(demand.parameters),
+            f"{memory / GIB:.1f}",
+            f"{letters[way.family]}: {way.placement}",
+            str(len(slots)),
+            short(demand.tokens),
+            clock(seconds) if need.forwards else "done",
         )
     console.print(table)
-    order = Table(title="schedule", title_justify="left")
-    for column in ("starts", "ends", "model", "devices"):
+    order = Table(title="schedule", **STYLE)
+    for column in ("starts", "ends", "model", "machine: devices"):
         order.add_column(column, overflow="fold")
-    for slot in sorted(plan.schedule.slots, key=lambda s: (s.start, s.devices)):
-        devices = ",".join(map(str, slot.devices))
-        order.add_row(clock(slot.start), clock(slot.end), f"{slot.job} #{slot.replica}", devices)
+    for slot in plan.schedule.slots:
+        family = letters[slot.way.family]
+        where = ",".join(f"{family}{node + 1}" for node in slot.nodes)
+        order.add_row(clock(slot.start), clock(slot.end), f"{slot.job} #{slot.replica}", f"{where}: {ranges(slot.devices)}")
     console.print(order)
+    for family, mark in letters.items():
+        console.print(f"{mark}: {family}", highlight=False)
     for need in plan.needs:
         if need.several:
             console.print(f"{need.name}: {len(need.several)} candidates of several tokens", highlight=False)
@@ -59,13 +75,38 @@ def show(plan: Plan, price: float | None) -> None:
         console.print(f"estimated cost {plan.cost(price):.2f} at {price:g} per device-hour", highlight=False)
 
 
+def letter(number: int) -> str:
+    """A, B, … Z, A2, B2, …: short names of kinds of machines."""
+    again = number // 26
+    return chr(ord("A") + number % 26) + (str(again + 1) if again else "")
+
+
+def short(number: float) -> str:
+    """A count in at most five characters: 512, 13.9k, 70M, 405B."""
+    for size, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            value = number / size
+            return f"{value:.1f}{unit}" if value < 100 and unit != "M" else f"{value:.0f}{unit}"
+    return f"{number:.0f}"
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Numbers with runs joined: 0-3,6."""
+    found: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if found and number == found[-1][-1] + 1:
+            found[-1].append(number)
+        else:
+            found.append([number])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in found)
+
+
 @click.command(name="plan")
 @click.argument("file", type=click.Path(path_type=Path), metavar="SWEEP.toml")
 @click.option("--out", type=click.Path(path_type=Path), help="The run's folder (default: what the file says).")
 @data_option
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="CPU workers where there is no GPU.")
-@click.option("--devices", type=click.IntRange(min=1), help="Plan for this many devices instead of this machine's.")
-@click.option("--memory", type=click.FloatRange(min=0.1), callback=finite, help="GiB a device, with --devices.")
+@click.option("--fleet", metavar="FLEET", help="Plan for these machines (machines x GPUs x card-GiB) instead of this one.")
 @click.option(
     "--throughput",
     type=click.FloatRange(min=0.001),
@@ -81,8 +122,7 @@ def command(
     out: Path | None,
     data: Path | None,
     workers: int,
-    devices: int | None,
-    memory: float | None,
+    fleet: str | None,
     throughput: float | None,
     price: float | None,
     format_: str,
@@ -92,25 +132,22 @@ def command(
     \b
     Examples:
       evaluator plan SWEEP.toml
-      evaluator plan SWEEP.toml --devices 8 --memory 80 --price 2.5
+      evaluator plan SWEEP.toml --fleet 1x8xH100-80,2x4xA100-40 --price 2.5
     """
     from evaluator.reports.notes import limit_notes
     from evaluator.run.driver import prepare
     from evaluator.sweep.config import read_sweep
-    from evaluator.sweep.hardware import Hardware, local_hardware
+    from evaluator.sweep.hardware import local_fleet, parse_fleet
     from evaluator.sweep.plan import make_plan
-    from evaluator_serving.errors import InputError
 
-    if (devices is None) != (memory is None):
-        raise InputError("--devices and --memory go together: for example --devices 8 --memory 80")
-    hardware = local_hardware(workers)
-    if devices is not None and memory is not None:
-        hardware = Hardware("cuda", devices, int(memory * GIB), min(8, devices), "given GPU")
-    plan = make_plan(prepare(data_of_sweep(context, data, read_sweep(file, out=out))), hardware, throughput)
+    machines = parse_fleet(fleet) if fleet is not None else local_fleet(workers)
+    ready = prepare(data_of_sweep(context, data, read_sweep(file, out=out)))
+    plan = make_plan(ready, machines, throughput)
     sizes = {loaded.task.name: {"samples": loaded.samples.size} for loaded in plan.ready.tasks}
     notes = list(limit_notes({"tasks": sizes, "models": {model.name: model.entry for model in plan.ready.models}}))
     if format_ == "json":
-        parts = {"hardware": asdict(plan.hardware), "schedule": asdict(plan.schedule)}
+        schedule = {key: asdict(plan.schedule)[key] for key in ("slots", "makespan", "bound")}
+        parts = {"fleet": asdict(plan.fleet), "schedule": schedule}
         record = {**parts, "needs": [asdict(need) for need in plan.needs], "notes": notes}
         click.echo(json.dumps(record | ({"cost": plan.cost(price)} if price is not None else {}), ensure_ascii=False))
     else:

@@ -56,10 +56,11 @@ def command(model: str, text: str, words: tuple[str, ...], format_: str, **engin
     from evaluator_serving.answers import assemble
     from evaluator_serving.encoding import encoder_for
     from evaluator_serving.engine import open_engine
-    from evaluator_serving.models import load_tokenizer, resolve
+    from evaluator_serving.models import load_tokenizer
     from evaluator_serving.rows import make_chunk
+    from evaluator_serving.weights import resolve_here
 
-    source = resolve(model, chat_template=engine["chat_template"])
+    source = resolve_here(model, chat_template=engine["chat_template"])
     if not source.heads & {"masked", "causal"}:
         raise InputError(f"{model} is neither a masked nor a generative model: probe needs one of the two")
     request = probe_request(text, words, source.heads)

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from evaluator.cli.options import data_option
+from evaluator.cli.options import data_option, finite, size
 from evaluator.cli.run import finish, interrupt
 from evaluator.run.spec import RunSpec
 from evaluator.tasks.base import DataSource
@@ -32,7 +32,19 @@ def data_of_sweep(context: click.Context, data: Path | None, spec: RunSpec) -> R
     help="auto: Ray where there are several GPUs or RAY_ADDRESS is set, else this process.",
 )
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="CPU workers where there is no GPU.")
+@click.option(
+    "--worker-memory",
+    type=click.FloatRange(min=0.01),
+    callback=finite,
+    help="GiB that one CPU worker may use (default: what is free, shared out to the workers).",
+)
 @click.option("--start-deadline", type=click.FloatRange(min=1), default=1800.0, show_default=True, help="Seconds to load.")
+@click.option(
+    "--weights-cache",
+    metavar="SIZE",
+    callback=size,
+    help="Room for fetched weights on each machine, e.g. 500GB: models used longest ago go (default: all are kept).",
+)
 @click.option("--no-verify", is_flag=True, help="Don't compare engines with the transformers oracle at load.")
 @click.pass_context
 def command(
@@ -42,7 +54,9 @@ def command(
     data: Path | None,
     ray: str,
     workers: int,
+    worker_memory: float | None,
     start_deadline: float,
+    weights_cache: int | None,
     no_verify: bool,
 ) -> None:
     """Score every model of SWEEP.toml on its tasks and print the tables.
@@ -65,14 +79,18 @@ def command(
       evaluator sweep SWEEP.toml --data DATA
     """
     from evaluator.sweep.config import read_sweep
-    from evaluator.sweep.driver import sweep
+    from evaluator.sweep.driver import SweepOptions, sweep
+    from evaluator.sweep.hardware import GIB
 
     signal.signal(signal.SIGTERM, interrupt)
+    asked = data_of_sweep(context, data, read_sweep(file, out=out))
     spec = replace(
-        data_of_sweep(context, data, read_sweep(file, out=out)),
+        asked,
+        weights_cache=weights_cache or asked.weights_cache,
         verify=not no_verify,
         skip_rows=True,
         command=("evaluator", *sys.argv[1:]),
     )
-    outcome = sweep(spec, ray, workers, start_deadline)
+    memory = int(worker_memory * GIB) if worker_memory is not None else None
+    outcome = sweep(spec, SweepOptions(ray, workers, memory, start_deadline))
     finish(outcome, spec.models)

@@ -51,10 +51,10 @@ def command(
       evaluator train-nsp gpt2 wiki.jsonl --out models/gpt2-nsp
       evaluator run stereoset-en --model models/gpt2-nsp --out runs/nsp
     """
-    from evaluator_serving.models import resolve
     from evaluator_serving.nsp.train import default_settings, train
+    from evaluator_serving.weights import resolve_here
 
-    source = resolve(model)
+    source = resolve_here(model)
     if not source.heads & {"causal", "seq2seq"}:
         raise InputError(f"model {model} is neither a causal nor an encoder-decoder language model: it can't be trained")
     settings = default_settings(source.config, published=protocol == "published", language=language)

@@ -38,8 +38,8 @@ def open_translator(spec: str, cache: Path, offline: bool, max_cost: float, work
     if workers > 1:
         if not spec.startswith("model:"):
             raise InputError(f"--workers goes with a local model, not with {spec!r}: leave it out")
+        from evaluator.sweep.cluster import connect
         from evaluator.sweep.hardware import gpus
-        from evaluator.sweep.pool import connect
         from evaluator.translate.sharded import ShardedTranslator
 
         connect("local", None if gpus() else workers)

@@ -101,6 +101,20 @@ def _wrong_rows(name: str, entry: Entry) -> Iterator[str]:
         yield f"{name}: {wrong} wrong {'row' if wrong == 1 else 'rows'} of its data left out."
 
 
+def _several_devices(name: str, entry: Entry) -> Iterator[str]:
+    """Sizes that differ between attempts are all named: their numbers agree within the dtype's tolerance only."""
+    wide: dict[str, None] = {}
+    for start in entry.get("starts", ()):
+        placed = start.get("placement", {})
+        if placed.get("devices", 1) > 1:
+            sizes = ("tensor_parallel", "pipeline_parallel", "spread")
+            how = ", ".join(f"{key.replace('_', ' ')} {placed[key]}" for key in sizes if placed.get(key, 1) > 1)
+            machines = f" on {placed['nodes']} machines" if placed.get("nodes", 1) > 1 else ""
+            wide[f"{placed['devices']} devices{machines} ({how})"] = None
+    if wide:
+        yield f"{name}: scored by replicas of {' and '.join(wide)}."
+
+
 def _unknown_text(name: str, entry: Entry) -> Iterator[str]:
     """`text_tokens` counts, for each task, what the tokenizer doesn't know: see `evaluator.run.coverage`."""
     kinds = {"unknown": "unknown to its tokenizer", "byte_pieces": "single bytes of characters without a token"}
@@ -147,5 +161,5 @@ def _doubtful_texts(name: str, entry: Entry, tasks: Collection[str]) -> Iterator
     return _unknown_text(name, {"text_tokens": much})
 
 
-MODEL_NOTES: tuple[Notes, ...] = (_unverified, _same_as, _approximate, _adapted, _padding, _unknown_text)
+MODEL_NOTES: tuple[Notes, ...] = (_unverified, _same_as, _approximate, _adapted, _padding, _unknown_text, _several_devices)
 TASK_NOTES: tuple[Notes, ...] = (_wrong_rows, _normal_forms)

@@ -1,6 +1,7 @@
 """Run a RunSpec in this process, one model after the other."""
 
 import contextlib
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -16,13 +17,16 @@ from evaluator.run.prepare import (
     record,
 )
 from evaluator.run.progress import ModelProgress, ProgressView
-from evaluator.run.score import requests_of_row, score_chunk
+from evaluator.run.score import requests_of_row, score_chunk, start_record
 from evaluator.run.spec import RunSpec
 from evaluator.run.work import Work
 from evaluator.store.run import Run
 from evaluator_serving.engine import Engine, open_engine
 from evaluator_serving.errors import EngineError, InputError, in_words
-from evaluator_serving.models import check_unchanged
+from evaluator_serving.hub import HubModel, missing_bytes
+from evaluator_serving.models import ModelSource
+from evaluator_serving.weights import weights_here
+from evaluator_serving.weights_cache import readable
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,25 +119,44 @@ def _score_model(run: Run, model: PreparedModel, view: ProgressView, spec: RunSp
     if not model.encoded:
         view.state(model.name, "done", "all answers are there already")
         return
-    view.state(model.name, "loading", f"loading into {model.info.engine} ({model.info.dtype})")
-    check_unchanged(model.source)
-    rows, workload = model.engine_rows()
-    with opened(open_engine(model.info.engine, model.source, model.spec.options, rows, workload)) as engine:
-        if spec.verify and model.info.engine != "transformers":
-            from evaluator_serving.verify import verify_engine
+    with _weights(model, view, verify=spec.verify) as source:
+        view.state(model.name, "loading", f"loading into {model.info.engine} ({model.info.dtype})")
+        rows, workload = model.engine_rows()
+        begun = time.perf_counter()
+        with opened(open_engine(model.info.engine, source, model.spec.options, rows, workload)) as engine:
+            opened_at = time.perf_counter()
+            if spec.verify and model.info.engine != "transformers":
+                from evaluator_serving.verify import verify_engine
 
-            result = verify_engine(engine, model.source, model.spec.options, rows)
-            run.update_model(model.name, verified=str(result))
-            view.state(model.name, "loading", str(result))
-        elif model.info.engine != "transformers":
-            run.update_model(model.name, verified=False)
-        run.update_model(model.name, engine_details=engine.describe().details)
-        view.state(model.name, "running")
-        share = engine.share_prefixes
-        pending = model.pending_chunks(engine.device_kind, share_prefixes=share)
-        work = Work.of(pending, share_prefixes=share)
-        _drain(work, engine, run, model, view, skip_rows=spec.skip_rows)
+                result = verify_engine(engine, source, model.spec.options, rows)
+                run.update_model(model.name, verified=str(result))
+                view.state(model.name, "loading", str(result))
+            elif model.info.engine != "transformers":
+                run.update_model(model.name, verified=False)
+            seconds = {"engine": opened_at - begun, "verify": time.perf_counter() - opened_at}
+            run.add_start(model.name, start_record(0, "this process", model.spec.options.sizes(), seconds))
+            run.update_model(model.name, engine_details=engine.describe().details)
+            view.state(model.name, "running")
+            share = engine.share_prefixes
+            pending = model.pending_chunks(engine.device_kind, share_prefixes=share)
+            work = Work.of(pending, share_prefixes=share)
+            _drain(work, engine, run, model, view, skip_rows=spec.skip_rows)
     view.state(model.name, "done")
+
+
+@contextlib.contextmanager
+def _weights(model: PreparedModel, view: ProgressView, *, verify: bool) -> Iterator[ModelSource]:
+    """The model's source with its weights on this machine, fetched now where they are missing and read here."""
+    from evaluator_serving.verify import needs_weights
+
+    if not needs_weights(model.info.engine, model.source, model.spec.options, verify=verify):
+        yield model.source
+        return
+    origin = model.source.origin
+    if isinstance(origin, HubModel) and (missing := missing_bytes(origin)):
+        view.state(model.name, "loading", f"fetching {readable(missing)} of weights from the hub")
+    with weights_here(model.source) as source:
+        yield source
 
 
 def _drain(work: Work, engine: Engine, run: Run, model: PreparedModel, view: ProgressView, *, skip_rows: bool) -> None:

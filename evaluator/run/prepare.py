@@ -26,7 +26,7 @@ from evaluator.tasks.limit import ORDER, asked, limited
 from evaluator_serving.engine import DeviceKind, EngineInfo, check_fit
 from evaluator_serving.errors import InputError, ModelError
 from evaluator_serving.identity import fingerprint, identity
-from evaluator_serving.models import ModelSource, count_parameters
+from evaluator_serving.models import ModelSource
 from evaluator_serving.requests import Request, kind
 from evaluator_serving.rows import Chunk, Encoded, Row, Workload, chunks, make_chunk, merge
 from evaluator_serving.verify import sample_rows
@@ -83,7 +83,7 @@ class PreparedModel:
 
     def pending_chunks(self, device: DeviceKind, *, share_prefixes: bool) -> list[Chunk]:
         """The chunks of what has no answer yet, sized for `device`."""
-        tokens = chunk_tokens(count_parameters(self.source.path), device)
+        tokens = chunk_tokens(self.source.parameters, device)
         pending = []
         for chunk in chunks(self.encoded, tokens=tokens, share_prefixes=share_prefixes):
             rest = [item for item in chunk.encoded if item.request not in self.answered]

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +55,19 @@ class Scored:
             "host_memory": self.host_memory,
             "device_memory": self.device_memory,
         }
+
+
+def start_record(
+    replica: int, where: str, placement: Mapping[str, Any], seconds: Mapping[str, float], *, reused: bool = False
+) -> dict[str, Any]:
+    """What run.json says of the start of a replica: on which machines and devices, and what it took by part."""
+    return {
+        "replica": replica,
+        "on": where,
+        "placement": dict(placement),
+        "reused_process": reused,
+        "seconds": {name: round(value, 3) for name, value in seconds.items()},
+    }
 
 
 def _device_memory() -> int:

@@ -58,6 +58,7 @@ class RunSpec:
         limit: score only this many samples of every task, spread over its groups (None: all).
         verify: check every engine against the transformers oracle on some of the run's own rows when it is loaded.
         skip_rows: record a request that can't be scored and go on (sweeps) instead of ending the model.
+        weights_cache: bytes that fetched weights may take up on each machine (None: as EVALUATOR_WEIGHTS_CACHE says).
         command: the command line, for the record.
     """
 
@@ -69,6 +70,7 @@ class RunSpec:
     limit: int | None = None
     verify: bool = True
     skip_rows: bool = False
+    weights_cache: int | None = None
     command: tuple[str, ...] = ()
 
 

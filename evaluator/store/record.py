@@ -46,7 +46,9 @@ def with_model(known: Entry | None, entry: Entry, name: str, run: Path, *, answe
         raise InputError(f"{run} has imported scores called {name!r}: give the model another name, or use another --out folder")
     same = known.get("fingerprint") == new.get("fingerprint") and all(known.get(f) == new.get(f) for f in MODEL_IDENTITY)
     if not same and answered:
-        _refuse(known, new, ("spec", *MODEL_IDENTITY, "fingerprint"), f"model {name}", run)
+        # What was asked is named where that is another model; the same one may be spelled otherwise (another path).
+        spec = ("spec",) if known.get("revision") != new.get("revision") else ()
+        _refuse(known, new, (*spec, *MODEL_IDENTITY, "fingerprint"), f"model {name}", run)
     heads = {**known.get("heads_used", {}), **new.get("heads_used", {})}
     asked = widened(known, new.get("asked", {})) if answered else {**known.get("asked", {}), **new.get("asked", {})}
     if not same:

@@ -36,6 +36,8 @@ from evaluator_serving.answers import Answer
 from evaluator_serving.errors import InputError
 
 FORMAT = 1
+STARTS_KEPT = 100
+"""Starts of replicas that a model's entry tells of."""
 
 ANSWERS: dict[str, pl.DataType] = {
     "request": pl.String(),
@@ -245,6 +247,11 @@ class Run:
         record = self.record
         record["models"][name].update(fields)
         write_json(self.path / "run.json", record)
+
+    def add_start(self, name: str, start: Mapping[str, Any]) -> None:
+        """Add how one replica of a model was started: where, on how many devices, and what it took. The last ones are kept."""
+        known = self.record["models"][name].get("starts", [])
+        self.update_model(name, starts=[*known, dict(start)][-STARTS_KEPT:])
 
     # --- samples and answers -------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ out = "runs/night"                 # may also be given as --out
 protocol = "default"               # or "published"
 data = "DATA"                      # folder of public data sets
 limit = 100                        # samples of each task, spread over its groups
+weights_cache = "500GB"            # for fetched weights on each machine; may also be given as --weights-cache
 
 [defaults]                         # for every model; any key of [[models]] but model, name, revisions
 dtype = "bfloat16"
@@ -37,6 +38,7 @@ from evaluator.tasks import chosen_tasks
 from evaluator.tasks.base import DataSource
 from evaluator_serving.engine import ENGINES, EngineOptions
 from evaluator_serving.errors import InputError
+from evaluator_serving.weights_cache import parse_size
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "protocol": ("default", "published"),
@@ -50,6 +52,7 @@ TOP: dict[str, type] = {
     "protocol": str,
     "data": str,
     "limit": int,
+    "weights_cache": str,
     "samples": str,
     "templates": str,
     "defaults": dict,
@@ -175,6 +178,10 @@ def read_sweep(path: Path, *, out: Path | None = None) -> RunSpec:
         check_names(models)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
+    try:
+        budget = parse_size(content["weights_cache"]) if "weights_cache" in content else None
+    except InputError as error:
+        raise document.error(f"weights_cache: {error}", key="weights_cache") from error
     where = out or (Path(content["out"]) if "out" in content else None)
     if where is None:
         raise InputError(f'{path} names no output: add out = "runs/NAME" or give --out RUN')
@@ -186,4 +193,5 @@ def read_sweep(path: Path, *, out: Path | None = None) -> RunSpec:
         protocol=content.get("protocol", "default"),
         data=DataSource(folder),
         limit=content.get("limit"),
+        weights_cache=budget,
     )

@@ -1,68 +1,98 @@
 """From a sweep's specification to a finished run: prepare, plan, then score in this process or on Ray."""
 
 import os
+from dataclasses import dataclass, replace
 
-from evaluator.run.driver import Outcome, prepare, record_failures, score_models
+from evaluator.run.driver import Outcome, Prepared, prepare, record_failures, score_models
 from evaluator.run.failures import Failures
 from evaluator.run.prepare import record
 from evaluator.run.progress import ModelProgress, ProgressView
 from evaluator.run.spec import RunSpec
 from evaluator.store.run import Run
-from evaluator.sweep.hardware import Hardware, local_hardware
+from evaluator.sweep.hardware import Fleet, local_fleet
+from evaluator.sweep.job import Job
 from evaluator.sweep.plan import Plan, make_plan
+from evaluator_serving.hub_access import HubAccess
+from evaluator_serving.weights_cache import BUDGET
 
 
-def uses_ray(ray: str, hardware: Hardware) -> bool:
+def uses_ray(ray: str, fleet: Fleet) -> bool:
     """Whether `--ray auto|none|local|ADDRESS` means Ray: not for one device on this machine without a cluster."""
     if ray == "auto":
-        return hardware.devices > 1 or bool(os.environ.get("RAY_ADDRESS"))
+        return fleet.devices > 1 or bool(os.environ.get("RAY_ADDRESS"))
     return ray != "none"
 
 
-def sweep(spec: RunSpec, ray: str = "auto", workers: int = 1, start_deadline: float = 1800.0) -> Outcome:
-    """Run a sweep to its end. The same call finishes one that was interrupted.
+@dataclass(frozen=True, slots=True)
+class SweepOptions:
+    """Where a sweep runs.
 
-    `ray` is `auto`, `none` (this process), `local` (a Ray started here) or a cluster's address; `workers` is the number of
-    CPU workers where there are no GPUs. Raises InputError before anything is loaded.
+    Attributes:
+        ray: `auto`, `none` (this process), `local` (a Ray started here) or a cluster's address.
+        workers: CPU workers where there are no GPUs; worker_memory: bytes that each may use (None: what is free, shared out).
+        start_deadline: seconds a replica may take to load.
     """
-    ready = prepare(spec)
-    if ray not in ("auto", "none", "local") or (ray == "auto" and os.environ.get("RAY_ADDRESS")):
-        from evaluator.sweep.pool import cluster_hardware, connect
 
-        connect(ray if ray != "auto" else os.environ["RAY_ADDRESS"], None)
-        hardware, joined = cluster_hardware(), True
+    ray: str = "auto"
+    workers: int = 1
+    worker_memory: int | None = None
+    start_deadline: float = 1800.0
+
+
+def sweep(spec: RunSpec, options: SweepOptions) -> Outcome:
+    """Run a sweep to its end. The same call finishes one that was interrupted. Raises InputError before anything is loaded."""
+    if spec.weights_cache is not None:
+        os.environ[BUDGET] = str(spec.weights_cache)
+    ready = prepare(spec)
+    ray = options.ray
+    joined = ray not in ("auto", "none", "local") or (ray == "auto" and bool(os.environ.get("RAY_ADDRESS")))
+    if joined:
+        from evaluator.sweep import cluster
+
+        cluster.connect(ray if ray != "auto" else os.environ["RAY_ADDRESS"], None)
+        fleet = cluster.Cluster(options.worker_memory).fleet()
     else:
-        hardware, joined = local_hardware(workers), False
-    plan = make_plan(ready, hardware)
-    ready = plan.ready
-    run = record(spec, ready.tasks, ready.models)
+        fleet = local_fleet(options.workers, options.worker_memory)
+    plan = make_plan(ready, fleet)
+    run = record(spec, plan.ready.tasks, plan.ready.models)
     with run.locked():
-        if not uses_ray(ray, hardware):
-            return Outcome(run, score_models(run, ready, spec))
-        from evaluator.sweep import pool
+        if not uses_ray(ray, fleet):
+            return Outcome(run, score_models(run, _placed(plan), spec))
+        from evaluator.sweep import cluster
 
         if not joined:
-            pool.connect("local", workers if hardware.kind == "cpu" else None)
+            cluster.connect("local", options.workers if fleet.kind == "cpu" else None)
         try:
-            return Outcome(run, _on_ray(run, plan, spec, start_deadline))
+            return Outcome(run, _on_ray(run, plan, spec, options))
         finally:
-            pool.disconnect()
+            cluster.disconnect()
 
 
-def _on_ray(run: Run, plan: Plan, spec: RunSpec, start_deadline: float) -> Failures:
+def _placed(plan: Plan) -> Prepared:
+    """The models with the sizes that the plan chose, for this process."""
+    ways = {need.name: need.ways[-1] for need in plan.needs}
+    models = []
+    for model in plan.ready.models:
+        options = ways[model.name].placement.options(model.spec.options)
+        models.append(replace(model, spec=replace(model.spec, options=options)))
+    return replace(plan.ready, models=tuple(models))
+
+
+def _on_ray(run: Run, plan: Plan, spec: RunSpec, options: SweepOptions) -> Failures:
+    from evaluator.sweep.cluster import Cluster
     from evaluator.sweep.pool import Pool, PoolOptions
 
     models = plan.ready.models
-    needs = {need.name: need for need in plan.needs}
-    begins = {slot.job: slot.start for slot in reversed(plan.schedule.slots)}
-    order = sorted(models, key=lambda m: (begins.get(m.name, 0.0), -needs[m.name].devices))
-    options = PoolOptions(
-        devices={name: need.devices for name, need in needs.items()},
-        replicas={name: plan.schedule.replicas.get(name, 1) for name in needs},
-        cuda=plan.hardware.kind == "cuda",
-        start_deadline=start_deadline,
+    pool_options = PoolOptions(
+        fleet=plan.fleet,
+        jobs=[Job(need.name, need.ways) for need in plan.needs],
+        lines=plan.schedule.lines,
+        replan=plan.again,
+        start_deadline=options.start_deadline,
         verify=spec.verify,
+        access=HubAccess.of_here(),
     )
     record_failures(run, plan.ready.errors)
     with ProgressView(run.path, [ModelProgress(m.name, m.total, len(m.answered)) for m in models]) as view:
-        return Failures({**plan.ready.errors, **Pool(run, view, options).execute(order)})
+        pool = Pool(run, view, Cluster(options.worker_memory), pool_options)
+        return Failures({**plan.ready.errors, **pool.execute(models)})

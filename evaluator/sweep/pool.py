@@ -1,30 +1,21 @@
 """Run a planned sweep on Ray: long-lived replicas in placement groups, fed from each model's queue of chunks.
 
 Ray places, starts and restarts; this module only decides what is asked of it, in one loop over Ray's events: a placement
-group is ready, a replica has loaded, a chunk is scored, something died. Answers are stored by this process alone.
+group is ready, a replica has loaded, a chunk is scored, something died, machines came or went. Which replica starts next is
+`policy.Policy`'s word. Answers are stored by this process alone.
 """
 
 import contextlib
-import os
-import signal
-import socket
-import subprocess
-import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import psutil
-
-# Ray prints paragraphs about what has died to standard output; the pool says the same in a line. Read at Ray's import.
-os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "A worker died or was killed|Raylet is terminated")
-
 import ray
 from ray.exceptions import RayError, RayTaskError
-from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
+from ray.util.placement_group import PlacementGroup, remove_placement_group
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from evaluator.run.failures import Failures
 from evaluator.run.prepare import PreparedModel, name_sample
@@ -32,12 +23,20 @@ from evaluator.run.progress import ProgressView
 from evaluator.run.score import Scored, requests_of_row
 from evaluator.run.work import Work
 from evaluator.store.run import Run
-from evaluator.sweep.hardware import Hardware, gpus
-from evaluator.sweep.replica import Replica, read_ahead
+from evaluator.sweep.cluster import Cluster, ClusterLostError
+from evaluator.sweep.fit import Way
+from evaluator.sweep.groups import actor_options, ask
+from evaluator.sweep.hardware import Fleet
+from evaluator.sweep.job import Job, width
+from evaluator.sweep.policy import Lines, Policy, Progress, Start
+from evaluator.sweep.replica import Load, Loaded, Replica, ahead
+from evaluator.sweep.schedule import Schedule
 from evaluator_serving.engine import DeviceKind, engine_class, planned_device
-from evaluator_serving.errors import EngineError, InputError, in_words
-from evaluator_serving.models import check_unchanged
+from evaluator_serving.errors import EngineError, in_words
+from evaluator_serving.hub import HubModel
+from evaluator_serving.hub_access import HubAccess
 from evaluator_serving.rows import Chunk, Row, Workload
+from evaluator_serving.weights_cache import readable
 
 IN_FLIGHT = 2
 """Chunks a replica holds: one being scored, one waiting so that it never idles."""
@@ -45,31 +44,33 @@ START_ATTEMPTS = 5
 """Times in a row that a model's replicas may die while they load before it is given up."""
 HANG_ATTEMPTS = 2
 """The same for replicas that have not loaded in time: each of these costs the whole deadline."""
-HEALTH_SECONDS = 30
-"""For a cluster's head node to say that it is one; most of it is the start of Ray's own command."""
-KEPT = "what was scored is kept, run the same command again"
 
 
 @dataclass(frozen=True, slots=True)
 class PoolOptions:
-    """How replicas are placed.
+    """What the plan chose, and how replicas are started.
 
     Attributes:
-        devices, replicas: model name → devices a replica, number of replicas.
-        cuda: whether a device is a GPU (else a CPU core).
-        start_deadline: seconds a replica may take to load.
+        fleet: the machines that were planned for.
+        jobs, lines: the plan's, see `schedule`.
+        replan: (machines, names of the models with work left) → jobs and schedule, asked when machines came or went.
+        start_deadline: seconds a replica may take to load, and a model may wait for a machine that it fits.
         verify: verify engines at load.
+        access: how replicas reach the hub where their machines don't say it themselves.
     """
 
-    devices: Mapping[str, int]
-    replicas: Mapping[str, int]
-    cuda: bool
+    fleet: Fleet
+    jobs: Sequence[Job]
+    lines: Lines
+    replan: Callable[[Fleet, Sequence[str]], tuple[list[Job], Schedule]]
     start_deadline: float = 1800.0
     verify: bool = True
+    access: HubAccess = field(default_factory=HubAccess)
 
-
-class ClusterLostError(EngineError):
-    """What is left of the Ray cluster can't be asked for anything any more."""
+    @property
+    def cuda(self) -> bool:
+        """Whether a device is a GPU (else a CPU worker)."""
+        return self.fleet.kind == "cuda"
 
 
 @dataclass(slots=True)
@@ -81,16 +82,22 @@ class _Model:
     device: DeviceKind = "cpu"
     """What its chunks are cut for: as planned, until its first replica says where it really computes."""
     begun: bool = False
-    to_start: int = 0
-    members: int = 0
+    chunks: int = 0
+    numbers: int = 0
     start_failures: int = 0
     """Since a replica last loaded."""
     error: Exception | None = None
     failed: int = 0
+    lonely: float | None = None
+    """Since when nothing that could score it has been there."""
 
     @property
-    def finished(self) -> bool:
-        return self.error is not None or (self.work is not None and not self.work.waiting and self.members == 0)
+    def name(self) -> str:
+        return self.prepared.name
+
+    @property
+    def has_work(self) -> bool:
+        return self.error is None and self.work is not None and bool(self.work.waiting)
 
 
 @dataclass(slots=True)
@@ -98,36 +105,53 @@ class _Member:
     """One replica from its placement group on; `wait` is the one Ray reference whose result comes next."""
 
     model: _Model
+    way: Way
     number: int
     group: PlacementGroup
     wait: Any
     actor: Any = None
+    begun: float = field(default_factory=time.monotonic)
     deadline: float = float("inf")
+    fetched: bool = False
+    loaded: Loaded | None = None
+    scored: int = 0
     flight: deque[tuple[Any, Chunk]] = field(default_factory=deque)
+
+    @property
+    def pending(self) -> bool:
+        """Whether it still waits for its devices."""
+        return self.actor is None
+
+    def rate(self, chunks: int) -> float:
+        """Parts of its model's work a second: as measured since it loaded, before that as planned."""
+        if self.loaded is None or self.scored < 2:
+            return 1 / max(self.way.score, 1e-9)
+        return self.scored / chunks / max(time.monotonic() - self.loaded.moment, 1e-9)
 
 
 class Pool:
     """The loop. One instance runs one sweep."""
 
-    def __init__(self, run: Run, view: ProgressView, options: PoolOptions) -> None:
+    def __init__(self, run: Run, view: ProgressView, cluster: Cluster, options: PoolOptions) -> None:
         self._run = run
         self._view = view
+        self._cluster = cluster
         self._options = options
+        self._fleet = options.fleet
+        self._policy = Policy.of(options.jobs, options.lines)
+        self._models: dict[str, _Model] = {}
         self._members: list[_Member] = []
-        self._starts: deque[_Model] = deque()
-        self._ahead: list[Any] = []
-        # Of a cluster that this process has started. Ray ends the driver without a word some time after one of them died.
-        self._vital = [p for p in psutil.Process().children() if p.name() in ("raylet", "gcs_server")]
+        self._ahead: dict[str, Any] = {}
 
     def execute(self, models: Sequence[PreparedModel]) -> dict[str, Exception]:
-        """Score all models, the first ones first. Returns the errors of the models that could not be finished."""
-        states = [_Model(model) for model in models]
-        for state in states:
+        """Score all models. Returns the errors of the models that could not be finished."""
+        self._models = {model.name: _Model(model) for model in models}
+        for state in self._models.values():
             with self._guarded(state):
                 self._queue(state)
         try:
-            while self._starts or self._members:
-                self._ask_for_groups()
+            while self._members or any(model.has_work for model in self._models.values()):
+                self._ask()
                 self._step()
         except ClusterLostError:
             self._members.clear()  # they are gone, and Ray would wait a minute to end them
@@ -135,10 +159,10 @@ class Pool:
         finally:
             for member in list(self._members):
                 self._drop(member)
-        return {s.prepared.name: s.error for s in states if s.error is not None}
+        return {name: model.error for name, model in self._models.items() if model.error is not None}
 
     def _queue(self, state: _Model) -> None:
-        """Cut a model's pending requests into chunks and put it last in the line of those to start."""
+        """Cut a model's pending requests into chunks."""
         prepared = state.prepared
         if not prepared.encoded:
             self._run.clear_model_failure(prepared.name)
@@ -147,105 +171,159 @@ class Pool:
         state.rows, state.workload = prepared.engine_rows()
         self._cut(state, planned_device(prepared.info.engine, prepared.spec.options, cuda=self._options.cuda))
 
-    def _cut(self, model: _Model, device: DeviceKind) -> None:
-        """Cut a model's chunks for a kind of device and see that as many replicas start as there is work for."""
+    @staticmethod
+    def _cut(model: _Model, device: DeviceKind) -> None:
+        """Cut a model's pending requests into chunks for a kind of device."""
         share = engine_class(model.prepared.info.engine).share_prefixes
         model.device = device
         model.work = Work.of(model.prepared.pending_chunks(device, share_prefixes=share), share_prefixes=share)
-        wanted = min(self._options.replicas[model.prepared.name], len(model.work.waiting))
-        model.to_start = max(0, wanted - model.members)
-        if model not in self._starts:
-            self._starts.append(model)
+        model.chunks = len(model.work.waiting)
 
     @contextlib.contextmanager
     def _guarded(self, model: _Model) -> Iterator[None]:
         """Whatever one model throws in the body ends that model alone."""
         caught = Failures()
-        with caught.of(model.prepared.name):
+        with caught.of(model.name):
             yield
         for error in caught.values():
             self._give_up(model, error)
 
     # --- starting ------------------------------------------------------------------------------------------------
 
-    def _ask_for_groups(self) -> None:
-        """Keep exactly one placement group pending, in the planned order, so that wide groups aren't starved."""
-        if any(member.actor is None for member in self._members):
-            return
-        while self._starts:
-            model = self._starts[0]
-            if model.error is not None or model.to_start == 0 or (model.members and not self._has_work(model)):
-                self._starts.popleft()
+    def _next_start(self, family: str, but: _Member | None = None) -> Start | None:
+        """The policy's word on what starts next on a family; `but` is a replica that is about to end."""
+        now = time.monotonic()
+        nodes = self._fleet.families().get(family, [])  # none: its machines have just left
+        taken = sum(width(m.way) for m in self._members if m is not but and m.way.family == family)
+        free = sum(node.devices for node in nodes) - taken
+        return self._policy.next(family, self._progress(now), now, lambda way: width(way) <= free + 1e-9)
+
+    def _progress(self, now: float) -> dict[str, Progress]:
+        """Every model with work left, as the policy sees it."""
+        found = {}
+        for name, model in self._models.items():
+            if model.work is None or not model.has_work or name not in self._policy.jobs:
                 continue
-            model.to_start -= 1
-            number = self._options.replicas[model.prepared.name] - model.to_start - 1
-            self._members.append(_Member(model, number, *self._group(model)))
-            model.members += 1
-            self._read_ahead()
-            return
+            members = [m for m in self._members if m.model is model]
+            loaded = [m for m in members if m.loaded is not None]
+            rate = sum(m.rate(model.chunks) for m in loaded)
+            planned = sum(1 / max(m.way.score, 1e-9) for m in loaded)
+            found[name] = Progress(
+                left=len(model.work.waiting) / max(1, model.chunks),
+                at=now,
+                rate=rate,
+                loading=[(m.begun + m.way.load, 1 / max(m.way.score, 1e-9)) for m in members if m.loaded is None],
+                members=len(members),
+                pace=rate / planned if planned else 1.0,
+            )
+        return found
 
-    @staticmethod
-    def _has_work(model: _Model) -> bool:
-        return model.work is not None and bool(model.work.waiting)
+    def _ask(self) -> None:
+        """Keep one placement group a family pending, in the planned order, so that wide groups aren't starved."""
+        for member in [m for m in self._members if m.pending and not m.model.has_work]:
+            self._drop(member)  # others have taken all that it was to do
+            self._finish(member.model)
+        for family, nodes in self._fleet.families().items():
+            if any(m.pending and m.way.family == family for m in self._members):
+                continue
+            chosen = self._next_start(family)
+            if chosen is None:
+                continue
+            self._policy.started(family, chosen)
+            name, way = chosen
+            group = ask(way.placement, [n.id for n in nodes if n.id], cuda=self._options.cuda)
+            self._members.append(self._member(self._models[name], way, group, group.ready()))
 
-    def _group(self, model: _Model) -> tuple[PlacementGroup, Any]:
-        devices = self._options.devices[model.prepared.name]
-        # vLLM starts its own workers inside the group of a tensor-parallel replica; STRICT_PACK keeps it on one node.
-        bundle = {"GPU": float(devices), "CPU": 1.0} if self._options.cuda else {"CPU": float(devices)}
-        group = placement_group([bundle], strategy="STRICT_PACK")
-        return group, group.ready()
+    def _member(self, model: _Model, way: Way, group: PlacementGroup, wait: Any) -> _Member:
+        model.numbers += 1
+        return _Member(model, way, model.numbers - 1, group, wait)
 
     def _start(self, member: _Member) -> None:
-        check_unchanged(member.model.prepared.source)
-        name = member.model.prepared.name
-        devices = self._options.devices[name]
-        threads = str(max(1, devices))
-        environment = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-        if not self._options.cuda:
-            environment["OMP_NUM_THREADS"] = threads
-        actor = ray.remote(Replica).options(
-            num_cpus=1 if self._options.cuda else devices,
-            num_gpus=devices if self._options.cuda else 0,
-            scheduling_strategy=PlacementGroupSchedulingStrategy(member.group, placement_group_capture_child_tasks=True),
-            runtime_env={"env_vars": environment},
-            max_restarts=0,
-        )
-        prepared = member.model.prepared
-        member.actor = actor.remote()
-        model = member.model
-        member.wait = member.actor.load.remote(
-            prepared.info.engine, prepared.source, prepared.spec.options, model.rows, model.workload, self._options.verify
-        )
-        member.deadline = time.monotonic() + self._options.start_deadline
-        self._view.state(name, "loading", f"loading replica {member.number} into {prepared.info.engine}")
+        """The devices are there: start a process on them, and let it load."""
+        placement = member.way.placement
+        options = actor_options(placement, member.group, cuda=self._options.cuda)
+        member.actor = ray.remote(Replica).options(**options).remote(self._options.access)
+        self._fetch(member)
 
-    def _read_ahead(self) -> None:
-        """Have every node read the files of the model that starts next while the present ones load and score."""
-        following = next((m for m in self._starts if m.members == 0), None)
-        if following is None:
+    def _fetch(self, member: _Member) -> None:
+        """Have the weights brought to the replica's machine. That takes as long as it takes: only loading has a deadline."""
+        member.wait = member.actor.fetch.remote(self._what(member))
+        member.begun = time.monotonic()
+        origin = member.model.prepared.source.origin
+        if isinstance(origin, HubModel):
+            size = readable(origin.size)
+            self._view.state(member.model.name, "loading", f"weights ({size}) for replica {member.number}, from cache or hub")
+
+    def _load(self, member: _Member) -> None:
+        member.fetched = True
+        member.wait = member.actor.load.remote(self._what(member))
+        member.deadline = time.monotonic() + self._options.start_deadline
+        engine = member.model.prepared.info.engine
+        self._view.state(member.model.name, "loading", f"loading replica {member.number} into {engine}")
+
+    def _what(self, member: _Member) -> Load:
+        prepared, placement = member.model.prepared, member.way.placement
+        return Load(
+            engine=prepared.info.engine,
+            source=prepared.source,
+            options=placement.options(prepared.spec.options),
+            rows=member.model.rows,
+            workload=member.model.workload,
+            verify=self._options.verify,
+        )
+
+    def _next(self, member: _Member) -> bool:
+        """Give a process whose model has nothing left to do the next model that wants the same devices. False if none does."""
+        family = member.way.family
+        waiting = next((m for m in self._members if m.pending and m.way.family == family), None)
+        if waiting is not None:
+            name, way = waiting.model.name, waiting.way
+        else:
+            chosen = self._next_start(family, member)
+            if chosen is None:
+                return False
+            name, way = chosen
+        if way.placement != member.way.placement:
+            return False
+        if waiting is not None:
+            self._drop(waiting)
+        else:
+            self._policy.started(family, (name, way))
+        follower = self._member(self._models[name], way, member.group, None)
+        follower.actor = member.actor
+        self._members[self._members.index(member)] = follower
+        self._fetch(follower)
+        return True
+
+    def _read_ahead(self, member: _Member) -> None:
+        """Have a replica's machine fetch and read the files of a model that starts soon: of each model one machine does.
+
+        Another machine may be free first. But all of them fetching every model would be as many times the traffic.
+        """
+        family, pending = member.way.family, [m for m in self._members if m.pending]
+        line = [m.model.name for m in pending if m.way.family == family]
+        line += [name for name, _ in self._policy.lines.get(family) or ()]
+        placed = {m.model.name for m in self._members if not m.pending}
+        following = next((name for name in line if name not in placed and name not in self._ahead), None)
+        if following is None or member.loaded is None:
             return
-        task = ray.remote(read_ahead)
-        path = str(following.prepared.source.path)
-        self._ahead = [
-            task.options(
-                num_cpus=0, max_retries=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=True)
-            ).remote(path)
-            for node in ray.nodes()
-            if node["Alive"]
-        ]
+        origins = [m.prepared.source.origin for m in self._models.values() if m.has_work]
+        keep = frozenset(origin.key for origin in origins if isinstance(origin, HubModel))
+        there = NodeAffinitySchedulingStrategy(member.loaded.node, soft=False)
+        task = ray.remote(ahead).options(num_cpus=0, max_retries=0, scheduling_strategy=there)
+        self._ahead[following] = task.remote(self._models[following].prepared.source.origin, self._options.access, keep)
 
     # --- the loop ------------------------------------------------------------------------------------------------
 
     def _step(self) -> None:
         """Wait for the next event and handle it."""
         waits = {m.flight[0][0] if m.flight else m.wait: m for m in self._members}
-        if not waits:
-            return
-        ready, _ = ray.wait(list(waits), num_returns=1, timeout=1.0)
-        if not all(map(_alive, self._vital)):
-            raise ClusterLostError(f"Ray itself died on this machine: {KEPT}")
-        if not ready and not any(node["Alive"] for node in ray.nodes()):
-            raise ClusterLostError(f"the Ray cluster has lost all its nodes: {KEPT}")
+        ready: list[Any] = []
+        if waits:
+            ready, _ = ray.wait(list(waits), num_returns=1, timeout=1.0)
+        else:
+            time.sleep(1.0)  # until a machine comes that fits what is left
+        self._cluster.check(idle=not ready)
         for ref in ready:
             with self._guarded(waits[ref].model):
                 self._handle(waits[ref], ref)
@@ -254,6 +332,36 @@ class Pool:
             if now > member.deadline:
                 reason = f"did not load within {self._options.start_deadline:.0f} s"
                 self._start_failed(member, reason, allowed=HANG_ATTEMPTS)
+        if fleet := self._cluster.changed(self._fleet):
+            self._move(fleet)
+        self._leave_lonely(now)
+
+    def _move(self, fleet: Fleet) -> None:
+        """Machines came or went: what waits for devices asks again, by a new plan for what is left."""
+        for member in [m for m in self._members if m.pending]:
+            self._drop(member)
+        self._fleet = fleet
+        jobs, schedule = self._options.replan(fleet, [name for name, model in self._models.items() if model.has_work])
+        lines: dict[str, list[tuple[str, Way]]] = {family: [] for family in schedule.lines}
+        there = {name: sum(m.model.name == name for m in self._members) for name in self._models}
+        for family, line in schedule.lines.items():
+            for name, way in line:
+                if there[name] > 0:
+                    there[name] -= 1  # one of its replicas is at work already
+                else:
+                    lines[family].append((name, way))
+        self._policy = Policy.of(jobs, lines)
+
+    def _leave_lonely(self, now: float) -> None:
+        """Give up a model that no machine has fitted for as long as a replica may take to load."""
+        for name, model in self._models.items():
+            if not model.has_work or name in self._policy.jobs:
+                model.lonely = None
+            elif model.lonely is None:
+                model.lonely = now
+                self._view.state(name, "waiting", "no machine that it fits is left: waiting for one")
+            elif now - model.lonely > self._options.start_deadline:
+                self._give_up(model, EngineError(f"{name}: no machine that it fits has come back"))
 
     def _handle(self, member: _Member, ref: Any) -> None:
         try:
@@ -271,28 +379,30 @@ class Pool:
             else:
                 self._start_failed(member, f"died while it loaded ({type(error).__name__})")
             return
-        if member.actor is None and not self._has_work(member.model):
-            self._drop(member)
-            self._finish(member.model)
-        elif member.actor is None:
+        if member.pending:
             self._start(member)
         elif member.flight:
             _, chunk = member.flight.popleft()
             self._store(member, chunk, value)
             self._feed(member)
-        else:
+        elif member.fetched:
             self._loaded(member, value)
+        elif value:
+            self._load(member)
+        else:  # what the process held before is still in memory: a new one, in the same place
+            ray.kill(member.actor)
+            self._start(member)
 
-    def _loaded(self, member: _Member, facts: dict[str, Any]) -> None:
+    def _loaded(self, member: _Member, loaded: Loaded) -> None:
+        member.loaded = loaded.here()
         member.deadline = float("inf")
         member.model.start_failures = 0
-        if facts["device_kind"] != member.model.device and not member.model.begun:
-            self._cut(member.model, facts["device_kind"])
-        name = member.model.prepared.name
-        known = {key: facts[key] for key in ("engine_details", "verified") if key in facts}
-        self._run.update_model(name, **known)
-        self._view.state(name, "running", facts.get("verified") or "")
+        if loaded.device_kind != member.model.device and not member.model.begun:
+            self._cut(member.model, loaded.device_kind)
+        self._run.update_model(member.model.name, engine_details=loaded.details, verified=loaded.verified)
+        self._view.state(member.model.name, "running", str(loaded.verified or ""))
         self._feed(member)
+        self._read_ahead(member)
 
     def _feed(self, member: _Member) -> None:
         work = member.model.work
@@ -304,14 +414,19 @@ class Pool:
             member.model.begun = True
             member.flight.append((member.actor.score.remote(chunk), chunk))
         if not member.flight:
-            self._drop(member)
+            if not self._next(member):
+                self._drop(member)
             self._finish(member.model)
 
     def _store(self, member: _Member, chunk: Chunk, scored: Scored) -> None:
-        name = member.model.prepared.name
+        name = member.model.name
         self._run.add_answers(self._run.answers_folder(name), member.model.prepared.kinds, scored.answers)
         self._run.add_timing(scored.timing(name, str(member.number)))
         self._view.advance(name, len(scored.answers))
+        member.scored += 1
+        if member.scored == 1 and member.loaded is not None:
+            start = member.loaded.record(member.way, member.number, time.monotonic() - member.begun)
+            self._run.add_start(name, start)
 
     # --- what goes wrong -----------------------------------------------------------------------------------------
 
@@ -325,10 +440,10 @@ class Pool:
             work.give_back(chunk)
         lost = work.killed(suspect)
         note = f"replica {member.number} died while it scored ({reason}), its chunks wait again"
-        self._view.state(member.model.prepared.name, "loading", note)
+        self._view.state(member.model.name, "loading", note)
         self._record_failures(member.model, lost, "the worker died every time it scored this request")
         self._drop(member)
-        self._restart(member.model)
+        self._restart(member)
 
     def _row_failed(self, member: _Member, error: EngineError) -> None:
         work = member.model.work
@@ -344,7 +459,7 @@ class Pool:
 
     def _record_failures(self, model: _Model, requests: Sequence[str], reason: str) -> None:
         if requests:
-            name = model.prepared.name
+            name = model.name
             model.failed += len(requests)
             tables = model.prepared.tables
             self._run.add_failures([(name, request, f"{name_sample(tables, request)}: {reason}") for request in requests])
@@ -356,104 +471,38 @@ class Pool:
         self._drop(member)
         if model.start_failures >= allowed:
             tried = f"{model.start_failures} starts in a row failed"
-            self._give_up(model, EngineError(f"{model.prepared.name}: a replica {reason}; {tried}"))
+            self._give_up(model, EngineError(f"{model.name}: a replica {reason}; {tried}"))
         else:
-            self._restart(model)
+            self._restart(member)
 
-    def _restart(self, model: _Model) -> None:
-        """Ask for one more replica of a model, first in line, if there is still something for it to do."""
-        if model.error is None and self._has_work(model):
-            model.to_start += 1
-            if model in self._starts:
-                self._starts.remove(model)
-            self._starts.appendleft(model)
-        else:
-            self._finish(model)
+    def _restart(self, member: _Member) -> None:
+        """Ask for a replica of a model again, first in line, if there is still something for it to do."""
+        if not member.model.has_work:
+            self._finish(member.model)
+            return
+        family = member.way.family
+        self._policy.lines.setdefault(family, deque()).appendleft((member.model.name, member.way))
+        for other in [m for m in self._members if m.pending and m.way.family == family]:
+            self._drop(other)
+            self._policy.lines[family].insert(1, (other.model.name, other.way))
 
     def _give_up(self, model: _Model, error: Exception) -> None:
         if model.error is None:
             model.error = error
-            self._run.add_failures([(model.prepared.name, "", in_words(error))])
-            self._view.state(model.prepared.name, "failed", in_words(error))
+            self._run.add_failures([(model.name, "", in_words(error))])
+            self._view.state(model.name, "failed", in_words(error))
         for member in [m for m in self._members if m.model is model]:
             self._drop(member)
 
     def _finish(self, model: _Model) -> None:
-        if model.finished and model.error is None:
-            self._run.clear_model_failure(model.prepared.name)
-            self._view.state(model.prepared.name, "done")
+        if model.error is None and not model.has_work and not any(m.model is model for m in self._members):
+            self._run.clear_model_failure(model.name)
+            self._view.state(model.name, "done")
 
     def _drop(self, member: _Member) -> None:
         """End a replica and free its devices."""
         if member in self._members:
             self._members.remove(member)
-            member.model.members -= 1
             if member.actor is not None:
                 ray.kill(member.actor)
             remove_placement_group(member.group)
-
-
-def _alive(process: psutil.Process) -> bool:
-    """Whether a child process runs (a dead one stays as a zombie until its parent asks)."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return process.status() != psutil.STATUS_ZOMBIE
-    return False
-
-
-def connect(address: str, workers: int | None) -> None:
-    """Join the Ray cluster at `address`, or start one on this machine for `local`. Raises InputError if none answers."""
-    if address not in ("local", "auto"):
-        _reach(address)
-    quiet: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
-    handler = signal.getsignal(signal.SIGTERM)
-    try:
-        if address == "local":
-            ray.init(address="local", num_cpus=workers, include_dashboard=False, **quiet)
-        else:
-            ray.init(address=address, **quiet)
-        signal.signal(signal.SIGTERM, handler or signal.SIG_DFL)  # Ray's own prints a native stack and aborts
-    except (ConnectionError, RuntimeError, ValueError, OSError, TimeoutError) as error:
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(f"no Ray cluster answers at {address!r} ({first}): start one or use --ray local") from error
-
-
-def _reach(address: str) -> None:
-    """Ray itself would go on trying for minutes: see first whether anything listens at host:port."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    try:
-        if not host or not port.isdigit():
-            raise InputError(f"--ray {address!r} is no address: write local, HOST:PORT or ray://HOST:PORT")
-        socket.create_connection((host, int(port)), timeout=5).close()
-        if not address.startswith("ray://"):
-            # Ray would ask something else that listens there for many minutes.
-            asked = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
-            health = subprocess.run(asked, capture_output=True, text=True, timeout=HEALTH_SECONDS, check=False)
-            if "AuthenticationError" in health.stderr:
-                raise InputError(f"the Ray cluster at {address} wants a token: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN")
-            if health.returncode:
-                raise InputError(f"what listens at {address} is no Ray cluster: give the address of a head node")
-    except subprocess.TimeoutExpired as error:
-        raise InputError(f"what listens at {address} doesn't answer as a Ray cluster does: give a head node's") from error
-    except OSError as error:
-        raise InputError(f"no Ray cluster answers at {address!r} ({error}): start one or use --ray local") from error
-
-
-def disconnect() -> None:
-    """Leave the cluster (and end it, if it was started here)."""
-    ray.shutdown()
-
-
-def cluster_hardware() -> Hardware:
-    """The devices of the Ray cluster that this process has joined.
-
-    Memory per GPU is asked of the first node with one; a cluster without GPUs counts its CPU cores as devices.
-    """
-    resources = ray.cluster_resources()
-    alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    if resources.get("GPU", 0) >= 1:
-        name, free = ray.get(ray.remote(gpus).options(num_gpus=1, max_retries=0).remote())[0]
-        node = int(max(r.get("GPU", 0) for r in alive))
-        return Hardware("cuda", int(resources["GPU"]), free, node, name)
-    cores = int(resources.get("CPU", 1))
-    memory = int(min(r.get("memory", 0) / max(1, r.get("CPU", 1)) for r in alive if r.get("CPU")))
-    return Hardware("cpu", cores, memory, int(max(r.get("CPU", 0) for r in alive)), f"Ray cluster, {cores} CPU workers")

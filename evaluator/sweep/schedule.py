@@ -1,127 +1,96 @@
-"""Packing models onto devices: how many replicas each gets and in which order they start. Pure arithmetic.
+"""Packing models onto a fleet: how many replicas each gets, on which machines, in which order. Pure arithmetic.
 
-A model occupies `devices` devices per replica (its tensor-parallel group) for `load + score / replicas` seconds. More
-replicas end sooner but load more often. The makespan's lower bound allows for exactly that.
+A model has one or more ways to run (a placement on a family of machines that are alike, seconds to load, seconds to score all
+on one replica). Its replicas take chunks from one queue, so they end together whenever each began. The plan packs all models
+into the shortest time found (`packing`), gives each family the line of its replicas in the order of their starts, and says
+what comes of it when the policy that also runs the real sweep (`policy`) follows these lines (`simulation`).
 """
 
-import heapq
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-GOOD_ENOUGH = 1.03
+from evaluator.sweep.bound import prices
+from evaluator.sweep.job import Job, width
+from evaluator.sweep.packing import lines_of, pack
+from evaluator.sweep.policy import Start
+from evaluator.sweep.simulation import Slot, makespan, simulate
+
+GOOD_ENOUGH = 1.01
 """Times are estimates: a schedule this close to the bound isn't improved further."""
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One model's work: devices a replica needs at once, seconds to load, seconds to score everything on one replica."""
-
-    name: str
-    devices: int
-    load: float
-    score: float
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """One replica's place in the schedule."""
-
-    job: str
-    replica: int
-    devices: tuple[int, ...]
-    start: float
-    end: float
+STRETCH = 1.0125
+"""First step from a time that was too short to the next one; steps grow."""
+SHRINK = 0.995
+"""From a time that was enough to the next one that is tried."""
+TRIES, EFFORT = 300, 150_000
+"""Packings that are tried at most: TRIES, fewer for large sweeps (EFFORT over ways times devices: a plan takes seconds)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Replicas per job and where each runs; `bound` is a lower bound of any schedule's makespan."""
+    """Replicas to start per family in order, and what is expected of them; `bound`: no schedule ends before it."""
 
-    replicas: dict[str, int]
+    lines: Mapping[str, tuple[Start, ...]]
     slots: tuple[Slot, ...]
     makespan: float
     bound: float
 
-
-def replicas_within(job: Job, seconds: float, devices: int) -> int | None:
-    """Fewest replicas with which a job takes at most `seconds`, None if no number on `devices` devices does."""
-    if seconds <= job.load:
-        return 1 if job.score == 0 and seconds == job.load else None
-    needed = max(1, math.ceil(job.score / (seconds - job.load) - 1e-9))
-    return needed if needed * job.devices <= devices else None
+    def replicas(self, job: str) -> int:
+        """Replicas that a job is expected to have over its life."""
+        return sum(slot.job == job for slot in self.slots)
 
 
-def lower_bound(jobs: Sequence[Job], devices: int) -> float:
-    """No schedule ends before this.
+@dataclass(frozen=True, slots=True)
+class _Taste:
+    """What a packing depends on beside its time: who chooses first (the largest), and what devices cost."""
 
-    Within T seconds a job needs at least r(T) replicas and so occupies at least devices · (r(T) · load + score)
-    device-seconds; the total can't exceed T times the number of devices. The smallest T that passes, by bisection.
+    urgency: Mapping[str, float]
+    prices: Mapping[str, float]
+
+    def varied(self, dice: random.Random) -> "_Taste":
+        """A few jobs choose earlier or later, about half of the prices change a little."""
+        urgency = {job: u * math.exp(dice.gauss(0, 0.3)) if dice.random() < 0.15 else u for job, u in self.urgency.items()}
+        costs = {name: p * math.exp(dice.gauss(0, 0.1)) if dice.random() < 0.5 else p for name, p in self.prices.items()}
+        return replace(self, urgency=urgency, prices=costs)
+
+
+def schedule(jobs: Sequence[Job], families: Mapping[str, Sequence[int]], *, tries: int = TRIES) -> Schedule:
+    """Choose replicas, machines and order so that the last replica ends early. `families`: name → devices of each machine.
+
+    Begins at the bound and takes more time until everything fits, then takes a little less again and varies the order of the
+    jobs and the prices of devices until everything fits again, and so on. The dice are always the same: so is the plan.
     """
+    bound, costs = prices(jobs, families)
+    least = {job.name: min(costs[w.family] * width(w) * (w.load + w.score) for w in job.ways) for job in jobs}
+    taste = _Taste(least, costs)
+    best, seconds, step = Schedule({}, (), math.inf, bound), max(bound, 1e-6), 1
 
-    def fits(seconds: float) -> bool:
-        area = 0.0
-        for job in jobs:
-            count = replicas_within(job, seconds, devices)
-            if count is None:
-                return False
-            area += job.devices * (count * job.load + job.score)
-        return area <= seconds * devices * (1 + 1e-12)
+    def attempt(taste: _Taste, seconds: float) -> float:
+        """What is left over; keeps the schedule if nothing is and it is the best so far."""
+        nonlocal best
+        order = sorted(jobs, key=lambda job: (-taste.urgency[job.name], job.name))
+        pieces, over = pack(order, families, seconds, taste.prices)
+        if over == 0:
+            lines = {family: tuple(line) for family, line in lines_of(pieces, families).items()}
+            slots = simulate(jobs, families, lines)
+            if makespan(slots) < best.makespan:
+                ordered = tuple(sorted(slots, key=lambda s: (s.start, s.job, s.replica)))
+                best = Schedule(lines, ordered, makespan(slots), bound)
+        return over
 
-    low, high = 0.0, sum(job.load + job.score for job in jobs) + 1e-9
-    if not jobs:
-        return 0.0
-    for _ in range(100):
-        middle = (low + high) / 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return high
-
-
-def place(jobs: Sequence[Job], replicas: dict[str, int], devices: int, node: int) -> tuple[Slot, ...]:
-    """List scheduling, the longest and widest replicas first, each group on the devices of one node where it fits there.
-
-    `node` is the number of devices a node has; a group wider than a node takes whole nodes.
-    """
-    free = [0.0] * devices
-    nodes = [range(begin, min(begin + node, devices)) for begin in range(0, devices, node)]
-    pieces = [(job, i) for job in jobs for i in range(replicas[job.name])]
-    pieces.sort(key=lambda p: (-p[0].devices, -(p[0].load + p[0].score / replicas[p[0].name]), p[0].name, p[1]))
-    slots = []
-    for job, index in pieces:
-        if job.devices <= node:
-            options = (heapq.nsmallest(job.devices, group, key=lambda d: free[d]) for group in nodes)
-            chosen = min(
-                (option for option in options if len(option) == job.devices), key=lambda option: max(free[d] for d in option)
-            )
-        else:
-            chosen = heapq.nsmallest(job.devices, range(devices), key=lambda d: free[d])
-        start = max(free[d] for d in chosen)
-        end = start + job.load + job.score / replicas[job.name]
-        for device in chosen:
-            free[device] = end
-        slots.append(Slot(job.name, index, tuple(sorted(chosen)), start, end))
-    return tuple(slots)
-
-
-def schedule(jobs: Sequence[Job], devices: int, node: int = 8) -> Schedule:
-    """Choose replicas and places so that the last replica ends early.
-
-    Tries replica counts for several target times between the bound and twice the bound and keeps the best placement.
-    Raises ValueError for a job wider than the devices.
-    """
-    for job in jobs:
-        if job.devices > devices:
-            raise ValueError(f"{job.name} needs {job.devices} devices, there are {devices}")
-    bound = lower_bound(jobs, devices)
-    best: Schedule | None = None
-    for step in range(41):
-        if best is not None and best.makespan <= bound * GOOD_ENOUGH:
+    while attempt(taste, seconds) > 0:
+        seconds *= 1 + (STRETCH - 1) * step
+        step += 1
+    dice, left = random.Random(0), math.inf
+    ways, devices = sum(len(job.ways) for job in jobs), sum(map(sum, families.values()))
+    for _ in range(min(tries, round(EFFORT / (1 + ways * (1 + devices / 64))))):
+        if best.makespan <= bound * GOOD_ENOUGH:
             break
-        target = bound * (1 + step / 40)
-        counts = {job.name: replicas_within(job, target, devices) or 1 for job in jobs}
-        slots = place(jobs, counts, devices, min(node, devices))
-        makespan = max((slot.end for slot in slots), default=0.0)
-        if best is None or makespan < best.makespan - 1e-9:
-            best = Schedule(counts, slots, makespan, bound)
-    assert best is not None
+        if math.isinf(left):
+            seconds = min(seconds, best.makespan) * SHRINK
+        varied = taste.varied(dice)
+        over = attempt(varied, seconds)
+        if over <= left:
+            taste, left = varied, over or math.inf
     return best

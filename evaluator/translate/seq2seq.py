@@ -5,7 +5,8 @@ from functools import cached_property
 from typing import Any
 
 from evaluator_serving.errors import InputError
-from evaluator_serving.models import load_tokenizer, resolve
+from evaluator_serving.models import load_tokenizer
+from evaluator_serving.weights import resolve_here
 
 NLLB = {
     "be": "bel_Cyrl", "bg": "bul_Cyrl", "cs": "ces_Latn", "da": "dan_Latn", "de": "deu_Latn", "el": "ell_Grek",
@@ -29,7 +30,7 @@ class Seq2SeqTranslator:
 
     def __init__(self, spec: str, *, beams: int = 1, device: str = "auto") -> None:
         """Find the model; it is loaded with the first text. Raises InputError for one that is no encoder-decoder model."""
-        self._source = resolve(spec)
+        self._source = resolve_here(spec)
         if "seq2seq" not in self._source.heads:
             raise InputError(f"model {spec} is no encoder-decoder model: it can't translate")
         self._beams = beams

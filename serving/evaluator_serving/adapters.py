@@ -20,8 +20,9 @@ from typing import Any
 
 from evaluator_serving import models
 from evaluator_serving.cache import cache_dir, content_hash
-from evaluator_serving.errors import InputError
-from evaluator_serving.models import ADAPTER_CONFIG, ADAPTER_WEIGHTS, Adapter, ModelSource, first_line
+from evaluator_serving.errors import EngineError, InputError, first_line
+from evaluator_serving.hub import ADAPTER_CONFIG, ADAPTER_WEIGHTS
+from evaluator_serving.models import Adapter, ModelSource
 from evaluator_serving.nsp import next_sentence
 
 _TOLERANCE = 1e-3
@@ -55,11 +56,13 @@ def adapted(spec: str, path: Path, commit: str | None, chat_template: str) -> Mo
         folder = cache_dir() / "models" / f"adapted-{digest[:32]}-{peft}"
         if not (folder / "config.json").is_file():
             _check_mergeable(config, base, spec)
+            from evaluator_serving.weights import weights_here
+
             try:
-                with warnings.catch_warnings():
+                with warnings.catch_warnings(), weights_here(base) as whole:
                     warnings.simplefilter("ignore")  # advice for training; what matters here is compared in numbers
-                    _merge(base, path, folder)
-            except InputError:
+                    _merge(whole, path, folder)
+            except (InputError, EngineError):
                 raise
             except Exception as error:  # whatever peft raises for an adapter that it can't read or that doesn't fit
                 reason = " ".join(str(error).split())[:300] or type(error).__name__

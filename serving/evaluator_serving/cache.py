@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +46,12 @@ def _file_digest(file: Path) -> str:
     if file.stat().st_size <= _LARGE:
         return _hash(file)
     store, key, stamp = cache_dir() / _STORE, str(file.resolve()), _stamp(file)
-    known = _remembered(store).get(key)
+    known = remembered_json(store).get(key)
     if isinstance(known, list) and known[:-1] == stamp:
         return str(known[-1])
     digest = _hash(file)
     if time.time_ns() - file.stat().st_ctime_ns > _SETTLED_NS and _stamp(file) == stamp:
-        _remember(store, {**_remembered(store), key: [*stamp, digest]})
+        remember_json(store, {**remembered_json(store), key: [*stamp, digest]})
     return digest
 
 
@@ -75,7 +75,8 @@ def _stamp(file: Path) -> list[Any]:
     return [stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, blocks.hexdigest()]
 
 
-def _remembered(store: Path) -> dict[str, Any]:
+def remembered_json(store: Path) -> dict[str, Any]:
+    """The object that `remember_json` has written; empty where there is none that can be read."""
     try:
         content = json.loads(store.read_text("utf8"))
     except (OSError, ValueError):
@@ -83,12 +84,12 @@ def _remembered(store: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _remember(store: Path, digests: dict[str, Any]) -> None:
-    """Write the digests whole (temporary file, rename); a cache that can't be written is no error."""
+def remember_json(store: Path, content: Mapping[str, Any]) -> None:
+    """Write an object whole (temporary file, rename); a cache that can't be written is no error."""
     try:
         store.parent.mkdir(parents=True, exist_ok=True)
         temporary = store.with_suffix(f".{os.getpid()}.tmp")
-        temporary.write_text(json.dumps(digests), "utf8")
+        temporary.write_text(json.dumps(content), "utf8")
         temporary.replace(store)
     except OSError:
         pass

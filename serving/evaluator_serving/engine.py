@@ -37,6 +37,8 @@ class EngineOptions:
         device: `auto`, `cpu`, `cuda`, `cuda:1`, …
         batch_tokens: most padded tokens in one forward batch; None lets the engine choose.
         tensor_parallel, pipeline_parallel, quantization: passed through to vLLM.
+        spread: devices that an engine without tensor parallelism of its own may lay a model's layers over (transformers).
+        nodes: machines that the devices of one replica are on; more than one only where Ray has placed it (vLLM).
         extra: engine-specific options by their own names (from SWEEP.toml).
     """
 
@@ -46,7 +48,15 @@ class EngineOptions:
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
     quantization: str | None = None
+    spread: int = 1
+    nodes: int = 1
     extra: dict[str, Any] = field(default_factory=dict)
+
+    def sizes(self) -> dict[str, int]:
+        """On how many devices one replica lies, and how: for the run's record."""
+        devices = self.tensor_parallel * self.pipeline_parallel * self.spread
+        sizes = {"tensor_parallel": self.tensor_parallel, "pipeline_parallel": self.pipeline_parallel, "spread": self.spread}
+        return {"devices": devices, **sizes, "nodes": self.nodes}
 
     def refuse_unused(self, engine: str, *, dtypes: Collection[str], extra: Collection[str] = ()) -> None:
         """For an engine without parallelism or quantization: raise InputError for an option that it has no use for."""

@@ -32,3 +32,9 @@ def in_words(error: BaseException) -> str:
         return str(error)
     first = (str(error).strip().splitlines() or [""])[0]
     return first if isinstance(error, OSError) and first else f"unexpected {type(error).__name__}: {first}"
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, at most 200 characters."""
+    text = str(error).strip().splitlines()
+    return (text[0] if text else type(error).__name__)[:200]

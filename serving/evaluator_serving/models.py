@@ -4,19 +4,27 @@ Nothing here loads weights: a source is known by its config, its tokenizer and t
 transformers are imported where they are needed, so that importing this module stays cheap.
 """
 
-import json
-import math
+import functools
+import os
 import re
-import struct
 import zipfile
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from evaluator_serving.cache import cache_dir, content_hash
-from evaluator_serving.errors import InputError
+from evaluator_serving.errors import InputError, first_line
+from evaluator_serving.hub import ADAPTER_CONFIG, ADAPTER_WEIGHTS, CONFIG_FILES, Found, HubModel, fetched, find
 from evaluator_serving.nsp import ARCHITECTURES, IS_NEXT, next_sentence
+from evaluator_serving.weight_files import (
+    count_parameters,
+    header_size,
+    parameters,
+    safetensors_header,
+    tensor_names,
+    weights_in,
+)
 
 CHAT_TEMPLATES = ("none", "user")
 
@@ -24,12 +32,7 @@ UNLIMITED = 1_000_000
 """Context of a model without absolute positions whose config names no limit."""
 
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "*.spm", "*.tiktoken")
-_HUB_FILES = ("*.json", "*.txt", "*.model", "*.spm", "*.tiktoken", "*.jinja")
-_WEIGHTS = ("*.safetensors", "*.bin", "*.gguf")
-_HASHED = (*_WEIGHTS, *_HUB_FILES)
-
-ADAPTER_CONFIG = "adapter_config.json"
-ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
+_HASHED = ("*.safetensors", "*.bin", "*.gguf", *CONFIG_FILES)
 
 _OFFSET_POSITIONS = frozenset(
     {"camembert", "data2vec-text", "ibert", "longformer", "mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta"}
@@ -60,13 +63,17 @@ class ModelSource:
 
     Attributes:
         spec: the spec as the user gave it (hub id, id@revision, folder).
-        path: folder with its files; of a GGUF model or one with an adapter, the folder in the cache that it was made into.
+        path: folder with its files (of a hub model without its weights until `weights_here`); of a GGUF model or one with an
+            adapter, the folder in the cache that it was made into.
         revision: hub commit, or `sha256:…` over the content of a local folder's weights, config and tokenizer; with an adapter,
             over the two revisions.
         heads: what the checkpoint can answer: `masked`, `causal`, `seq2seq`, `pair` (a BERT may have two).
         config: the transformers config.
         context: most tokens of one input, special tokens included.
         chat_template: `none` or `user` (the prompt becomes the beginning of the assistant's turn).
+        parameters: numbers in its weights, 0 where it isn't known.
+        origin: what `weights_here` gets the weights from, on this machine or another: the hub, or a folder or file that must
+            be there; None where they just lie in `path`.
         adapter: what was merged into the weights, if anything.
     """
 
@@ -77,24 +84,42 @@ class ModelSource:
     config: Any
     context: int
     chat_template: str = "none"
+    parameters: int = 0
+    origin: HubModel | Path | None = None
     adapter: Adapter | None = None
 
 
 def resolve(spec: str, *, chat_template: str = "none") -> ModelSource:
-    """Find a model's files, downloading them where `spec` is a hub id, and check all that can be before loading.
+    """Find a model and check all that can be before its weights are there.
 
     `spec` is a local folder (safetensors, .bin or one GGUF file, with or without a PEFT adapter, or an adapter that names its
-    base model), a GGUF file, a hub id or `id@revision`. Raises
-    InputError for anything that can't be scored: nothing found, no or truncated weights, no tokenizer, no usable head.
+    base model), a GGUF file, a hub id or `id@revision`. Of a hub model only configuration, tokenizer and the headers of its
+    weights are fetched; all of it where only the weights tell what it is (GGUF, adapters, and .bin files of models that may
+    have several heads). Raises InputError for anything that can't be scored: nothing found, no or truncated weights, no
+    tokenizer, no usable head.
     """
     if chat_template not in CHAT_TEMPLATES:
         raise InputError(f"unknown chat template {chat_template!r}: choose one of {', '.join(CHAT_TEMPLATES)}")
-    path, commit = _locate(spec)
-    if any((path / name).is_file() for name in (ADAPTER_CONFIG, *ADAPTER_WEIGHTS)):
+    found = _locate(spec)
+    if isinstance(found, Path):
+        # As written, not where symbolic links lead: on another machine they may lead elsewhere.
+        return _made(spec, found, None, chat_template, Path(os.path.abspath(Path(spec).expanduser())))
+    if found.model.files[0][0].endswith(".gguf") or _has_adapter(found.folder):
+        with fetched(found.model, spec) as folder:
+            return _made(spec, folder, found.model.commit, chat_template, found.model)
+    return _on_hub(spec, found, chat_template)
+
+
+def _has_adapter(path: Path) -> bool:
+    return any((path / name).is_file() for name in (ADAPTER_CONFIG, *ADAPTER_WEIGHTS))
+
+
+def _made(spec: str, path: Path, commit: str | None, chat_template: str, origin: HubModel | Path) -> ModelSource:
+    if _has_adapter(path):
         from evaluator_serving.adapters import adapted
 
-        return adapted(spec, path, commit, chat_template)
-    return plain_source(spec, path, commit, chat_template)
+        return replace(adapted(spec, path, commit, chat_template), origin=origin)
+    return replace(plain_source(spec, path, commit, chat_template), origin=origin)
 
 
 def plain_source(spec: str, path: Path, commit: str | None = None, chat_template: str = "none") -> ModelSource:
@@ -104,20 +129,35 @@ def plain_source(spec: str, path: Path, commit: str | None = None, chat_template
     if weights[0].suffix == ".gguf":
         path = gguf_folder(weights[0], spec)
         weights = _weights(path, spec)
-    _check_files(path, weights, spec)
+    check_weights(weights, spec)
+    _check_description(path, spec)
     config = _load_config(path, spec)
-    return ModelSource(spec, path, revision, _heads(config, weights, spec), config, _context(config), chat_template)
+    heads = _heads(config, lambda: tensor_names(weights), spec)
+    return ModelSource(spec, path, revision, heads, config, _context(config), chat_template, count_parameters(path))
 
 
-def check_unchanged(source: ModelSource) -> None:
-    """Raise InputError where a local folder holds other weights now than when it was resolved: hours lie between in a sweep.
+def _on_hub(spec: str, found: Found, chat_template: str) -> ModelSource:
+    """The model on the hub, its weights left there."""
+    _check_description(found.folder, spec)
+    config = _load_config(found.folder, spec)
 
-    Folders in the cache, named by what they were made from, don't change.
-    """
-    if not source.revision.startswith("sha256:") or source.path.resolve().is_relative_to(cache_dir().resolve()):
-        return
-    if content_hash(_matching(source.path, _HASHED)) != source.revision:
-        raise InputError(f"model {source.spec}: its files have changed since this command began: start it again")
+    def names() -> frozenset[str]:
+        if found.shapes is not None:
+            return frozenset(found.shapes)
+        with fetched(found.model, spec) as folder:
+            return tensor_names(folder / name for name, _ in found.model.files)
+
+    return ModelSource(
+        spec,
+        found.folder,
+        found.model.commit,
+        _heads(config, names, spec),
+        config,
+        _context(config),
+        chat_template,
+        parameters(found.shapes, found.model.size),
+        found.model,
+    )
 
 
 def load_tokenizer(source: ModelSource) -> Any:
@@ -142,19 +182,6 @@ def quiet() -> None:
     logging.disable_progress_bar()
 
 
-def tensor_names(weights: Iterable[Path]) -> frozenset[str]:
-    """Names of the tensors in safetensors or .bin files, read without the tensors themselves."""
-    names: set[str] = set()
-    for file in weights:
-        if file.suffix == ".safetensors":
-            names |= set(_safetensors_header(file)) - {"__metadata__"}
-        elif file.suffix == ".bin":
-            import torch
-
-            names |= set(torch.load(file, map_location="cpu", mmap=zipfile.is_zipfile(file), weights_only=True))
-    return frozenset(names)
-
-
 def vocabulary(config: Any) -> tuple[int | None, int | None]:
     """Token ids that have embeddings, in the encoder and in the decoder (equal but for a few); None for a model without any.
 
@@ -163,22 +190,6 @@ def vocabulary(config: Any) -> tuple[int | None, int | None]:
     text = config.get_text_config()
     size = getattr(text, "vocab_size", None)
     return size, getattr(text, "decoder_vocab_size", None) or size
-
-
-def count_parameters(path: Path) -> int:
-    """Numbers in a checkpoint's weights, from the headers of its files only; 0 where there are none."""
-    shards = sorted(path.glob("*.safetensors"))
-    if shards:
-        tensors = [t for shard in shards for name, t in _safetensors_header(shard).items() if name != "__metadata__"]
-        return sum(math.prod(tensor["shape"]) for tensor in tensors)
-    # A .bin file's header doesn't say: float32 is the widest that it is likely to hold.
-    return sum(file.stat().st_size for file in path.glob("*.bin")) // 4
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's message, at most 200 characters."""
-    text = str(error).strip().splitlines()
-    return (text[0] if text else type(error).__name__)[:200]
 
 
 def gguf_folder(file: Path, spec: str) -> Path:
@@ -204,48 +215,22 @@ def gguf_folder(file: Path, spec: str) -> Path:
 # --- where the files are ------------------------------------------------------------------------------------------
 
 
-def _locate(spec: str) -> tuple[Path, str | None]:
-    """(folder or GGUF file, hub commit or None) of a spec."""
+def _locate(spec: str) -> Path | Found:
+    """Folder or GGUF file of a spec, or what the hub says of it."""
     local = Path(spec).expanduser()
     if spec and local.is_dir():  # the empty path is the current folder
-        return local.resolve(), None
+        return local.resolve()
     if local.is_file():
         if local.suffix != ".gguf":
             raise InputError(f"model {spec}: a file must be a .gguf file; give the folder for other formats")
-        return local.resolve(), None
+        return local.resolve()
     folder, _, revision = spec.partition("@")
     if revision and Path(folder).expanduser().exists():
         raise InputError(f"model {spec}: {folder} is on this machine, where there are no revisions: leave @{revision} out")
     looks_like_id = re.fullmatch(r"[\w.-]+(/[\w.-]+)?(@[\w./-]+)?", spec) is not None
     if not looks_like_id or spec.startswith((".", "/", "~")):
         raise InputError(f"model {spec}: no such folder, and not a hub id either (id or id@revision)")
-    return _download(folder, revision or None, spec)
-
-
-def _download(name: str, revision: str | None, spec: str) -> tuple[Path, str]:
-    """Fetch a hub model: configuration and tokenizer first, then the weights in the best format it has."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
-
-    def fetch(patterns: tuple[str, ...]) -> Path:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=list(patterns), ignore_patterns=["*/*"]))
-
-    try:
-        for pattern in _WEIGHTS:
-            path = fetch((*_HUB_FILES, pattern))
-            if _matching(path, (pattern,)):
-                break
-    except GatedRepoError as error:
-        raise InputError(f"model {spec}: accept its terms on the hub first, then run `hf auth login`") from error
-    except RevisionNotFoundError as error:
-        raise InputError(f"model {spec}: no revision {revision!r} on the hub") from error
-    except (RepositoryNotFoundError, HFValidationError) as error:
-        raise InputError(f"model {spec}: no such folder and no such model on the hub (or it is private)") from error
-    except Exception as error:  # whatever the HTTP client or the cache raises
-        raise InputError(
-            f"model {spec}: not a local folder, and the hub can't be reached ({first_line(error)}); give a folder or go online"
-        ) from error
-    return path, path.name
+    return find(folder, revision or None, spec)
 
 
 def _matching(path: Path, patterns: Iterable[str]) -> list[Path]:
@@ -254,7 +239,7 @@ def _matching(path: Path, patterns: Iterable[str]) -> list[Path]:
 
 def files_beside_weights(path: Path) -> list[Path]:
     """A folder's configuration and tokenizer files."""
-    return _matching(path, _HUB_FILES)
+    return _matching(path, CONFIG_FILES)
 
 
 def has_tokenizer(path: Path) -> bool:
@@ -263,41 +248,38 @@ def has_tokenizer(path: Path) -> bool:
 
 
 def _weights(path: Path, spec: str) -> list[Path]:
-    """The files that hold the weights: safetensors before .bin before a single GGUF file."""
+    """The files that hold the weights. Raises InputError where some or all are missing."""
     if path.is_file():
         return [path]
-    for stem in ("model.safetensors", "pytorch_model.bin"):
-        index = path / f"{stem}.index.json"
-        if index.is_file() and not (path / stem).is_file():
-            files = sorted({path / file for file in json.loads(index.read_text("utf8"))["weight_map"].values()})
-            missing = [file.name for file in files if not file.is_file()]
-            if missing:
-                raise InputError(f"model {spec}: weight file {missing[0]} is missing ({index.name} names it)")
-            return files
-        if (path / stem).is_file():
-            return [path / stem]
-    found = _matching(path, ("*.gguf",))
-    if len(found) > 1:
-        raise InputError(f"model {spec}: {len(found)} GGUF files in the folder; give the path of one of them")
-    if not found:
+    files = weights_in(path)
+    missing = [file.name for file in files if not file.is_file()]
+    if missing:
+        raise InputError(f"model {spec}: weight file {missing[0]} is missing (the weights' index names it)")
+    if len(files) > 1 and files[0].suffix == ".gguf":
+        raise InputError(f"model {spec}: {len(files)} GGUF files in the folder; give the path of one of them")
+    if not files:
         raise InputError(f"model {spec}: no weights in {path} (model.safetensors, pytorch_model.bin or one .gguf file)")
-    return found
+    return files
 
 
 # --- checks -------------------------------------------------------------------------------------------------------
 
 
-def _check_files(path: Path, weights: list[Path], spec: str) -> None:
+def check_weights(weights: Iterable[Path], spec: str) -> None:
+    """Raise InputError for a weight file that is truncated or none at all."""
     for file in weights:
         if file.suffix == ".safetensors":
-            header = _safetensors_header(file)
-            end = max((t["data_offsets"][1] for name, t in header.items() if name != "__metadata__"), default=0)
-            expected = _header_size(file) + end
+            end = max((tensor["data_offsets"][1] for tensor in safetensors_header(file).values()), default=0)
+            expected = header_size(file) + end
             if file.stat().st_size < expected:
                 size = f"{file.stat().st_size:,} of {expected:,} bytes"
                 raise InputError(f"model {spec}: {file.name} is truncated ({size}); copy it again")
         elif file.suffix == ".bin" and not (zipfile.is_zipfile(file) or _starts_with_pickle(file)):
             raise InputError(f"model {spec}: {file.name} is truncated or not a PyTorch file; copy it again")
+
+
+def _check_description(path: Path, spec: str) -> None:
+    """Raise InputError for a folder without configuration or tokenizer."""
     if not (path / "config.json").is_file():
         raise InputError(f"model {spec}: no config.json in {path}")
     if not has_tokenizer(path):
@@ -308,22 +290,6 @@ def _starts_with_pickle(file: Path) -> bool:
     """Whether this may be a file of PyTorch before 1.6, which wasn't a zip archive yet."""
     with file.open("rb") as handle:
         return handle.read(1) == b"\x80"
-
-
-def _header_size(file: Path) -> int:
-    with file.open("rb") as handle:
-        (length,) = struct.unpack("<Q", handle.read(8))
-    return 8 + int(length)
-
-
-def _safetensors_header(file: Path) -> dict[str, Any]:
-    """The JSON header of a safetensors file: tensor name → dtype, shape, data_offsets."""
-    try:
-        with file.open("rb") as handle:
-            header: dict[str, Any] = json.loads(handle.read(_header_size(file))[8:])
-        return header
-    except (ValueError, struct.error, OverflowError, MemoryError) as error:
-        raise InputError(f"{file}: truncated or not a safetensors file; copy it again") from error
 
 
 def _load_config(path: Path, spec: str) -> Any:
@@ -349,11 +315,14 @@ def _context(config: Any) -> int:
 # --- heads --------------------------------------------------------------------------------------------------------
 
 
-def _heads(config: Any, weights: list[Path], spec: str) -> frozenset[str]:
-    """What the checkpoint can answer, from its architectures, or its model type and tensors where it names none."""
+def _heads(config: Any, names: Callable[[], frozenset[str]], spec: str) -> frozenset[str]:
+    """What the checkpoint can answer, from its architectures, or its model type and tensors where it names none.
+
+    The tensors' names are asked for only where they decide something: of .bin files they are in the weights alone.
+    """
+    names = functools.cache(names)
     architectures = getattr(config, "architectures", None) or []
     heads = {head for name in architectures for head in _heads_of(name, config)}
-    names = tensor_names(weights)
     if not architectures:
         heads = _heads_by_type(config, names)
     if _has_next_sentence_head(config, names):
@@ -387,7 +356,7 @@ def _heads_of(architecture: str, config: Any) -> set[str]:
     return set()
 
 
-def _heads_by_type(config: Any, names: frozenset[str]) -> set[str]:
+def _heads_by_type(config: Any, names: Callable[[], frozenset[str]]) -> set[str]:
     """Heads of a checkpoint that names no architecture (old conversions); loading checks the weights."""
     from transformers.models.auto import modeling_auto as auto
 
@@ -395,7 +364,7 @@ def _heads_by_type(config: Any, names: frozenset[str]) -> set[str]:
         return {"seq2seq"} if config.model_type in auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES else set()
     if _masked_type(config) and not _is_decoder(config):
         head = re.compile(r"predictions|lm_head|vocab_|^decoder|pred_layer")
-        return {"masked"} if any(head.search(name) for name in names) else set()
+        return {"masked"} if any(head.search(name) for name in names()) else set()
     return {"causal"} if config.model_type in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES else set()
 
 
@@ -409,15 +378,13 @@ def _is_decoder(config: Any) -> bool:
     return bool(getattr(config, "is_decoder", False))
 
 
-def _has_next_sentence_head(config: Any, names: frozenset[str]) -> bool:
+def _has_next_sentence_head(config: Any, names: Callable[[], frozenset[str]]) -> bool:
     """Whether the tensors include a next-sentence head: the original BERTs have one that their config doesn't name."""
     from transformers.models.auto import modeling_auto as auto
 
-    return (
-        config.model_type in auto.MODEL_FOR_NEXT_SENTENCE_PREDICTION_MAPPING_NAMES
-        and "cls.seq_relationship.weight" in names
-        and any(".pooler." in name for name in names)
-    )
+    if config.model_type not in auto.MODEL_FOR_NEXT_SENTENCE_PREDICTION_MAPPING_NAMES:
+        return False
+    return "cls.seq_relationship.weight" in names() and any(".pooler." in name for name in names())
 
 
 def next_label(config: Any) -> int | None:

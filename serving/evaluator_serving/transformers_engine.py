@@ -14,8 +14,8 @@ from torch import Tensor
 
 from evaluator_serving.batching import batches, narrow, prefix_batches
 from evaluator_serving.engine import DeviceKind, EngineInfo, EngineOptions
-from evaluator_serving.errors import EngineError, InputError
-from evaluator_serving.models import ModelSource, first_line
+from evaluator_serving.errors import EngineError, InputError, first_line
+from evaluator_serving.models import ModelSource
 from evaluator_serving.padding import Found, find_mates
 from evaluator_serving.rows import Head, Row
 from evaluator_serving.transformers_models import DTYPES, Forward, load
@@ -40,6 +40,8 @@ class TransformersEngine:
         self._dtype = _dtype(options)
         self._device = _device(options.device)
         self.device_kind: DeviceKind = "cuda" if self._device.type == "cuda" else "cpu"
+        # On a CPU the devices of a replica are threads of one process, with one memory.
+        self._spread = options.spread if self._device.type == "cuda" else 1
         self._tokens = options.batch_tokens or _TOKENS[self._device.type]
         self._forwards: dict[Head, Forward] = {}
         self._mates: dict[Head, Found] = {}
@@ -122,7 +124,7 @@ class TransformersEngine:
     def _forward(self, head: Head, rows: Sequence[Row]) -> Forward:
         """The forward pass of a head, loaded when it is first needed and checked on some of the rows."""
         if head not in self._forwards:
-            forward = Forward(load(self._source, head, self._dtype, self._device), head)
+            forward = Forward(load(self._source, head, self._dtype, self._device, self._spread), head)
             try:
                 forward.check(sorted(rows, key=lambda row: row.length)[:2])
                 self._mates[head] = self._find_mates(forward, rows)

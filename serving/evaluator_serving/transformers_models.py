@@ -12,8 +12,8 @@ from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
 from evaluator_serving.batching import positions
-from evaluator_serving.errors import InputError
-from evaluator_serving.models import ModelSource, first_line, quiet
+from evaluator_serving.errors import InputError, first_line
+from evaluator_serving.models import ModelSource, quiet
 from evaluator_serving.nsp import next_sentence
 from evaluator_serving.packing import pack
 from evaluator_serving.rows import GREEDY, Head, Row
@@ -29,8 +29,10 @@ _CLOSE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 2e-2, torch.b
 """How far two ways to compute the same logits may differ, relative to the largest: rounding, not another function."""
 
 
-def load(source: ModelSource, head: Head, dtype: torch.dtype, device: torch.device) -> Any:
+def load(source: ModelSource, head: Head, dtype: torch.dtype, device: torch.device, spread: int = 1) -> Any:
     """The model with the head that `head` asks for, in evaluation mode on `device`.
+
+    With `spread` above 1 its layers are laid over as many GPUs as this process sees (the `accelerate` package does it).
 
     Raises InputError where the weights can't be read, or where some of the model's (its head's above all) are missing
     from the checkpoint and would be random numbers.
@@ -43,15 +45,22 @@ def load(source: ModelSource, head: Head, dtype: torch.dtype, device: torch.devi
             return load_classifier(source.path, source.config).to(device, dtype)
         except Exception as error:
             raise InputError(f"model {source.spec}: its weights can't be loaded ({first_line(error)})") from error
+    if spread > 1:
+        return pretrained(source, _factory(source, head), head, dtype, device_map="balanced").eval()
     return pretrained(source, _factory(source, head), head, dtype).eval().to(device)
 
 
-def pretrained(source: ModelSource, factory: Any, head: str, dtype: torch.dtype) -> Any:
+def pretrained(source: ModelSource, factory: Any, head: str, dtype: torch.dtype, device_map: str | None = None) -> Any:
     """A model of one of transformers' classes. Raises InputError as `load` does; `head` names the class's head in it."""
     quiet()
     try:
         model, info = factory.from_pretrained(
-            source.path, dtype=dtype, local_files_only=True, trust_remote_code=False, output_loading_info=True
+            source.path,
+            dtype=dtype,
+            local_files_only=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            device_map=device_map,
         )
     except Exception as error:
         raise InputError(f"model {source.spec}: its weights can't be loaded ({first_line(error)})") from error
@@ -248,7 +257,8 @@ def _forked(rows: Sequence[Row]) -> list[Row]:
 
 def _pick(output: Any, batch: Tensor, at: Tensor) -> Any:
     """A body's output, its last hidden states [batch, length, hidden] replaced by those read, [1, reads, hidden]."""
-    states = output[0][batch, at].unsqueeze(0)
+    # Where layers are laid over several devices, the last one's are elsewhere than the inputs.
+    states = output[0][batch.to(output[0].device), at.to(output[0].device)].unsqueeze(0)
     if isinstance(output, tuple):
         return (states, *output[1:])
     picked = copy.copy(output)

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evaluator_serving.engine import Engine, EngineOptions
+from evaluator_serving.engine import Engine, EngineOptions, engine_class
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.memory import available_memory
-from evaluator_serving.models import ModelSource, count_parameters
+from evaluator_serving.models import ModelSource
 from evaluator_serving.rows import Row
 
 TOLERANCE = {"float64": 1e-6, "float32": 1e-3, "float16": 0.1, "bfloat16": 0.6, "int8": 3.0}
@@ -84,6 +84,13 @@ def verify_engine(engine: Engine, source: ModelSource, options: EngineOptions, r
     return Verified(method, difference, limit, int(a.size))
 
 
+def needs_weights(engine: str, source: ModelSource, options: EngineOptions, *, verify: bool) -> bool:
+    """Whether loading `source` into the engine called `engine` reads weights: a server has its own, the oracle needs them."""
+    if getattr(engine_class(engine), "device_kind", None) != "server":
+        return True
+    return verify and _oracle_device(source, options, options.dtype) is not None
+
+
 def _largest(a: np.ndarray, b: np.ndarray) -> float:
     """Largest |a - b|; NaN if any is NaN, 0 for empty arrays."""
     return float(np.abs(a - b).max(initial=0.0))
@@ -118,7 +125,7 @@ def _oracle_device(source: ModelSource, options: EngineOptions, dtype: str) -> s
     """Where a second copy of the weights fits into half of the free memory: beside the engine, else in main memory."""
     if options.quantization is not None:
         return None  # other numbers than the oracle's are what was asked for
-    weights = count_parameters(source.path) * {"float64": 8, "float32": 4}.get(dtype, 2)
+    weights = source.parameters * {"float64": 8, "float32": 4}.get(dtype, 2)
     if weights == 0:
         return None
     import torch

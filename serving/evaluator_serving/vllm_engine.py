@@ -30,6 +30,7 @@ _QUERIES_AT_ONCE = 2048
 _OWN = {
     *("model", "tokenizer", "skip_tokenizer_init", "dtype", "quantization", "tensor_parallel_size", "pipeline_parallel_size"),
     *("runner", "logprobs_mode", "max_logprobs", "revision", "hf_config_path"),
+    "trust_remote_code",
 }
 """vLLM's arguments that this engine sets itself, so that they can't be given as extra options."""
 
@@ -89,6 +90,9 @@ class VllmEngine:
         self._source, self._options = source, options
         self._warning = _version_warning(vllm.__version__)
         self._sizes = _sizes(source, options, (workload or Workload.of(rows)).holding(rows), on_cpu=self._on_cpu)
+        if self._on_cpu and options.tensor_parallel * options.pipeline_parallel > 1:
+            # vLLM would bind each rank to a NUMA node of its own, and ranks of other replicas to the same cores.
+            os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
         self._vocabulary: int = source.config.get_text_config().vocab_size
         self._threads = torch.get_num_threads()
         self._llm = self._load(_extra(options.extra))
@@ -107,6 +111,7 @@ class VllmEngine:
             "quantization": self._options.quantization,
             "tensor_parallel_size": self._options.tensor_parallel,
             "pipeline_parallel_size": self._options.pipeline_parallel,
+            "distributed_executor_backend": executor(self._options),
             "logprobs_mode": "raw_logprobs",
             "max_logprobs": WIDTH,
             # What costs seconds at start and brings nothing to requests that decode one or two tokens.
@@ -118,7 +123,10 @@ class VllmEngine:
         }
         try:
             with _set_num_threads_kept(), self._eager():
-                return LLM(**arguments)
+                llm = LLM(**arguments)
+                if self._on_cpu and self._options.pipeline_parallel > 1:
+                    llm.collective_rpc(_make_stage_buffers)
+                return llm
         except Exception as error:
             raise InputError(
                 f"model {self._source.spec} can't be loaded into vLLM ({_reason(error)}): choose another engine, "
@@ -220,6 +228,23 @@ class VllmEngine:
         gc.collect()
         cleanup_dist_env_and_memory()
         torch.set_num_threads(self._threads)  # vLLM runs with one thread on GPUs
+
+
+def executor(options: EngineOptions) -> str:
+    """vLLM's executor for a replica: said outright, since inside a Ray placement group vLLM would choose Ray's by itself.
+
+    `uni`: one device in this process. `mp`: a process a device on this machine. `ray`: an actor a device in the placement
+    group that this process was started in, for replicas that span machines.
+    """
+    if options.nodes > 1:
+        return "ray"
+    return "mp" if options.tensor_parallel * options.pipeline_parallel > 1 else "uni"
+
+
+def _make_stage_buffers(worker: Any) -> None:
+    """Runs in vLLM's worker: a pipeline's later stages make their buffers in a warm-up run, which the CPU build leaves out."""
+    if worker.model_runner.intermediate_tensors is None:
+        worker.model_runner._dummy_run(1)
 
 
 def _clear_kv_cache(worker: Any) -> None:

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from evaluator.cli import cli
 from evaluator.store.run import Run
-from evaluator.sweep.replica import Replica
+from evaluator.sweep.replica import Load, Replica
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.models import resolve
 from tests.e2e.conftest import sentences, write_samples
@@ -40,5 +40,7 @@ def test_in_this_process(tiny_gpt2: Path, tmp_path: Path, verify: bool) -> None:
 
 def test_in_a_replica(tiny_gpt2: Path) -> None:
     source, options = resolve(str(tiny_gpt2)), EngineOptions(device="cpu")
-    assert Replica().load(OWN, source, options, (), None, verify=False)["verified"] is False
-    assert "verified" not in Replica().load("transformers", source, options, (), None, verify=False)
+    for engine, verified in ((OWN, False), ("transformers", None)):
+        replica, load = Replica(), Load(engine, source, options, (), None, verify=False)
+        assert replica.fetch(load)
+        assert replica.load(load).verified is verified

@@ -1,6 +1,7 @@
 """A run that grew by several commands reports what one undisturbed command does: nothing is lost, nothing scored twice."""
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from evaluator.run.driver import execute
 from evaluator.run.spec import RunSpec
 from evaluator.store.run import Run
 from evaluator.sweep.config import read_sweep
-from evaluator.sweep.driver import sweep
+from evaluator.sweep.driver import SweepOptions, sweep
 from evaluator.tasks.base import MeasureOptions
 from evaluator_serving.errors import InputError
 
@@ -112,12 +113,17 @@ def whole(folder: Path) -> Run:
     return execute(spec_of(WHOLE, folder, folder / "whole")).run
 
 
+def swept(spec: RunSpec) -> object:
+    return sweep(spec, SweepOptions("none"))
+
+
 SWEPT = ("tasks, then models", "one pair a command")
 """Scenarios that a growing sweep file goes through too."""
 
 
 @pytest.mark.parametrize(
-    ("name", "drive"), [*((name, execute) for name in SCENARIOS), *((name, lambda spec: sweep(spec, "none")) for name in SWEPT)]
+    ("name", "drive"),
+    [*((name, execute) for name in SCENARIOS), *((name, swept) for name in SWEPT)],
 )
 def test_grown_runs_report_what_one_command_does(
     name: str, drive: Callable[[RunSpec], object], folder: Path, whole: Run, tmp_path: Path
@@ -156,6 +162,29 @@ def test_a_renamed_model_keeps_its_answers(folder: Path, whole: Run, tmp_path: P
     assert old.equals(new)
     assert old.height == alone(rows(whole), "gpt").height
     assert "new: the same model as gpt, with the same answers." in run_notes(run.record)
+
+
+def test_a_model_at_another_path_is_the_same_model(
+    folder: Path, whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Host and container, a link, another working directory, a trailing slash: content decides, not the spelling."""
+    shutil.copytree(folder / "gpt", tmp_path / "container" / "models" / "gpt")
+    (tmp_path / "gpt").symlink_to(folder / "gpt")
+    monkeypatch.chdir(tmp_path / "container")
+    first = spec_of(Step(GEST, GPT, limit=2), folder, tmp_path / "run")
+    execute(first)
+    for limit, spelling in enumerate(["models/gpt", f"{tmp_path}/gpt", f"{folder}/bert/../gpt/", str(folder / "gpt")], start=3):
+        (model,) = first.models
+        execute(replace(first, models=(replace(model, spec=spelling),), limit=limit))
+        assert Run.open(tmp_path / "run").record["models"]["gpt"]["spec"] == spelling
+    run = execute(spec_of(Step(GEST, GPT), folder, tmp_path / "run")).run
+    assert len(answered(run)) == len(set(answered(run)))
+    assert run.models == ["gpt"]
+    ours, expected = (alone(rows(r), "gpt").filter(task="gest")["value"] for r in (run, whole))
+    assert ours.to_list() == pytest.approx(expected.to_list(), rel=1e-5)
+    shutil.copy(folder / "bert" / "config.json", tmp_path / "container" / "models" / "gpt" / "vocab.json")
+    with pytest.raises(InputError, match="another spec for model gpt"):
+        execute(replace(first, models=(replace(model, spec="models/gpt"),)))
 
 
 @pytest.mark.parametrize("imported_first", [True, False])

@@ -13,6 +13,7 @@ from evaluator.run.prepare import PreparedModel
 from evaluator.run.score import chunk_tokens
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
+from evaluator.sweep.hardware import parse_fleet
 from evaluator.tasks.gest import custom
 from evaluator_serving.engine import ENGINES, DeviceKind, EngineInfo, EngineOptions, open_engine, planned_device
 from evaluator_serving.errors import InputError
@@ -90,8 +91,8 @@ def test_chunks_are_cut_for_the_device_that_the_engine_says(run: Run, model: Pre
 def queued(model: PreparedModel) -> Any:
     """A model in a pool with GPUs, up to where the pool would ask Ray for something; and the pool."""
     pool = pytest.importorskip("evaluator.sweep.pool", reason="Ray is not installed (extra: ray)")
-    options = pool.PoolOptions(devices={"gpt2": 1}, replicas={"gpt2": 4}, cuda=True)
-    made, state = pool.Pool(None, None, options), pool._Model(model)
+    options = pool.PoolOptions(parse_fleet("4xH100-80"), [], {}, lambda fleet, left: ([], None))
+    made, state = pool.Pool(None, None, None, options), pool._Model(model)
     made._queue(state)
     return made, state
 
@@ -99,13 +100,15 @@ def queued(model: PreparedModel) -> Any:
 def test_ray_sizes_and_cuts_as_this_process_does(run: Run, model: PreparedModel) -> None:
     """What the pool would send to a replica is given to one here."""
     _, state = queued(model)
-    from evaluator.sweep.replica import Replica
+    from evaluator.sweep.replica import Load, Replica
 
-    facts = Replica().load("OnACard", model.source, model.spec.options, state.rows, state.workload, verify=False)
+    replica, load = Replica(), Load("OnACard", model.source, model.spec.options, state.rows, state.workload, verify=False)
+    assert replica.fetch(load)
+    facts = replica.load(load)
     here, there = OnACard.workloads
     assert here == there
-    assert facts["device_kind"] == state.device == "cuda"
-    assert len(state.work.waiting) == run.timings().height == state.to_start
+    assert facts.device_kind == state.device == "cuda"
+    assert len(state.work.waiting) == run.timings().height == state.chunks
     lengths = [len(row.ids) for item in model.encoded for row in item.rows]
     assert here[1].longest == max(lengths)
     assert here[1].tokens > 64 * max(lengths), "more than a handful of rows has"
@@ -113,12 +116,9 @@ def test_ray_sizes_and_cuts_as_this_process_does(run: Run, model: PreparedModel)
 
 def test_a_replica_that_computes_elsewhere_than_planned_gets_chunks_for_that(model: PreparedModel) -> None:
     pool, state = queued(model)
-    assert (len(state.work.waiting), state.to_start) == (1, 1)
-    state.members, state.to_start = 1, 0
+    assert len(state.work.waiting) == state.chunks == 1
     pool._cut(state, "cpu")
-    assert len(state.work.waiting) > 1
-    assert state.to_start == min(4, len(state.work.waiting)) - 1
-    assert list(pool._starts) == [state]
+    assert len(state.work.waiting) == state.chunks > 1
 
 
 @pytest.mark.parametrize(

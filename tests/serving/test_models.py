@@ -14,9 +14,10 @@ from evaluator_serving import cache, models
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import InputError
 from evaluator_serving.gguf import restore_bos
-from evaluator_serving.models import count_parameters, load_tokenizer, next_label, resolve, tensor_names
+from evaluator_serving.models import load_tokenizer, next_label, resolve
 from evaluator_serving.rows import Head, Row
 from evaluator_serving.transformers_engine import TransformersEngine
+from evaluator_serving.weight_files import count_parameters, tensor_names
 
 
 @pytest.fixture(autouse=True)
@@ -226,25 +227,6 @@ def test_hub_id_offline_is_one_line_that_says_what_to_do(spec: str, monkeypatch:
         resolve(spec)
     assert spec in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_hub_id_at_revision_is_downloaded_and_its_commit_is_the_revision(
-    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commit = "0123456789abcdef0123456789abcdef01234567"
-    asked = []
-
-    def snapshot_download(repo: str, *, revision: str | None, allow_patterns: list[str], ignore_patterns: list[str]) -> str:
-        asked.append((repo, revision, [p for p in allow_patterns if p in ("*.safetensors", "*.bin", "*.gguf")]))
-        folder = tmp_path / commit
-        if not folder.exists():
-            shutil.copytree(saved, folder)
-        return str(folder)
-
-    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
-    source = resolve("someone/some-model@step-1000")
-    assert asked == [("someone/some-model", "step-1000", ["*.safetensors"])]
-    assert (source.spec, source.revision, source.heads) == ("someone/some-model@step-1000", commit, {"masked"})
 
 
 def test_body_without_a_head_is_refused_before_and_at_loading(copied: Path) -> None:

@@ -10,7 +10,7 @@ from evaluator.run.driver import Prepared, prepare
 from evaluator.run.failures import Failures
 from evaluator.run.prepare import PreparedModel
 from evaluator.run.spec import ModelSpec, RunSpec
-from evaluator.sweep.hardware import GIB, Hardware
+from evaluator.sweep.hardware import parse_fleet
 from evaluator.sweep.plan import make_plan, model_needs
 from evaluator.tasks.gest import custom
 from evaluator_serving.engine import EngineOptions
@@ -18,7 +18,7 @@ from evaluator_serving.errors import InputError
 from tests.e2e.conftest import sentences, write_samples
 from tests.tiny_models import tiny_model
 
-GPU = Hardware("cuda", 8, 80 * GIB, 8, "test GPU")
+GPU = parse_fleet("1x8xH100-80")
 
 
 @pytest.fixture(scope="module")
@@ -34,37 +34,43 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> PreparedModel:
 def test_counts_are_after_deduplication(prepared: PreparedModel) -> None:
     needs = model_needs(prepared, GPU)
     assert prepared.total == 2 * needs.forwards, "both generative templates are read from one forward pass"
-    assert needs.tokens == sum(max(row.length for row in item.rows) for item in prepared.encoded[1::2])
-    assert needs.devices == 1
+    assert needs.demand.tokens == sum(max(row.length for row in item.rows) for item in prepared.encoded[1::2])
+    assert [str(way.placement) for way in needs.ways] == ["1/8", "1/4", "1/2", "1"]
 
 
-def sized(prepared: PreparedModel, parameters: float, monkeypatch: pytest.MonkeyPatch, engine: str = "vllm") -> PreparedModel:
-    monkeypatch.setattr("evaluator.sweep.plan.count_parameters", lambda path: int(parameters))
+def sized(prepared: PreparedModel, parameters: float, engine: str = "vllm") -> PreparedModel:
     prepared.source.config.num_attention_heads = 64
     return replace(
         prepared,
+        source=replace(prepared.source, parameters=int(parameters)),
         info=replace(prepared.info, engine=engine, dtype="bfloat16"),
         spec=replace(prepared.spec, options=EngineOptions(dtype="bfloat16")),
     )
 
 
-def test_tensor_parallel_size_is_the_smallest_that_fits(prepared: PreparedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensor_parallel_size_is_the_smallest_that_fits(prepared: PreparedModel) -> None:
     """70 B parameters in bfloat16 are 140 GB: two 80 GiB GPUs hold 147 GiB of which weights and buffers fit."""
-    assert model_needs(sized(prepared, 7e9, monkeypatch), GPU).devices == 1
-    assert model_needs(sized(prepared, 70e9, monkeypatch), GPU).devices == 2
-    assert model_needs(sized(prepared, 180e9, monkeypatch), GPU).devices == 8
+    sizes = {p: model_needs(sized(prepared, p), GPU).ways[-1].placement.tensor_parallel for p in (7e9, 70e9, 180e9)}
+    assert sizes == {7e9: 1, 70e9: 2, 180e9: 8}
 
 
-def test_too_large_is_refused_with_the_number_missing(prepared: PreparedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_is_refused_with_the_number_missing(prepared: PreparedModel) -> None:
     with pytest.raises(InputError, match=r"needs .* GiB on 8 device.*free.*GiB a device are missing"):
-        model_needs(sized(prepared, 700e9, monkeypatch), GPU)
+        model_needs(sized(prepared, 700e9), GPU)
     with pytest.raises(InputError, match=r"needs .* GiB on 1 device"):
-        model_needs(sized(prepared, 70e9, monkeypatch, engine="transformers"), GPU)
+        model_needs(sized(prepared, 70e9, engine="onnx"), GPU)
+
+
+def test_layers_are_laid_over_devices_where_the_engine_has_no_tensor_parallelism(
+    prepared: PreparedModel,
+) -> None:
+    (way,) = model_needs(sized(prepared, 70e9, engine="transformers"), GPU).ways
+    assert (way.placement.spread, way.placement.tensor_parallel) == (2, 1)
 
 
 def test_times_and_cost_follow_the_given_throughput(prepared: PreparedModel) -> None:
     slow, fast = (make_plan(Prepared((), (prepared,), Failures()), GPU, throughput=t) for t in (1.0, 10.0))
-    assert slow.needs[0].score == pytest.approx(10 * fast.needs[0].score)
+    assert slow.needs[0].ways[-1].score == pytest.approx(10 * fast.needs[0].ways[-1].score)
     assert slow.cost(2.0) == pytest.approx(2.0 * 8 * slow.schedule.makespan / 3600)
 
 
@@ -77,7 +83,7 @@ def test_plan_command(prepared: PreparedModel, tmp_path: Path, capsys: pytest.Ca
         f'tasks = ["gest"]\nout = "{tmp_path / "run"}"\nsamples = "{samples}"\n'
         f'[[models]]\nmodel = "{prepared.source.path}"\nengine = "transformers"\n'
     )
-    given = ["--devices", "8", "--memory", "80", "--price", "2"]
+    given = ["--fleet", "8xH100-80", "--price", "2"]
     command.main([str(path), *given, "--format", "json"], standalone_mode=False)
     record = json.loads(capsys.readouterr().out)
     assert record["needs"][0]["forwards"] == 8

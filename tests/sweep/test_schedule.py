@@ -1,73 +1,307 @@
-"""Packing models onto devices."""
+"""Packing models onto fleets: bound, packing, policy and simulation."""
 
 import itertools
+import math
+import random
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import linprog
 
-from evaluator.sweep.schedule import Job, Schedule, lower_bound, schedule
+from evaluator.sweep.bound import lower_bound
+from evaluator.sweep.fit import Way
+from evaluator.sweep.job import Job
+from evaluator.sweep.packing import Piece, lines_of, pack
+from evaluator.sweep.placement import Placement
+from evaluator.sweep.policy import Machines, Policy, Progress
+from evaluator.sweep.schedule import schedule
+from evaluator.sweep.simulation import Slot, makespan, simulate
 
-jobs_strategy = st.lists(
-    st.builds(
-        Job,
-        name=st.uuids().map(str),
-        devices=st.sampled_from([1, 1, 1, 2, 4]),
-        load=st.floats(0.1, 100),
-        score=st.floats(0.1, 1000),
-    ),
-    min_size=1,
-    max_size=8,
-)
+Families = Mapping[str, Sequence[int]]
+MIXED = {"a": [4, 4], "b": [2, 1, 1]}
+PLACEMENTS = {
+    "a": [Placement(), Placement(share=0.25), Placement(2), Placement(4), Placement(4, 2, nodes=2)],
+    "b": [Placement(), Placement(share=0.5), Placement(spread=2), Placement(1, 3, nodes=3)],
+}
 
 
-def check(jobs: list[Job], devices: int, node: int, made: Schedule) -> None:
-    """A schedule is valid: no device does two things at once, every replica does its share, groups stay on one node."""
-    by_name = {job.name: job for job in jobs}
-    for device in range(devices):
-        spans = sorted((s.start, s.end) for s in made.slots if device in s.devices)
-        assert all(a[1] <= b[0] + 1e-9 for a, b in itertools.pairwise(spans))
-    for job in jobs:
-        slots = [s for s in made.slots if s.job == job.name]
-        assert len(slots) == made.replicas[job.name] >= 1
-        for slot in slots:
-            assert slot.end - slot.start == pytest.approx(job.load + job.score / len(slots))
-            assert len(set(slot.devices)) == job.devices
-            assert len({d // node for d in slot.devices}) == 1
+def way(load: float, score: float, family: str = "a", placement: Placement | None = None) -> Way:
+    return Way(family, placement or Placement(), load, score)
+
+
+def job(name: str, load: float, score: float, family: str = "a", placement: Placement | None = None) -> Job:
+    return Job(name, (way(load, score, family, placement),))
+
+
+@st.composite
+def jobs_on_mixed(draw: st.DrawFn) -> list[Job]:
+    jobs = []
+    for number in range(draw(st.integers(1, 8))):
+        places = draw(st.lists(st.sampled_from([(f, p) for f in MIXED for p in PLACEMENTS[f]]), min_size=1, unique=True))
+        ways = [Way(f, p, draw(st.floats(0, 100)), draw(st.floats(0.1, 1000))) for f, p in places]
+        jobs.append(Job(f"m{number}", tuple(ways)))
+    return jobs
+
+
+def disturbed(jobs: Sequence[Job], seed: int) -> list[Job]:
+    dice = random.Random(seed)
+    return [
+        Job(
+            j.name,
+            tuple(replace(w, load=w.load * dice.uniform(0.7, 1.3), score=w.score * dice.uniform(0.7, 1.3)) for w in j.ways),
+        )
+        for j in jobs
+    ]
+
+
+def check(jobs: Sequence[Job], families: Families, slots: Sequence[Slot]) -> None:
+    """A schedule is valid: devices aren't used beyond what they are, replicas lie as placed, all work is done, once."""
+    used = defaultdict(list)
+    for slot in slots:
+        placement = slot.way.placement
+        assert len(set(slot.nodes)) == len(slot.nodes) == placement.nodes
+        assert len(slot.devices) == placement.devices
+        for at, machine in enumerate(slot.nodes):
+            devices = slot.devices[at * placement.per_node : (at + 1) * placement.per_node]
+            assert len(set(devices)) == placement.per_node
+            assert all(0 <= device < families[slot.way.family][machine] for device in devices)
+            for device in devices:
+                used[slot.way.family, machine, device].append((slot.start, slot.end, placement.share))
+    for spans in used.values():
+        for moment, _, _ in spans:
+            assert sum(share for start, end, share in spans if start <= moment < end) <= 1
+    for one in jobs:
+        mine = [slot for slot in slots if slot.job == one.name]
+        true = {(w.family, w.placement): w for w in one.ways}
+        times = [(true[s.way.family, s.way.placement], s) for s in mine]
+        done = sum(max(0.0, s.end - s.start - w.load) / w.score for w, s in times)
+        assert done == pytest.approx(1, abs=1e-6)
+        assert len({s.end for s in mine}) == 1
+    assert {slot.job for slot in slots} == {one.name for one in jobs}
+
+
+# --- schedules ----------------------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=12)
+@given(jobs_on_mixed(), st.integers(0, 99))
+def test_schedules_are_valid_and_not_below_the_bound(jobs: list[Job], seed: int) -> None:
+    made = schedule(jobs, MIXED, tries=5)
+    check(jobs, MIXED, made.slots)
     assert made.makespan == max(s.end for s in made.slots)
-    assert set(by_name) == {s.job for s in made.slots}
+    assert made.makespan >= made.bound * (1 - 1e-6)
+    assert made.makespan <= sum(min(w.load + w.score for w in j.ways) for j in jobs) * (1 + 1e-6)
+    assert sum(made.replicas(j.name) for j in jobs) == len(made.slots)
+    true = disturbed(jobs, seed)
+    slots = simulate(jobs, MIXED, made.lines, true)
+    check(true, MIXED, slots)
+    assert makespan(slots) >= lower_bound(true, MIXED) * (1 - 1e-6)
 
 
-@settings(deadline=None, max_examples=60)
-@given(jobs_strategy, st.sampled_from([4, 8, 16]))
-def test_schedules_are_valid_and_not_below_the_bound(jobs: list[Job], devices: int) -> None:
-    made = schedule(jobs, devices, node=4)
-    check(jobs, devices, 4, made)
-    assert made.makespan >= made.bound * (1 - 1e-9)
-    assert made.makespan <= sum(j.load + j.score for j in jobs) * (1 + 1e-9)
+def test_a_sweep_of_many_models_comes_near_the_bound() -> None:
+    dice = random.Random(1)
+    jobs = []
+    for number in range(30):
+        size = 1.2**number
+        ways = [way(40 + size / 4, 5 * size, "a"), way(40 + size / 4, 15 * size, "b")]
+        if number < 15:
+            ways.append(way(40 + size / 4, max(20, 20 * size), "a", Placement(share=0.25)))
+        jobs.append(Job(f"m{number}", tuple(replace(w, score=w.score * dice.uniform(0.7, 1.3)) for w in ways)))
+    made = schedule(jobs, {"a": [8], "b": [1] * 8}, tries=60)
+    check(jobs, {"a": [8], "b": [1] * 8}, made.slots)
+    assert made.makespan <= 1.1 * made.bound
 
 
-@settings(deadline=None, max_examples=40)
-@given(st.lists(st.tuples(st.floats(0.5, 5), st.floats(0.5, 20)), min_size=1, max_size=3), st.integers(1, 3))
-def test_bound_is_below_every_schedule_found_by_trying_all(times: list[tuple[float, float]], devices: int) -> None:
-    """All assignments of up to `devices` replicas a job to single devices, each device running its pieces in a row."""
-    jobs = [Job(str(i), 1, load, score) for i, (load, score) in enumerate(times)]
-    best = float("inf")
-    for counts in itertools.product(range(1, devices + 1), repeat=len(jobs)):
-        pieces = [job.load + job.score / n for job, n in zip(jobs, counts, strict=True) for _ in range(n)]
-        for where in itertools.product(range(devices), repeat=len(pieces)):
-            ends = [0.0] * devices
-            for device, length in zip(where, pieces, strict=True):
-                ends[device] += length
-            best = min(best, max(ends))
-    assert lower_bound(jobs, devices) <= best + 1e-6
+def test_the_same_models_get_the_same_plan() -> None:
+    jobs = [Job(f"m{n}", (way(5, 10 * n + 1, "a"), way(5, 20 * n + 1, "b"))) for n in range(9)]
+    assert schedule(jobs, MIXED, tries=20) == schedule(jobs, MIXED, tries=20)
 
 
-def test_hand_computed_cases() -> None:
-    assert lower_bound([], 4) == 0
-    # One job that loads in 10 s and scores for 80 s, four devices: four replicas of 10 + 20 s.
-    assert schedule([Job("a", 1, 10, 80)], 4).makespan == pytest.approx(30)
-    # A job as wide as the machine can't be split.
-    assert schedule([Job("a", 4, 10, 80)], 4).makespan == pytest.approx(90)
-    with pytest.raises(ValueError, match="needs 8 devices, there are 4"):
-        schedule([Job("a", 8, 1, 1)], 4)
+@pytest.mark.parametrize(
+    ("jobs", "families", "seconds"),
+    [
+        # Loads in 10 s and scores for 80 s, four devices: four replicas of 10 + 20 s.
+        ([job("m", 10, 80)], {"a": [4]}, 30),
+        # As wide as the machine: can't be split.
+        ([job("m", 10, 80, placement=Placement(4))], {"a": [4]}, 90),
+        # Two machines' four devices each, used together.
+        ([job("m", 10, 80, placement=Placement(4, 2, nodes=2))], {"a": [4, 4]}, 90),
+        # Both families at once: after the load 1/100 + 1/200 a second.
+        ([Job("m", (way(10, 100, "a"), way(10, 200, "b")))], {"a": [1], "b": [1]}, 10 + 200 / 3),
+        # Eight that take an eighth of a device each run side by side.
+        ([job(f"m{n}", 10, 30, placement=Placement(share=0.125)) for n in range(8)], {"a": [1]}, 40),
+        # The small one first, then the large one's second replica (from 30, loaded at 40, when 70 of its 100 s are left).
+        ([job("large", 10, 100), job("small", 10, 20)], {"a": [2]}, 75),
+        # Each where it is at its best.
+        (
+            [Job("m", (way(0, 40, "a"), way(0, 10, "b"))), Job("n", (way(0, 10, "a"), way(0, 80, "b")))],
+            {"a": [1], "b": [1]},
+            10,
+        ),
+    ],
+)
+def test_hand_computed_schedules_that_reach_the_bound(jobs: list[Job], families: Families, seconds: float) -> None:
+    made = schedule(jobs, families)
+    check(jobs, families, made.slots)
+    assert made.bound == pytest.approx(seconds, rel=2e-4)
+    assert made.makespan == pytest.approx(seconds, rel=1e-6)
+
+
+def test_nothing_to_do_takes_no_time() -> None:
+    assert schedule([], {"a": [4]}).makespan == 0
+    assert lower_bound([], {"a": [4]}) == 0
+    assert schedule([job("m", 0, 0)], {"a": [4]}).makespan == pytest.approx(0, abs=1e-6)
+
+
+# --- the bound ----------------------------------------------------------------------------------------------------
+
+
+def best_of_all(jobs: Sequence[Job], families: Families) -> float:
+    """The shortest time of all choices of replicas, one machine a family, each with the best shares of work."""
+    device = {(family, d): i for i, (family, d) in enumerate((f, d) for f in families for d in range(families[f][0]))}
+    options = [
+        (number, w, [device[w.family, d] for d in group])
+        for number, one in enumerate(jobs)
+        for w in one.ways
+        for group in itertools.combinations(range(families[w.family][0]), w.placement.devices)
+    ]
+    best = math.inf
+    for picked in itertools.product([False, True], repeat=len(options)):
+        chosen = [option for option, yes in zip(options, picked, strict=True) if yes]
+        if {number for number, _, _ in chosen} != set(range(len(jobs))):
+            continue
+        # Unknown: the part of each replica, and the time. On each device loads and parts take no longer than that.
+        spent, loads = np.zeros((len(device), len(chosen) + 1)), np.zeros(len(device))
+        whole = np.zeros((len(jobs), len(chosen) + 1))
+        for at, (number, w, devices) in enumerate(chosen):
+            spent[devices, at] = w.score
+            loads[devices] += w.load
+            whole[number, at] = 1
+        spent[:, -1] = -1
+        found = linprog([0] * len(chosen) + [1], A_ub=spent, b_ub=-loads, A_eq=whole, b_eq=np.ones(len(jobs)))
+        best = min(best, found.fun)
+    return float(best)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_bound_is_below_the_best_of_all_schedules(seed: int) -> None:
+    dice = random.Random(seed)
+    families = [{"a": [3]}, {"a": [2], "b": [1]}, {"a": [1], "b": [1]}, {"a": [2]}][seed % 4]
+    jobs = []
+    for number in range(3 if seed % 4 == 2 else 2):
+        load, score = dice.uniform(0.5, 8), dice.uniform(0.5, 20)
+        ways = [way(load, score * dice.uniform(0.5, 2), family) for family in families]
+        if seed % 4 == 3:  # also two devices at a time
+            ways.append(way(load * dice.uniform(0.5, 1), score * dice.uniform(0.4, 0.8), "a", Placement(2)))
+        jobs.append(Job(f"m{number}", tuple(ways)))
+    best = best_of_all(jobs, families)
+    bound = lower_bound(jobs, families)
+    assert 0.6 * best <= bound <= best * (1 + 1e-6)
+    assert schedule(jobs, families).makespan >= best * (1 - 1e-6)
+
+
+# --- packing ------------------------------------------------------------------------------------------------------
+
+
+def test_what_does_not_fit_into_the_time_is_said() -> None:
+    one = [job("m", 10, 80)]
+    assert pack(one, {"a": [4]}, 30, {"a": 1.0}) == ([Piece(0, "m", one[0].ways[0])] * 4, 0)
+    _, over = pack(one, {"a": [4]}, 20, {"a": 1.0})
+    assert over == pytest.approx(1 - 4 * 10 / 80)
+
+
+def test_a_shared_jobs_last_replica_fills_what_another_job_leaves() -> None:
+    large, small = job("large", 10, 100), job("small", 10, 20)
+    pieces, over = pack([large, small], {"a": [2]}, 75, {"a": 1.0})
+    assert over == 0
+    starts = sorted((piece.start, piece.job) for piece in pieces)
+    assert starts == [(0, "large"), (0, "small"), (pytest.approx(30), "large")]
+    assert [name for name, _ in lines_of(pieces, {"a": [2]})["a"]] == ["large", "small", "large"]
+
+
+def test_scarce_devices_are_left_to_those_who_need_them() -> None:
+    both = Job("both", (way(0, 10, "a"), way(0, 12, "b")))
+    pieces, _ = pack([both, job("m", 0, 10)], {"a": [1], "b": [1]}, 12, {"a": 2.0, "b": 1.0})
+    assert {(piece.job, piece.way.family) for piece in pieces} == {("both", "b"), ("m", "a")}
+
+
+# --- the policy ---------------------------------------------------------------------------------------------------
+
+
+def always(_: Way) -> bool:
+    return True
+
+
+def test_when_a_job_ends_is_foreseen() -> None:
+    # Half is left at 100; 0.01 a second now, another 0.04 from 110: 0.1 until then, 0.4 at 0.05 a second.
+    state = Progress(left=0.5, at=100, rate=0.01, loading=[(110, 0.04)], members=2)
+    assert state.end() == pytest.approx(118)
+    state.pace = 0.5  # it does what was expected at half the speed: 0.4 at 0.03 a second
+    assert state.end() == pytest.approx(110 + 0.4 / 0.03)
+    # What should have loaded already is taken to be about to.
+    assert Progress(left=0.5, at=100, loading=[(90, 0.05)], members=1).end() == pytest.approx(110)
+    assert Progress().end() == math.inf
+
+
+def test_the_first_in_line_waits_and_isnt_overtaken() -> None:
+    wide, narrow = way(10, 50, placement=Placement(4)), way(10, 50)
+    policy = Policy.of([Job("w", (wide,)), Job("n", (narrow,))], {"a": [("w", wide), ("n", narrow)]})
+    progress = {"w": Progress(), "n": Progress()}
+    assert policy.next("a", progress, 0, lambda w: w.placement.devices == 1) is None
+    assert policy.next("a", progress, 0, always) == ("w", wide)
+    policy.started("a", ("w", wide))
+    progress["w"].members = 1
+    assert policy.next("a", progress, 0, always) == ("n", narrow)
+
+
+def test_replicas_that_have_become_useless_are_passed_over() -> None:
+    first, second = job("m", 10, 50), job("n", 10, 50)
+    policy = Policy.of([first, second], {"a": [("gone", first.ways[0]), ("m", first.ways[0]), ("n", second.ways[0])]})
+    progress = {"m": Progress(left=0.1, at=0, rate=0.02, members=1), "n": Progress()}  # m ends in 5 s, a load is 10
+    assert policy.next("a", progress, 0, always) == ("n", second.ways[0])
+    assert [name for name, _ in policy.lines["a"]] == ["n"]
+
+
+def test_idle_devices_take_what_waits_elsewhere_if_it_ends_in_time() -> None:
+    runs, waits = job("runs", 10, 100), Job("waits", (way(10, 20, "a"), way(10, 60, "b")))
+    policy = Policy.of([runs, waits], {"a": [("waits", waits.ways[0])], "b": []})
+    progress = {"runs": Progress(left=1.0, at=0, rate=0.01, members=1), "waits": Progress()}
+    assert policy.next("b", progress, 30, always) == ("waits", waits.ways[1])  # would end at 100, as the other does
+    assert policy.next("b", progress, 31, always) is None
+
+
+def test_idle_devices_help_the_last_one_if_that_pays() -> None:
+    first, last = (Job(name, (way(10, 100), way(10, 50, placement=Placement(2)))) for name in ("first", "last"))
+    policy = Policy.of([first, last], {"a": []})
+    progress = {"first": Progress(1, 0, 0.02, [], 1), "last": Progress(1, 0, 0.01, [], 1)}  # end at 50 and at 100
+    assert policy.next("a", progress, 0, always) == ("last", last.ways[1])
+    assert policy.next("a", progress, 0, lambda w: w.placement.devices == 1) == ("last", last.ways[0])
+    assert policy.next("a", progress, 88, always) == ("last", last.ways[1])  # 12 s are left, a load is 10
+    assert policy.next("a", progress, 90, always) is None
+
+
+def test_replicas_lie_on_the_fullest_machines() -> None:
+    machines = Machines.of([2, 2, 4])
+    eighth, half = way(1, 1, placement=Placement(share=0.125)), way(1, 1, placement=Placement(share=0.5))
+    assert machines.take(eighth) == ((0,), (0,))
+    assert machines.take(half) == ((0,), (0,))  # beside it
+    assert machines.take(half) == ((0,), (1,))
+    assert machines.take(way(1, 1, placement=Placement(2, 2, nodes=2))) == ((1, 2), (0, 1, 0, 1))
+    assert machines.take(way(1, 1, placement=Placement(4))) is None
+    machines.give(way(1, 1, placement=Placement(2, 2, nodes=2)), (1, 2), (0, 1, 0, 1))
+    assert machines.take(way(1, 1, placement=Placement(4))) == ((2,), (0, 1, 2, 3))
+    assert machines.idle == 3 + 4 + 16
+
+
+def test_work_is_taken_from_a_job_that_is_slower_than_estimated() -> None:
+    jobs = [job("m", 10, 40), job("n", 10, 40)]
+    true = [job("m", 10, 90), job("n", 10, 40)]
+    slots = simulate(jobs, {"a": [2]}, {"a": [(j.name, j.ways[0]) for j in jobs]}, true)
+    check(true, {"a": [2]}, slots)
+    # n ends at 50, when m has done 40 of its 90 s; a replica joins, loaded at 60: 40 s of work are left for two.
+    assert [(s.job, s.start, s.end) for s in slots] == [("n", 0, 50), ("m", 0, 80), ("m", 50, 80)]

@@ -102,7 +102,7 @@ def test_stereoset_seq2seq(golden: Path, data_dir: Path, tmp_path: Path, model: 
     for test, values in load(golden / f"stereoset-{model}-{language}.json").items():
         off = differences(scores, order, test, "d", values).abs()
         assert off.max() < 10 * TOLERANCE  # type: ignore[operator]
-        assert (off < TOLERANCE).mean() > 0.97  # type: ignore[operator]
+        assert (off < TOLERANCE).mean() > 0.95  # type: ignore[operator]
 
 
 @pytest.mark.slow

@@ -1,0 +1,146 @@
+"""The Ray cluster: joining or starting one, and which machines it has at the moment."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import psutil
+
+# Ray prints paragraphs about what has died to standard output; the pool says the same in a line. Read at Ray's import.
+os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "A worker died or was killed|Raylet is terminated")
+
+import ray
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from evaluator.sweep.hardware import Fleet, Gpu, Node, fleet_of, gpus, node_of_gpus
+from evaluator_serving.errors import EngineError, InputError
+
+HEALTH_SECONDS = 30
+"""For a cluster's head node to say that it is one; most of it is the start of Ray's own command."""
+LOOK_SECONDS = 60
+"""For a node to say which GPUs it has."""
+WATCH_EVERY = 5.0
+"""Seconds between looks at which nodes there are."""
+KEPT = "what was scored is kept, run the same command again"
+
+
+class ClusterLostError(EngineError):
+    """What is left of the Ray cluster can't be asked for anything any more."""
+
+
+def connect(address: str, workers: int | None) -> None:
+    """Join the Ray cluster at `address`, or start one on this machine for `local`. Raises InputError if none answers."""
+    if address not in ("local", "auto"):
+        _reach(address)
+    quiet: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        if address == "local":
+            ray.init(address="local", num_cpus=workers, include_dashboard=False, **quiet)
+        else:
+            ray.init(address=address, **quiet)
+        signal.signal(signal.SIGTERM, handler or signal.SIG_DFL)  # Ray's own prints a native stack and aborts
+    except (ConnectionError, RuntimeError, ValueError, OSError, TimeoutError) as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(f"no Ray cluster answers at {address!r} ({first}): start one or use --ray local") from error
+
+
+def _reach(address: str) -> None:
+    """Ray itself would go on trying for minutes: see first whether anything listens at host:port."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        if not host or not port.isdigit():
+            raise InputError(f"--ray {address!r} is no address: write local, HOST:PORT or ray://HOST:PORT")
+        socket.create_connection((host, int(port)), timeout=5).close()
+        if not address.startswith("ray://"):
+            # Ray would ask something else that listens there for many minutes.
+            asked = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
+            health = subprocess.run(asked, capture_output=True, text=True, timeout=HEALTH_SECONDS, check=False)
+            if "AuthenticationError" in health.stderr:
+                raise InputError(f"the Ray cluster at {address} wants a token: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN")
+            if health.returncode:
+                raise InputError(f"what listens at {address} is no Ray cluster: give the address of a head node")
+    except subprocess.TimeoutExpired as error:
+        raise InputError(f"what listens at {address} doesn't answer as a Ray cluster does: give a head node's") from error
+    except OSError as error:
+        raise InputError(f"no Ray cluster answers at {address!r} ({error}): start one or use --ray local") from error
+
+
+def disconnect() -> None:
+    """Leave the cluster (and end it, if it was started here)."""
+    ray.shutdown()
+
+
+@dataclass(slots=True)
+class Cluster:
+    """Which machines there are. GPUs are asked about once a node; nodes that join or leave show at the next look."""
+
+    worker_memory: int | None = None
+    _known: dict[str, Node] = field(default_factory=dict)
+    _looked: float = 0.0
+    # Of a cluster that this process has started. Ray ends the driver without a word some time after one of them died.
+    _vital: list[psutil.Process] = field(
+        default_factory=lambda: [p for p in psutil.Process().children() if p.name() in ("raylet", "gcs_server")]
+    )
+
+    def fleet(self) -> Fleet:
+        """The machines of the cluster now. Raises InputError where none has a GPU or a CPU core."""
+        alive = [node for node in ray.nodes() if node["Alive"]]
+        new = [node for node in alive if node["NodeID"] not in self._known]
+        asked = {node["NodeID"]: _ask_gpus(node["NodeID"]) for node in new if node["Resources"].get("GPU", 0) >= 1}
+        for node in new:
+            self._known[node["NodeID"]] = self._node(node, asked.get(node["NodeID"]))
+        self._looked = time.monotonic()
+        return fleet_of([self._known[node["NodeID"]] for node in alive])
+
+    def changed(self, fleet: Fleet) -> Fleet | None:
+        """The fleet if it is another than `fleet`, looked at every few seconds; else None."""
+        if time.monotonic() - self._looked < WATCH_EVERY or not all(node.id for node in fleet.nodes):
+            return None  # one machine without a cluster stays what it is
+        try:
+            now = self.fleet()
+        except InputError:  # no worker is there at the moment
+            now = Fleet(())
+        return now if {node.id for node in now.nodes} != {node.id for node in fleet.nodes} else None
+
+    def check(self, *, idle: bool) -> None:
+        """Raise ClusterLostError where the cluster itself is gone; whether it has nodes is asked only while nothing happens."""
+        if not all(map(_alive, self._vital)):
+            raise ClusterLostError(f"Ray itself died on this machine: {KEPT}")
+        if idle and not any(node["Alive"] for node in ray.nodes()):
+            raise ClusterLostError(f"the Ray cluster has lost all its nodes: {KEPT}")
+
+    def _node(self, node: dict[str, Any], asked: Any) -> Node:
+        resources, where = node["Resources"], {"id": node["NodeID"], "address": str(node.get("NodeManagerAddress", ""))}
+        if asked is not None:
+            found: list[Gpu] = []
+            with contextlib.suppress(RayError):
+                found = ray.get(asked, timeout=LOOK_SECONDS)
+            if found:
+                return node_of_gpus(found, **where)
+            # The node says that it has GPUs, and has no tool that tells which: its cores are used.
+        cores = int(resources.get("CPU", 0))
+        memory = self.worker_memory or int(resources.get("memory", 0) / max(1, cores))
+        return Node("cpu", "CPU worker", cores, memory, **where)
+
+
+def _ask_gpus(node: str) -> Any:
+    """A reference to the GPUs of a node: all of them, whatever is in use there now."""
+    strategy = NodeAffinitySchedulingStrategy(node, soft=False)
+    seen = {"env_vars": {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}}  # older Rays hide all GPUs from a task that takes none
+    task = ray.remote(gpus).options(num_cpus=0, num_gpus=0, max_retries=0, scheduling_strategy=strategy, runtime_env=seen)
+    return task.remote()
+
+
+def _alive(process: psutil.Process) -> bool:
+    """Whether a child process runs (a dead one stays as a zombie until its parent asks)."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.status() != psutil.STATUS_ZOMBIE
+    return False

@@ -1,0 +1,149 @@
+"""Which placements of a model fit which machines, and how long each would take. Pure arithmetic."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from evaluator.sweep.hardware import GIB, Fleet, Node
+from evaluator.sweep.placement import Placement
+from evaluator_serving.engine import EngineOptions
+from evaluator_serving.errors import InputError
+
+OVERHEAD = {"cuda": 3 * GIB, "cpu": GIB // 2}
+"""A device's share that isn't weights: CUDA context, allocator slack, a KV cache and activations; on a CPU the libraries."""
+ROOM = 0.92
+"""Of a device's free memory, what may be planned for."""
+SHARES = (0.125, 0.25, 0.5)
+"""Parts of a GPU that a small model may take, so that it doesn't hold a whole one while it loads."""
+READ_RATE = {"cuda": 1.5e9, "cpu": 1.0e9}
+"""Bytes of weights a second from disk to one device."""
+START = {
+    ("vllm", "cuda"): 40.0,
+    ("vllm", "cpu"): 6.0,
+    ("transformers", "cuda"): 8.0,
+    ("transformers", "cpu"): 2.0,
+    ("onnx", "cuda"): 10.0,
+    ("onnx", "cpu"): 4.0,
+}
+"""Seconds until an engine is up, weights aside."""
+HOST_BOUND = 60_000.0
+"""Forward tokens a second that no model exceeds on a replica, however small: the host's side of each step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What one model needs, wherever it runs.
+
+    Attributes:
+        name, engine, dtype: as in the run.
+        parameters: of the checkpoint.
+        weights: bytes in the dtype that is computed in.
+        buffers: bytes a device for logits and activations of the longest rows.
+        heads: attention heads, which tensor parallelism must share out evenly.
+        tokens: forward tokens still to compute.
+        options: what the user asked of the engine.
+    """
+
+    name: str
+    engine: str
+    dtype: str
+    parameters: int
+    weights: float
+    buffers: int
+    heads: int
+    tokens: int
+    options: EngineOptions
+
+    def memory(self, kind: str, devices: int) -> int:
+        """Bytes on each of `devices` devices."""
+        return int(self.weights * 1.05 / devices) + OVERHEAD[kind] + self.buffers
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to run a model: a placement on machines of one family, with seconds to load and to score all on one replica."""
+
+    family: str
+    placement: Placement
+    load: float
+    score: float
+
+
+def ways(demand: Demand, fleet: Fleet, throughput: float | None = None) -> tuple[Way, ...]:
+    """The ways to run a model: on each family of machines that it fits, on the fewest devices, and on parts of one.
+
+    `throughput`: forward tokens a second of a one-billion-parameter model on one device, None for the card's own.
+    Raises InputError, with the number missing, where it fits nowhere.
+    """
+    found = [
+        _way(demand, family, nodes[0], placement, throughput)
+        for family, nodes in fleet.families().items()
+        for placement in fitting(demand, nodes)
+    ]
+    if not found:
+        raise _nowhere(demand, fleet)
+    return tuple(found)
+
+
+def _way(demand: Demand, family: str, node: Node, placement: Placement, throughput: float | None) -> Way:
+    # Layers that are laid over GPUs compute one after the other; CPU workers are threads of one process.
+    parallel = placement.devices if node.kind == "cpu" or placement.spread == 1 else 1
+    rate = (throughput or node.throughput) * parallel * placement.share / max(demand.parameters / 1e9, 1e-3)
+    if node.kind == "cuda":
+        rate = min(rate, HOST_BOUND)
+    load = START.get((demand.engine, node.kind), 1.0) + demand.weights / placement.devices / READ_RATE[node.kind]
+    return Way(family, placement, load if demand.tokens else 0.0, demand.tokens / rate)
+
+
+def fitting(demand: Demand, nodes: Sequence[Node]) -> list[Placement]:
+    """Placements that fit on machines which are alike: on the fewest whole devices, and on parts of one."""
+    found = []
+    for placement in candidates(demand, nodes):
+        large = [n for n in nodes if placement.share * n.memory * ROOM >= demand.memory(n.kind, placement.devices)]
+        if len(large) >= placement.nodes and placement.per_node <= nodes[0].devices:
+            found.append(placement)
+            if placement.share == 1.0:
+                break
+    return found
+
+
+def candidates(demand: Demand, nodes: Sequence[Node]) -> list[Placement]:
+    """Placements that the engine can run on machines which are alike, the ones with the fewest devices first."""
+    options, node = demand.options, nodes[0]
+    tensor, pipeline = options.tensor_parallel, options.pipeline_parallel
+    if tensor * pipeline > 1:
+        spans = [n for n in range(1, len(nodes) + 1) if pipeline % n == 0]
+        return [Placement(tensor, pipeline, nodes=n) for n in spans]
+    sizes = [n for n in (1, 2, 4, 8, 16) if n <= node.devices]
+    shared = [Placement(share=share) for share in SHARES] if node.kind == "cuda" else []
+    if demand.engine != "vllm":
+        spreads = sizes if demand.engine == "transformers" or node.kind == "cpu" else [1]
+        return [*shared, *(Placement(spread=n) for n in spreads)]
+    within = [n for n in sizes if demand.heads % n == 0]
+    found = [*shared, *(Placement(tensor_parallel=n) for n in within)]
+    if node.kind == "cuda":  # vLLM's CPU build has no executor over several machines
+        found += [Placement(within[-1], n, nodes=n) for n in range(2, len(nodes) + 1)]
+    return found
+
+
+def _nowhere(demand: Demand, fleet: Fleet) -> InputError:
+    """The message for a model that fits no machine: the closest miss, in GiB a device."""
+    asked = demand.options.tensor_parallel * demand.options.pipeline_parallel
+    misses = []
+    for nodes in fleet.families().values():
+        for placement in candidates(demand, nodes):
+            if placement.per_node <= nodes[0].devices and placement.nodes <= len(nodes):
+                node = max(nodes, key=lambda n: n.memory)
+                room = int(placement.share * node.memory * ROOM)
+                misses.append((demand.memory(node.kind, placement.devices) - room, placement, node, room))
+    if not misses:
+        return InputError(
+            f"{demand.name} asks for {asked} devices, there are {fleet.devices} ({', '.join(fleet.families())}): "
+            "lower tensor_parallel or pipeline_parallel"
+        )
+    missing, placement, node, room = min(misses, key=lambda m: m[0])
+    total = demand.memory(node.kind, placement.devices) * placement.devices
+    return InputError(
+        f"{demand.name} needs {total / GIB:.1f} GiB on {placement.devices} device(s) in {demand.dtype}, {room / GIB:.1f} GiB "
+        f"are free on each ({node.card}): {missing / GIB:.1f} GiB a device are missing; use a smaller dtype, quantization, "
+        "or more devices"
+    )

@@ -1,0 +1,142 @@
+"""Pieces of work packed into a given time: where each replica would lie if everything is to end by then. Pure arithmetic.
+
+A job that one replica can do in time is one piece. A larger one is several, and because a model's replicas share its work and
+end together, the last of them may start late: it fills what another job leaves of its devices. So every lane (an eighth of a
+device) has one free interval; jobs of one piece fill it from its beginning, pieces of shared jobs are at its end. Each job
+takes the cheapest way that there is room for, where the least room is left over.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from evaluator.sweep.fit import Way
+from evaluator.sweep.job import LANES, Job, width
+from evaluator.sweep.policy import Start
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A replica as it was packed."""
+
+    start: float
+    job: str
+    way: Way
+
+
+class _Strip:
+    """The free intervals of one family's lanes: arrays of shape (machines, lanes)."""
+
+    def __init__(self, devices: Sequence[int], seconds: float) -> None:
+        self.seconds = seconds
+        self.begin = np.zeros((len(devices), max(devices) * LANES))
+        self.until = np.full_like(self.begin, seconds)
+
+    def groups(self, way: Way) -> tuple[Array, Array]:
+        """(when each group of lanes that a replica can take gets free, until when); see `_members` for the groups."""
+        members = self._members(way)
+        lanes, count = self._shape(way)
+        begin = self.begin[:, : count * lanes].reshape(-1, lanes).max(1)[members].max(1)
+        until = self.until[:, : count * lanes].reshape(-1, lanes).min(1)[members].min(1)
+        return begin, until
+
+    def fill(self, way: Way, group: int, *, end: float | None = None, start: float | None = None) -> None:
+        """Fill a group's interval from its beginning up to `end`, or from `start` to its end."""
+        lanes, count = self._shape(way)
+        for member in self._members(way)[group].tolist():
+            machine, at = divmod(member, count)
+            where = machine, slice(at * lanes, (at + 1) * lanes)
+            if end is not None:
+                self.begin[where] = end
+            if start is not None:
+                self.until[where] = start
+
+    def _shape(self, way: Way) -> tuple[int, int]:
+        """(lanes that a replica takes on a machine, such groups of neighbours on a machine)."""
+        lanes = round(way.placement.per_node * way.placement.share * LANES)
+        return lanes, self.begin.shape[1] // lanes
+
+    def _members(self, way: Way) -> Array:
+        """Groups of neighbouring lanes, shape (choices, machines a replica); over several machines, the first that get free."""
+        lanes, count = self._shape(way)
+        nodes = way.placement.nodes
+        if nodes == 1:
+            return np.arange(len(self.begin) * count)[:, None]
+        order = np.argsort(self.begin[:, :lanes].max(1), kind="stable") * count
+        return order[: len(order) // nodes * nodes].reshape(-1, nodes)
+
+
+def pack(
+    jobs: Sequence[Job], families: Mapping[str, Sequence[int]], seconds: float, prices: Mapping[str, float]
+) -> tuple[list[Piece], float]:
+    """(pieces of all jobs, parts of jobs that did not fit into `seconds`, summed). `jobs`: the first ones choose first."""
+    strips = {name: _Strip(devices, seconds) for name, devices in families.items()}
+    pieces: list[Piece] = []
+    over = 0.0
+    for job in jobs:
+        ways = sorted(job.ways, key=lambda w: prices[w.family] * width(w) * (w.load + w.score))
+        found, missing = _one(job.name, ways, strips), 0.0
+        if not found:
+            found, missing = _several(job.name, ways, strips, prices)
+        pieces += found
+        over += missing
+    return pieces, over
+
+
+def _one(job: str, ways: Sequence[Way], strips: Mapping[str, _Strip]) -> list[Piece]:
+    """The first way whose single replica finds room, none if there is no such way."""
+    for way in ways:
+        strip, needs = strips[way.family], way.load + way.score
+        begin, until = strip.groups(way)
+        rest = until - begin - needs
+        if (rest >= 0).any():
+            group = int(np.where(rest >= 0, rest, np.inf).argmin())
+            start = float(begin[group])
+            strip.fill(way, group, end=start + needs)
+            return [Piece(start, job, way)]
+    return []
+
+
+def _several(
+    job: str, ways: Sequence[Way], strips: Mapping[str, _Strip], prices: Mapping[str, float]
+) -> tuple[list[Piece], float]:
+    """Replicas that end when the time is over, the cheapest for what it does first, the last one no longer than it must be.
+
+    Returns them and the part of the job that found no room.
+    """
+    left = 1.0
+    pieces: list[Piece] = []
+    while left > 1e-9:
+        best: tuple[float, Way, int, float, float] | None = None
+        for way in ways:
+            strip = strips[way.family]
+            begin, until = strip.groups(way)
+            part = np.where(until >= strip.seconds, (strip.seconds - begin - way.load) / max(way.score, 1e-9), 0.0)
+            if not (part > 0).any():
+                continue
+            enough = np.where(part >= left, part, np.inf)
+            group = int(enough.argmin() if np.isfinite(enough).any() else part.argmax())
+            does = min(left, float(part[group]))
+            start = strip.seconds - way.load - does * way.score
+            cost = prices[way.family] * width(way) * (strip.seconds - start) / does
+            if best is None or cost < best[0]:
+                best = cost, way, group, start, does
+        if best is None:
+            return pieces, left
+        _, way, group, start, does = best
+        strips[way.family].fill(way, group, start=start)
+        pieces.append(Piece(start, job, way))
+        left -= does
+    return pieces, 0.0
+
+
+def lines_of(pieces: Sequence[Piece], families: Mapping[str, Sequence[int]]) -> dict[str, list[Start]]:
+    """Each family's replicas in the order of their starts, of those that start together the widest and longest first."""
+    lines: dict[str, list[Start]] = {name: [] for name in families}
+    for piece in sorted(pieces, key=lambda p: (p.start, -width(p.way), -p.way.load - p.way.score, p.job)):
+        lines[piece.way.family].append((piece.job, piece.way))
+    return lines

@@ -1,0 +1,164 @@
+"""What starts next in a sweep: one policy for the plan's simulation and for the real run alike. Pure arithmetic.
+
+Machines that are alike form a family. Each family has a line of replicas to start, in the planned order, and only its first
+one waits for devices, so that wide ones aren't starved. Where a line is empty and devices are idle, they help: first with a
+model that still waits in another family's line, then with the model that will end last, if that pays. A replica takes chunks
+from its model's queue until there is none left, so a model's replicas end together whenever each of them began.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from evaluator.sweep.fit import Way
+from evaluator.sweep.job import LANES, Job, width
+
+Start = tuple[str, Way]
+"""A replica to start: a model's name and a way to run it."""
+Lines = Mapping[str, Sequence[Start]]
+"""Family → replicas to start there, in this order."""
+PAYS = 1.1
+"""One more replica is started where the time that is left is at least this many times its load."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """A job as the policy sees it at one moment.
+
+    Attributes:
+        left: part of its work that was not done at the moment `at`.
+        rate: parts a second that its loaded replicas do.
+        loading: (moment when it should have loaded, parts a second that it should do) of each replica that loads.
+        members: replicas that load or score.
+        pace: by what its loaded replicas are faster than was estimated.
+    """
+
+    left: float = 1.0
+    at: float = 0.0
+    rate: float = 0.0
+    loading: list[tuple[float, float]] = field(default_factory=list)
+    members: int = 0
+    pace: float = 1.0
+
+    def end(self) -> float:
+        """The moment when it ends, if no replica joins."""
+        left, rate, at = self.left, self.rate, self.at
+        for moment, more in sorted(self.loading):
+            step = max(0.0, moment - at)
+            if rate * step >= left:
+                break
+            left -= rate * step
+            at += step
+            rate += more * self.pace
+        return at + left / rate if rate > 0 else math.inf
+
+
+@dataclass(slots=True)
+class Policy:
+    """The lines of replicas to start, and what to start where a line is empty."""
+
+    jobs: Mapping[str, Job]
+    lines: dict[str, deque[Start]]
+
+    @classmethod
+    def of(cls, jobs: Sequence[Job], lines: Lines) -> "Policy":
+        """The policy at the beginning of a sweep."""
+        return cls({job.name: job for job in jobs}, {family: deque(line) for family, line in lines.items()})
+
+    def next(self, family: str, progress: Mapping[str, Progress], now: float, fits: Callable[[Way], bool]) -> Start | None:
+        """The replica to start on this family now, None if nothing is.
+
+        `progress`: of each job with work left; `fits`: whether the family has devices for a replica now.
+        """
+        line = self.lines.get(family)
+        while line:
+            name, way = line[0]
+            state = progress.get(name)
+            if state is not None and (state.members == 0 or state.end() - now > way.load):
+                return line[0] if fits(way) else None
+            line.popleft()
+        return self._help(family, progress, now, fits)
+
+    def _help(self, family: str, progress: Mapping[str, Progress], now: float, fits: Callable[[Way], bool]) -> Start | None:
+        """What idle devices do: the longest model that waits elsewhere and would end here in time, else help the last one."""
+        ends = {name: state.end() for name, state in progress.items() if state.members}
+        last = max(ends.values(), default=math.inf)
+        waiting: list[tuple[float, Start]] = []
+        for name in progress.keys() - ends.keys():
+            in_time = [w for w in self.jobs[name].on(family) if now + w.load + w.score <= last and fits(w)]
+            if in_time:
+                way = min(in_time, key=lambda w: width(w) * (w.load + w.score))
+                waiting.append((way.load + way.score, (name, way)))
+        if waiting:
+            return max(waiting, key=lambda item: (item[0], item[1][0]))[1]
+        for name in sorted(ends, key=lambda name: -ends[name]):
+            worth = [w for w in self.jobs[name].on(family) if ends[name] - now > PAYS * w.load and fits(w)]
+            if worth:
+                return name, min(worth, key=lambda w: (w.load + w.score, width(w)))
+        return None
+
+    def started(self, family: str, start: Start) -> None:
+        """The replica that `next` named has its devices."""
+        line = self.lines.get(family)
+        if line and line[0] == start:
+            line.popleft()
+
+
+@dataclass(slots=True)
+class Machines:
+    """Free lanes of the machines of one family: `free[machine][device]`, LANES each where nothing runs."""
+
+    free: list[list[int]]
+    idle: int = 0
+    """Free lanes of all of them."""
+    failed: set[tuple[float, int, int]] = field(default_factory=set)
+    """Shapes that have found no room since a replica last ended."""
+
+    @classmethod
+    def of(cls, devices: Sequence[int]) -> "Machines":
+        """Machines with so many devices each, all free."""
+        return cls([[LANES] * count for count in devices], LANES * sum(devices))
+
+    def find(self, way: Way) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """(machines, devices of each, one machine's after the other's) where a replica fits now.
+
+        On the fullest devices of the fullest machines that do: wide replicas need whole ones.
+        """
+        placement = way.placement
+        shape = placement.share, placement.per_node, placement.nodes
+        lanes, count = round(placement.share * LANES), placement.per_node
+        if shape in self.failed or self.idle < lanes * placement.devices:
+            return None
+        found: list[tuple[int, int, int, list[int]]] = []
+        for machine, free in enumerate(self.free):
+            fitting = [device for device, room in enumerate(free) if room >= lanes]
+            if len(fitting) >= count:
+                fitting.sort(key=lambda device: free[device])
+                found.append((free[fitting[0]], sum(free), machine, fitting[:count]))
+        if len(found) < placement.nodes:
+            self.failed.add(shape)
+            return None
+        chosen = sorted(found)[: placement.nodes]
+        return tuple(c[2] for c in chosen), tuple(device for c in chosen for device in c[3])
+
+    def fits(self, way: Way) -> bool:
+        """Whether there is room for a replica now."""
+        return self.find(way) is not None
+
+    def take(self, way: Way) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """As `find`, and they are no longer free."""
+        place = self.find(way)
+        if place is not None:
+            self._change(way, *place, -round(way.placement.share * LANES))
+        return place
+
+    def give(self, way: Way, machines: Sequence[int], devices: Sequence[int]) -> None:
+        """A replica has ended."""
+        self._change(way, machines, devices, round(way.placement.share * LANES))
+        self.failed.clear()
+
+    def _change(self, way: Way, machines: Sequence[int], devices: Sequence[int], lanes: int) -> None:
+        for at, device in enumerate(devices):
+            self.free[machines[at // way.placement.per_node]][device] += lanes
+        self.idle += lanes * len(devices)

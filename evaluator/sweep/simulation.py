@@ -1,0 +1,125 @@
+"""A sweep that follows the policy, without models: when each replica starts and ends, and where. Pure arithmetic."""
+
+import heapq
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from evaluator.sweep.fit import Way
+from evaluator.sweep.job import Job
+from evaluator.sweep.placement import Placement
+from evaluator.sweep.policy import Lines, Machines, Policy, Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One replica's place in the schedule: machines (by number in their family) and devices (by number in their machine)."""
+
+    job: str
+    replica: int
+    way: Way
+    nodes: tuple[int, ...]
+    devices: tuple[int, ...]
+    start: float
+    end: float
+
+
+@dataclass(slots=True)
+class _Job:
+    """What really happens to a job."""
+
+    times: Mapping[tuple[str, Placement], Way] | None
+    progress: Progress
+    replicas: list[tuple[Way, tuple[int, ...], tuple[int, ...], float]] = field(default_factory=list)
+    expected: float = 0.0
+    """Parts a second that its loaded replicas should do."""
+    version: int = 0
+    """Of its rate: an end that was foreseen at an older one doesn't happen."""
+
+    def true(self, way: Way) -> Way:
+        return way if self.times is None else self.times[way.family, way.placement]
+
+
+class _Simulation:
+    """Events are (moment, number, job, the way of a replica that has loaded or None for the job's end, replica or version)."""
+
+    def __init__(
+        self, jobs: Sequence[Job], families: Mapping[str, Sequence[int]], lines: Lines, true: Sequence[Job] | None
+    ) -> None:
+        self.policy = Policy.of(jobs, lines)
+        self.machines = {name: Machines.of(nodes) for name, nodes in families.items()}
+        times = {job.name: {(w.family, w.placement): w for w in job.ways} for job in true or ()}
+        self.jobs = {job.name: _Job(times.get(job.name), Progress()) for job in jobs}
+        self.progress = {name: job.progress for name, job in self.jobs.items()}
+        self.events: list[tuple[float, int, str, Way | None, int]] = []
+        self.count = itertools.count()
+        self.slots: list[Slot] = []
+
+    def run(self) -> list[Slot]:
+        """Follow the policy to the end of all work."""
+        self.start(0.0)
+        while self.events:
+            now, _, name, way, version = heapq.heappop(self.events)
+            if name not in self.progress:
+                continue
+            job = self.jobs[name]
+            if way is None:
+                if version != job.version:
+                    continue
+                self.end(name, now)
+            else:
+                self.loaded(name, way, version, now)
+            if not self.events or self.events[0][0] > now:
+                self.start(now)
+        return self.slots
+
+    def start(self, now: float) -> None:
+        """Start what the policy names, while it names something."""
+        for family, machines in self.machines.items():
+            while machines.idle:
+                chosen = self.policy.next(family, self.progress, now, machines.fits)
+                if chosen is None:
+                    break
+                name, way = chosen
+                place = machines.take(way)
+                assert place is not None
+                self.policy.started(family, chosen)
+                job = self.jobs[name]
+                job.replicas.append((way, *place, now))
+                job.progress.members += 1
+                job.progress.loading.append((now + way.load, 1 / max(way.score, 1e-9)))
+                loaded = now + job.true(way).load
+                heapq.heappush(self.events, (loaded, next(self.count), name, way, len(job.replicas) - 1))
+
+    def loaded(self, name: str, way: Way, number: int, now: float) -> None:
+        """A replica begins to score."""
+        job = self.jobs[name]
+        state, began = job.progress, job.replicas[number][3]
+        state.left = max(0.0, state.left - state.rate * (now - state.at))
+        state.at = now
+        expected = 1 / max(way.score, 1e-9)
+        state.loading.remove((began + way.load, expected))
+        job.expected += expected
+        state.rate += 1 / max(job.true(way).score, 1e-9)
+        state.pace = state.rate / job.expected
+        job.version += 1
+        heapq.heappush(self.events, (now + state.left / state.rate, next(self.count), name, None, job.version))
+
+    def end(self, name: str, now: float) -> None:
+        """A job has no work left: its replicas end."""
+        del self.progress[name]
+        for number, (way, machines, devices, began) in enumerate(self.jobs[name].replicas):
+            self.machines[way.family].give(way, machines, devices)
+            self.slots.append(Slot(name, number, way, machines, devices, began, now))
+
+
+def simulate(
+    jobs: Sequence[Job], families: Mapping[str, Sequence[int]], lines: Lines, true: Sequence[Job] | None = None
+) -> list[Slot]:
+    """The slots of a sweep that follows the policy from these lines; `true` has the times that really pass."""
+    return _Simulation(jobs, families, lines, true).run()
+
+
+def makespan(slots: Sequence[Slot]) -> float:
+    """When the last replica ends."""
+    return max((slot.end for slot in slots), default=0.0)

@@ -1,0 +1,61 @@
+"""How a process reaches the hub, handed on to processes on other machines: settings, cache folder, token, budget.
+
+`huggingface_hub` reads its settings when it is imported: `use` comes before that.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+from evaluator_serving.weights_cache import BUDGET
+
+SETTINGS = (
+    "HF_ENDPOINT",
+    "HF_HUB_OFFLINE",
+    "TRANSFORMERS_OFFLINE",
+    "HF_HUB_ETAG_TIMEOUT",
+    "HF_HUB_DOWNLOAD_TIMEOUT",
+    "HF_HUB_DISABLE_XET",
+    "HF_XET_HIGH_PERFORMANCE",
+    "HF_HUB_DISABLE_IMPLICIT_TOKEN",
+    "HF_HUB_DISABLE_TELEMETRY",
+    "HF_HUB_USER_AGENT_ORIGIN",
+    BUDGET,
+)
+FOLDERS = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME")
+
+
+@dataclass(frozen=True, slots=True)
+class HubAccess:
+    """What this process knows about reaching the hub.
+
+    Attributes:
+        settings: environment variables; a machine's own win.
+        folders: of the cache; used on a machine that names none of its own and has them.
+        token: used on a machine that has none of its own. It is in no repr.
+    """
+
+    settings: Mapping[str, str] = field(default_factory=dict)
+    folders: Mapping[str, str] = field(default_factory=dict)
+    token: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def of_here(cls) -> Self:
+        """This process's own."""
+        from huggingface_hub import get_token
+
+        settings, folders = ({name: os.environ[name] for name in names if name in os.environ} for names in (SETTINGS, FOLDERS))
+        return cls(settings, folders, get_token())
+
+    def use(self) -> None:
+        """Make it this process's, as far as the machine has nothing of its own."""
+        for name, value in self.settings.items():
+            os.environ.setdefault(name, value)
+        if not any(name in os.environ for name in FOLDERS):
+            os.environ.update({name: folder for name, folder in self.folders.items() if os.path.isdir(folder)})
+        if self.token:
+            from huggingface_hub import get_token
+
+            if get_token() is None:
+                os.environ["HF_TOKEN"] = self.token

@@ -1,0 +1,93 @@
+"""A model's weights on the machine that uses them: planned anywhere, fetched or found where they are wanted."""
+
+import contextlib
+import os
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from evaluator_serving.errors import InputError
+from evaluator_serving.hub import HubModel, fetched
+from evaluator_serving.models import ModelSource, check_weights, resolve
+
+DIGEST = 19
+"""Characters of a content's hash that a message shows."""
+
+
+@contextlib.contextmanager
+def weights_here(source: ModelSource, machine: str = "") -> Iterator[ModelSource]:
+    """The source with its weights on this machine, wherever it was resolved; they aren't evicted while the body runs.
+
+    Of a hub model what is missing is fetched, once however many processes ask; what this program makes of weights (GGUF,
+    adapters) is made here of the same commit or file. A local folder or file must be here with the content that it was
+    resolved with.
+    `machine` names this one in messages, where it is another than the one that resolved.
+
+    Raises InputError where a folder is missing or other than it was, ModelError and EngineError as `hub.fetched` does.
+    """
+    origin = source.origin
+    if origin is None:
+        yield source
+    elif isinstance(origin, Path):
+        yield _same(source, origin, machine)
+    else:
+        with fetched(origin, source.spec) as folder:
+            check_weights([folder / name for name, _ in origin.files], source.spec)
+            if source.adapter is None and not origin.files[0][0].endswith(".gguf"):
+                yield replace(source, path=folder)
+                return
+            made = resolve(origin.spec)
+            if made.revision != source.revision:  # an adapter's commit says nothing of its base model's
+                raise InputError(f"model {source.spec}: its base model has changed since this command began: start it again")
+            yield replace(source, path=made.path)
+
+
+def resolve_here(spec: str, *, chat_template: str = "none") -> ModelSource:
+    """`resolve` for a command with one model: its weights are fetched at once."""
+    with weights_here(resolve(spec, chat_template=chat_template)) as source:
+        return source
+
+
+def ahead(origin: HubModel | Path | None, keep: Collection[str] = ()) -> int:
+    """Fetch what is missing of a model that will be loaded here next, and read its files into the page cache.
+
+    Models in `keep` (`HubModel.key`) aren't evicted for it: they will be wanted too. Returns bytes read. Raises EngineError
+    where there is no room at the moment, and what else `hub.fetched` does.
+    """
+    if origin is None or isinstance(origin, Path):
+        return _read(origin) if origin else 0
+    with fetched(origin, origin.name, keep=keep, wait=False) as folder:
+        return _read(folder)
+
+
+def _read(folder: Path) -> int:
+    total = 0
+    for file in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if file.suffix in (".safetensors", ".bin") and file.is_file():
+            with file.open("rb") as handle:
+                os.posix_fadvise(handle.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
+                while block := handle.read(1 << 24):
+                    total += len(block)
+    return total
+
+
+def _same(source: ModelSource, origin: Path, machine: str) -> ModelSource:
+    """The source as it lies here. Raises InputError where it isn't here, or is another model."""
+    if not origin.exists():
+        where = machine or "this machine"
+        raise InputError(
+            f"model {source.spec}: {where} has no {origin}: copy it there, put it on a file system that all machines share, "
+            "or give a hub id"
+        )
+    try:
+        here = resolve(str(origin))
+    except InputError as error:
+        raise type(error)(f"{error} (on {machine})" if machine else str(error)) from error
+    if here.revision != source.revision:
+        if not machine:
+            raise InputError(f"model {source.spec}: its files have changed since this command began: start it again")
+        raise InputError(
+            f"model {source.spec}: {origin} on {machine} has other content than where the sweep was planned "
+            f"({here.revision[:DIGEST]}…, not {source.revision[:DIGEST]}…): copy it there again"
+        )
+    return replace(source, path=here.path)

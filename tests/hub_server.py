@@ -1,0 +1,176 @@
+"""A stand-in for the hub on loopback: what huggingface_hub asks of it, every request written down, and ways to go wrong."""
+
+import hashlib
+import json
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import unquote, urlsplit
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request: by whom (HF_HUB_USER_AGENT_ORIGIN of the client), what it asked for, and the bytes that it was sent."""
+
+    client: str
+    method: str
+    path: str
+    range: str
+    sent: int
+
+
+@dataclass(frozen=True)
+class Hold:
+    """A download stops half way: `reached` says so, `go` lets it go on."""
+
+    reached: threading.Event = field(default_factory=threading.Event)
+    go: threading.Event = field(default_factory=threading.Event)
+
+
+class HubServer:
+    """Serves folders as models (id → folder) at `url` until it is closed.
+
+    Attributes:
+        log: requests in the order in which they were answered.
+        gated: ids whose files nobody may have.
+        drops: file name → how many more times its connection is broken half way through.
+        token: what a client must show, if anything.
+        holds: file name → where its second half waits.
+    """
+
+    def __init__(self, models: Mapping[str, Path]) -> None:
+        self.models = dict(models)
+        self.log: list[Request] = []
+        self.gated: set[str] = set()
+        self.drops: Counter[str] = Counter()
+        self.token: str | None = None
+        self.holds: dict[str, Hold] = {}
+        self._lock = threading.Lock()
+        hub = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                hub.answer(self, body=True)
+
+            def do_HEAD(self) -> None:
+                hub.answer(self, body=False)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def fetched(self, client: str | None = None) -> Counter[str]:
+        """How often each `model/file` was sent (whole or from some byte on), to one client or to all."""
+        counted: Counter[str] = Counter()
+        for request in self.log:
+            if request.method == "GET" and "/resolve/" in request.path and client in (None, request.client):
+                model, _, rest = request.path.removeprefix("/").partition("/resolve/")
+                if not request.range.startswith("bytes=0-1"):  # a safetensors header
+                    counted[f"{model}/{rest.partition('/')[2]}"] += 1
+        return counted
+
+    def answer(self, handler: BaseHTTPRequestHandler, *, body: bool) -> None:
+        """Answer one request."""
+        path = unquote(urlsplit(handler.path).path)
+        agent = handler.headers.get("user-agent", "")
+        client = next((part.partition("/")[2] for part in agent.split("; ") if part.startswith("origin/")), "")
+        asked = handler.headers.get("range", "")
+        sent = 0
+        try:
+            sent = self._route(handler, path, asked, body=body)
+        except ConnectionError:  # the client was killed
+            handler.close_connection = True
+        finally:
+            with self._lock:
+                self.log.append(Request(client, handler.command, path, asked, sent))
+
+    def _route(self, handler: BaseHTTPRequestHandler, path: str, asked: str, *, body: bool) -> int:
+        name = next((n for n in self.models if f"/{n}/" in f"{path}/"), None)
+        if self.token and handler.headers.get("authorization") != f"Bearer {self.token}":
+            return _reply(handler, 401, {"x-error-message": "Invalid credentials"}, b"", body)
+        if name is None:
+            return _reply(handler, 404, {"x-error-code": "RepoNotFound"}, b"", body)
+        commit = commit_of(name)
+        revision, _, file = path.partition(name)[2].removeprefix("/").partition("/")[2].partition("/")
+        if revision not in ("", "main", commit):
+            return _reply(handler, 404, {"x-error-code": "RevisionNotFound"}, b"", body)
+        files = sorted(entry for entry in self.models[name].iterdir() if entry.is_file())
+        if path.startswith("/api/"):
+            if "/tree/" in path:
+                listing: Any = [{"type": "file", "path": f.name, "size": f.stat().st_size, "oid": _etag(f)} for f in files]
+            else:
+                listing = {"id": name, "sha": commit, "siblings": [{"rfilename": f.name} for f in files]}
+            return _reply(handler, 200, {"content-type": "application/json"}, json.dumps(listing).encode(), body)
+        if name in self.gated:
+            return _reply(handler, 403, {"x-error-code": "GatedRepo"}, b"", body)
+        target = self.models[name] / file
+        if not target.is_file():
+            return _reply(handler, 404, {"x-error-code": "EntryNotFound", "x-repo-commit": commit}, b"", body)
+        return self._send(handler, target, {"x-repo-commit": commit, "etag": f'"{_etag(target)}"'}, asked, body)
+
+    def _send(self, handler: BaseHTTPRequestHandler, file: Path, headers: dict[str, str], asked: str, body: bool) -> int:
+        data, status = file.read_bytes(), 200
+        whole = len(data)
+        if asked:
+            first, _, last = asked.removeprefix("bytes=").partition("-")
+            data = data[int(first) : int(last) + 1 if last else None]
+            headers["content-range"] = f"bytes {first}-{int(first) + len(data) - 1}/{whole}"
+            status = 206
+        with self._lock:
+            broken = body and not asked.startswith("bytes=0-1") and self.drops[file.name] > 0
+            self.drops[file.name] -= broken
+        if body and file.name in self.holds and not asked:
+            _head(handler, status, headers, len(data))
+            handler.wfile.write(data[: len(data) // 2])
+            hold = self.holds[file.name]
+            hold.reached.set()
+            hold.go.wait()
+            handler.wfile.write(data[len(data) // 2 :])
+            return len(data)
+        if not broken:
+            return _reply(handler, status, headers, data, body)
+        _head(handler, status, headers, len(data))
+        handler.wfile.write(data[: len(data) // 2])
+        handler.wfile.flush()
+        handler.close_connection = True
+        return len(data) // 2
+
+
+def commit_of(name: str) -> str:
+    """The one commit of a model."""
+    return hashlib.sha1(name.encode()).hexdigest()
+
+
+def _reply(handler: BaseHTTPRequestHandler, status: int, headers: Mapping[str, str], data: bytes, body: bool) -> int:
+    _head(handler, status, headers, len(data))
+    if body:
+        handler.wfile.write(data)
+    return len(data) if body else 0
+
+
+def _head(handler: BaseHTTPRequestHandler, status: int, headers: Mapping[str, str], length: int) -> None:
+    handler.send_response(status)
+    for key, value in headers.items():
+        handler.send_header(key, value)
+    handler.send_header("content-length", str(length))
+    handler.end_headers()
+
+
+def _etag(file: Path) -> str:
+    return hashlib.sha1(file.read_bytes()).hexdigest()

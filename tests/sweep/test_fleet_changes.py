@@ -1,0 +1,83 @@
+"""Machines that join and leave while a sweep runs are used and missed, and the tables are those of an undisturbed run."""
+
+import importlib.util
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evaluator.store.run import Run
+from tests.e2e.conftest import sentences, write_samples
+from tests.tiny_models import tiny_model
+
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra: ray)"),
+]
+
+
+SENTENCES = 2400
+
+
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    """A head without workers and one machine with one."""
+    from ray.cluster_utils import Cluster
+
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    try:
+        yield made
+    finally:
+        made.shutdown()
+
+
+def wait_for(run: Path, replicas: int, driver: subprocess.Popen[bytes], log: Path) -> None:
+    """Until so many replicas of the model have stored something."""
+    deadline = time.monotonic() + 240
+    while time.monotonic() < deadline:
+        assert driver.poll() is None, log.read_text()
+        if (run / "run.json").is_file():
+            entries = Run.open(run).record["models"].values()
+            if sum(len(entry.get("starts", ())) for entry in entries) >= replicas:
+                return
+        time.sleep(0.3)
+    raise AssertionError(log.read_text())
+
+
+def test_a_machine_joins_and_another_leaves(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    first = cluster.add_node(num_cpus=1)
+    samples = write_samples(tmp_path / "own.csv", sentences(SENTENCES))
+    model = tiny_model("gpt2", tmp_path / "gpt2")
+    path = tmp_path / "SWEEP.toml"
+    engine = "tests.sweep.slow_engine:SlowEngine"
+    path.write_text(f'tasks = ["gest"]\nsamples = "{samples}"\n[[models]]\nmodel = "{model}"\nengine = "{engine}"\n')
+    command = [sys.executable, "-m", "evaluator", "sweep", str(path)]
+    run, log = tmp_path / "run", tmp_path / "log"
+    with log.open("w") as file:
+        driver = subprocess.Popen(
+            [*command, "--out", str(run), "--ray", cluster.address], stdout=subprocess.DEVNULL, stderr=file
+        )
+    try:
+        wait_for(run, 1, driver, log)
+        cluster.add_node(num_cpus=1)
+        wait_for(run, 2, driver, log)  # it is used
+        cluster.remove_node(first, allow_graceful=False)
+        assert driver.wait(timeout=400) == 0, log.read_text()
+    finally:
+        if driver.poll() is None:
+            driver.kill()
+    assert "Traceback" not in log.read_text()
+    path.write_text(path.read_text().replace(engine, "transformers"))
+    whole = [*command, "--out", str(tmp_path / "whole"), "--ray", "none"]
+    subprocess.run(whole, check=True, capture_output=True, timeout=400)
+    found, expected = (Run.open(folder) for folder in (run, tmp_path / "whole"))
+    assert found.failures().is_empty()
+    a, b = (one.scores(one.tasks[0]).sort("template", "sample") for one in (found, expected))
+    assert a.height == b.height == 2 * SENTENCES
+    assert float((a["score"] - b["score"]).abs().max()) < 1e-4
