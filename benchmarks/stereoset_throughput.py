@@ -31,9 +31,10 @@ from evaluator.tasks.stereoset import StereoSetTask
 from evaluator_serving.answers import assemble
 from evaluator_serving.encoding import encoder_for
 from evaluator_serving.engine import EngineOptions
-from evaluator_serving.models import ModelSource, resolve
+from evaluator_serving.models import ModelSource
 from evaluator_serving.rows import Encoded, chunks, merge
 from evaluator_serving.transformers_engine import TransformersEngine
+from evaluator_serving.weights import resolve_here
 
 CHUNK = 4096
 
@@ -133,7 +134,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     task = StereoSetTask("en")
     samples = task.load(DataSource(options.data))
-    source = resolve(options.model or str(demo_model()))
+    source = resolve_here(options.model or str(demo_model()))
     # Both sides ask the same here, so that their numbers can be compared; the default protocol costs the same.
     ours = Ours(task, source, samples, "published")
     published = Published(ours.engine._forwards["causal"].model, source)

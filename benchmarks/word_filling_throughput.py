@@ -31,9 +31,10 @@ from evaluator.tasks.base import DataSource, Samples
 from evaluator_serving.answers import assemble
 from evaluator_serving.encoding import Encoder, encoder_for
 from evaluator_serving.engine import Engine, EngineOptions, open_engine
-from evaluator_serving.models import ModelSource, resolve
+from evaluator_serving.models import ModelSource
 from evaluator_serving.requests import SharedTokens
 from evaluator_serving.rows import Chunk, Encoded, chunks
+from evaluator_serving.weights import resolve_here
 
 CHUNK_TOKENS = 40_000
 
@@ -158,7 +159,7 @@ def main() -> None:
     frame = read_pairs(folder / "crows_pairs" / "crows_pairs_anonymized.csv").frame
     with tempfile.TemporaryDirectory() as model:
         make_model(Path(model), [*frame["s0"], *frame["s2"]])
-        source = resolve(model)
+        source = resolve_here(model)
         encoder = encoder_for(source)
         begun = time.perf_counter()
         unique = dict.fromkeys(SharedTokens(first, second) for first, second in frame.select("s0", "s2").iter_rows())

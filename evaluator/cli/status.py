@@ -12,6 +12,7 @@ from rich.table import Table
 
 from evaluator.cli.output import clock
 from evaluator.reports.notes import run_notes
+from evaluator.reports.starts import Starts, start_lines, starts_of
 from evaluator.store.run import Run
 from evaluator_serving.errors import InputError
 
@@ -79,7 +80,7 @@ def _shown(path: Path) -> dict[str, dict[str, Any]]:
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--format", "format_", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def command(run: Path, format_: str) -> None:
-    """Say how far a run has come: per model what is done, its rate and the time left.
+    """Say how far a run has come: per model what is done, its rate and the time left, and what its start took.
 
     \b
     Example:
@@ -90,7 +91,8 @@ def command(run: Path, format_: str) -> None:
     failures = opened.failures()
     notes = run_notes(opened.record)
     if format_ == "json":
-        told = {"models": rows, "notes": notes, "failures": failures.to_dicts()}
+        starts = {name: Starts.of(each).record() for name, each in starts_of(opened.record).items()}
+        told = {"models": rows, "starts": starts, "notes": notes, "failures": failures.to_dicts()}
         click.echo(json.dumps(told, ensure_ascii=False))
         return
     console = Console()
@@ -104,6 +106,8 @@ def command(run: Path, format_: str) -> None:
         rate = f"{r['rate']:.1f}" if r["rate"] else ""
         table.add_row(r["name"], r["state"], str(r["done"]), str(r["total"]), str(r["failed"] or ""), rate, left)
     console.print(table)
+    for line in start_lines(opened.record, float(opened.timings()["seconds"].sum())):
+        console.print(line, markup=False, highlight=False)
     for note in notes:
         console.print(note, markup=False, highlight=False)
     for row in failures.head(20).iter_rows(named=True):

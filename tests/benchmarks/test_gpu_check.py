@@ -1,45 +1,147 @@
-"""benchmarks/gpu_check.py as a program: tiny shapes, in Triton's interpreter on the CPU."""
+"""benchmarks/gpu_check.py on a CPU: its sections on tiny shapes, and what it makes of failures, crashes and missing things."""
 
+import importlib
+import importlib.util
 import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
-pytest.importorskip("triton", reason="triton is not installed (pip install triton; no GPU is needed here)")
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+RIGHT = {"what": "a number", "value": 1e-6, "limit": 1e-3, "right": True}
+PASSED = {"state": "passed", "reason": "", "seconds": 1.0, "checks": [RIGHT]}
 
-PROGRAM = Path(__file__).parents[2] / "benchmarks" / "gpu_check.py"
+
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module("gpu_check")
 
 
-def run(*arguments: str, out: Path) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, out: Path) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
     environment = {**os.environ, "OUT": str(out), "OMP_NUM_THREADS": "1"}
-    return subprocess.run([sys.executable, str(PROGRAM), *arguments], env=environment, capture_output=True, text=True)
+    command = [sys.executable, str(BENCHMARKS / "gpu_check.py"), *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    return done, json.loads((out / "gpu_check.json").read_text())
 
 
-def test_smoke_run_prints_its_table_last_and_writes_json(tmp_path: Path) -> None:
-    done = run("--smoke", out=tmp_path)
-    assert done.returncode == 0, done.stderr
-    report = json.loads((tmp_path / "gpu_check.json").read_text())
-    assert report["errors"]
-    assert all(error["error"] < 1e-4 for error in report["errors"])
-    assert {error["precision"] for error in report["errors"]} == {"tf32x3", "ieee"}
-    assert {(c["dtype"], c["vocabulary"], c["rows"]) for c in report["cases"]} == {
-        (dtype, vocabulary, 3) for dtype in ("bfloat16", "float32") for vocabulary in (70, 130)
+def ended(program: ModuleType, **parts: Any) -> dict[str, Any]:
+    """The entry of a section whose process ended by itself."""
+    entry: dict[str, Any] = program.judge(parts, 0, 60.0, "log")
+    return entry
+
+
+def test_kernels_in_tritons_interpreter(tmp_path: Path) -> None:
+    pytest.importorskip("triton", reason="triton is not installed (pip install triton; no GPU is needed here)")
+    done, record = run("--device", "cpu", "--only", "kernels", out=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    parts = record["sections"]["kernels"]["parts"]
+    checks = parts["right"]["checks"]
+    assert all(check["value"] < 1e-4 for check in checks)
+    assert {check["what"].split(",")[0] for check in checks} == {"bfloat16 (tf32x3)", "float32 (tf32x3)", "float32 (ieee)"}
+    cases = parts["times"]["cases"]
+    assert {(case["dtype"], case["vocabulary"]) for case in cases} == {
+        (dtype, vocabulary) for dtype in ("bfloat16", "float32") for vocabulary in (70, 130)
     }
-    for case in report["cases"]:
-        assert set(case["ms"]) == {"triton", "torch", "compiled"}
-        assert all(value > 0 for value in case["ms"].values())
-    last = done.stdout.strip().splitlines()[-1]
-    assert last.startswith("float32")
-    assert " 130 " in last
+    assert all(value > 0 for case in cases for value in case["ms"].values())
     assert "share of roofline" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("1 passed, 0 failed, 0 skipped")
 
 
-def test_sizes_that_no_time_is_left_for_are_named(tmp_path: Path) -> None:
-    done = run("--smoke", "--seconds", "0", out=tmp_path)
-    assert done.returncode == 0, done.stderr
-    report = json.loads((tmp_path / "gpu_check.json").read_text())
-    assert report["cases"] == []
-    assert len(report["left_out"]) == 4
+@pytest.mark.slow
+@pytest.mark.vllm
+@pytest.mark.ray
+def test_replicas_and_a_sweep_on_ray(tmp_path: Path) -> None:
+    """With vLLM's CPU build; where it or Ray is missing, the program says so and doesn't count the section as passed."""
+    missing = [name for name in ("vllm", "ray") if importlib.util.find_spec(name) is None]
+    done, record = run("--device", "cpu", "--only", "vllm", "sweep", out=tmp_path)
+    sections = record["sections"]
+    if missing:
+        assert "isn't installed" in sections["vllm"]["skipped"]
+        return
+    assert done.returncode == 0, json.dumps(sections, indent=1) + done.stderr
+    first, second = (sections["vllm"]["parts"][f"{dtype} in a placement group"] for dtype in ("bfloat16", "float32"))
+    assert (first["reused_process"], second["reused_process"]) == (False, True)
+    assert second["tokens_a_second"] > 0
+    assert len(sections["vllm"]["parts"]["two replicas on one card"]["checks"]) == 2
+    sweep = sections["sweep"]["parts"]["three models on Ray"]
+    assert sweep["scores"] == 16 * (4 + 2 + 2), "samples, templates of a masked and of two generative models"
+    assert all(sweep["starts"].values())
+
+
+@pytest.mark.parametrize("module", ["torch_engine", "onnx_engine"])
+def test_engines(program: ModuleType, module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if module == "onnx_engine":
+        pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed (extra: onnx)")
+        pytest.importorskip("onnx", reason="onnx is not installed (extra: onnx)")
+    monkeypatch.setenv("EVALUATOR_CACHE", str(tmp_path / "cache"))
+    section = importlib.import_module("gpu.section").Section("cpu", time.monotonic() + 60, tmp_path / "section.json")
+    importlib.import_module(f"gpu.{module}").run(section, tmp_path)
+    found = json.loads((tmp_path / "section.json").read_text())
+    entry = ended(program, **found)
+    assert entry["state"] == "passed", entry["reason"]
+    skipped = {"torch_engine": "spread over two GPUs", "onnx_engine": "float16"}[module]
+    assert [name for name, part in found.items() if "skipped" in part] == [skipped]
+    assert all(part["tokens_a_second"] > 0 for part in found.values() if "skipped" not in part)
+
+
+def test_a_wrong_number_and_an_error_fail_their_part_and_the_next_goes_on(program: ModuleType, tmp_path: Path) -> None:
+    module = importlib.import_module("gpu.section")
+    section = module.Section("cpu", time.monotonic() + 60, tmp_path / "section.json")
+    with section.part("wrong") as part:
+        part.check("a number", float("nan"), 1.0)
+    with section.part("error"):
+        raise ValueError("no such\ncard")
+    with section.part("absent"):
+        raise module.SkipError("needs two GPUs")
+    with section.part("right") as part:
+        part.check("a number", 0.5, 1.0)
+    found = json.loads((tmp_path / "section.json").read_text())
+    assert {name: part.get("state") for name, part in found.items()} == {
+        "wrong": "failed",
+        "error": "failed",
+        "absent": None,
+        "right": "passed",
+    }
+    entry = ended(program, **found)
+    assert entry["state"] == "failed"
+    assert entry["reason"] == "wrong: wrong: a number; error: ValueError: no such card"
+
+
+def test_what_counts_as_passed(program: ModuleType) -> None:
+    absent = {"skipped": "needs two GPUs"}
+    assert ended(program, one=PASSED, two=absent)["state"] == "passed"
+    assert "state" not in ended(program, one=absent), "skipped, not passed"
+    assert ended(program, one={**PASSED, "state": "measured", "checks": []})["reason"] == "nothing was checked"
+    assert ended(program)["state"] == "failed"
+    running = {"state": "running", "seconds": 0.0, "checks": []}
+    late = program.judge({"one": PASSED, "two": dict(running)}, None, 60.0, "log")
+    assert (late["state"], late["reason"]) == ("failed", "two: not done within 60 s")
+    crashed = program.judge({"one": PASSED}, -11, 60.0, "log")
+    assert (crashed["state"], crashed["reason"]) == ("failed", "its process ended with -11")
+
+
+def test_a_section_that_hangs_is_ended_with_all_that_it_started(program: ModuleType, tmp_path: Path) -> None:
+    script = f"import subprocess, time; subprocess.Popen(['sleep', '60', '{tmp_path}']); time.sleep(60)"
+    process = subprocess.Popen([sys.executable, "-c", script], start_new_session=True)
+    assert program.wait(process, 1.0) is None
+    assert process.returncode == -9
+    left = subprocess.run(["pgrep", "-f", f"sleep 60 {tmp_path}"], capture_output=True, text=True, check=False)
+    assert left.stdout == ""
+
+
+def test_without_a_gpu_nothing_passes(tmp_path: Path) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    done, record = run("--only", "transformers", out=tmp_path)
+    assert done.returncode == 1
+    assert record["sections"]["transformers"]["skipped"].startswith("no CUDA device here")
+    assert done.stdout.splitlines()[-1].startswith("0 passed, 0 failed, 1 skipped")
