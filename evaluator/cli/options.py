@@ -39,6 +39,13 @@ def size(context: click.Context, parameter: click.Parameter, value: str | None) 
         raise click.BadParameter(str(error), context, parameter) from error
 
 
+def leaving_out_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--strict and --retry, for commands that score."""
+    strict = click.option("--strict", is_flag=True, help="Refuse what can't be asked of a model instead of leaving it out.")
+    retry = click.option("--retry", is_flag=True, help="Ask again what failed every time it was tried (and was given up).")
+    return strict(retry(command))
+
+
 def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """--engine, --dtype, --device, --chat-template, --batch-tokens and --extra, for commands that load a model."""
     for option in (

@@ -134,7 +134,7 @@ def command(
       evaluator plan SWEEP.toml
       evaluator plan SWEEP.toml --fleet 1x8xH100-80,2x4xA100-40 --price 2.5
     """
-    from evaluator.reports.notes import limit_notes
+    from evaluator.reports.notes import run_notes
     from evaluator.run.driver import prepare
     from evaluator.sweep.config import read_sweep
     from evaluator.sweep.hardware import local_fleet, parse_fleet
@@ -144,7 +144,7 @@ def command(
     ready = prepare(data_of_sweep(context, data, read_sweep(file, out=out)))
     plan = make_plan(ready, machines, throughput)
     sizes = {loaded.task.name: {"samples": loaded.samples.size} for loaded in plan.ready.tasks}
-    notes = list(limit_notes({"tasks": sizes, "models": {model.name: model.entry for model in plan.ready.models}}))
+    notes = list(run_notes({"tasks": sizes, "models": {model.name: model.entry for model in plan.ready.models}}))
     if format_ == "json":
         schedule = {key: asdict(plan.schedule)[key] for key in ("slots", "makespan", "bound")}
         parts = {"fleet": asdict(plan.fleet), "schedule": schedule}

@@ -3,7 +3,7 @@
 import shlex
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 import polars as pl
 
-from evaluator.cli.options import data_option, engine_options, make_engine_options
+from evaluator.cli.options import data_option, engine_options, leaving_out_options, make_engine_options
 from evaluator.cli.output import tell
 from evaluator.run.spec import ModelSpec
+from evaluator.store.run import Run
 from evaluator.tasks import chosen_tasks
 from evaluator.tasks.base import DataSource, Protocol_
 from evaluator_serving.errors import InputError
@@ -59,6 +60,7 @@ def interrupt(signum: int, frame: FrameType | None) -> None:
 @click.option("--language", "languages", multiple=True, metavar="CODE", help="With gest-mt: only this language; repeatable.")
 @click.option("--out", type=click.Path(path_type=Path), help="The run's folder (default: runs/TASK…-MODEL…).")
 @click.option("--no-verify", is_flag=True, help="Don't compare the engine with the transformers oracle at load.")
+@leaving_out_options
 def command(
     tasks: tuple[str, ...],
     models: tuple[str, ...],
@@ -71,6 +73,8 @@ def command(
     languages: tuple[str, ...],
     out: Path | None,
     no_verify: bool,
+    strict: bool,
+    retry: bool,
     **engine: Any,
 ) -> None:
     """Score models on tasks, then print the table.
@@ -105,6 +109,8 @@ def command(
         data=DataSource(data),
         limit=limit,
         verify=not no_verify,
+        strict=strict,
+        retry=retry,
         command=("evaluator", *sys.argv[1:]),
     )
     if names == ["gest-mt"]:
@@ -123,9 +129,11 @@ def command(
 
 
 def finish(outcome: "Outcome", models: Sequence[ModelSpec] = ()) -> None:
-    """Print the run's tables; exit 1 if a model or a request failed (2 if nothing but wrong input came of all models).
+    """Print the run's tables; exit 1 if a model, or a request worth trying again, failed (2 if nothing but wrong input came of
+    all models).
 
-    With `models` only their failures count: a run may hold others of earlier commands. The causes come last.
+    What was left out for good is told and no failure of the command. With `models` only theirs counts: a run may hold others of
+    earlier commands. The causes come last.
     """
     from evaluator.cli.report import show
 
@@ -134,6 +142,9 @@ def finish(outcome: "Outcome", models: Sequence[ModelSpec] = ()) -> None:
     failures = run.failures()
     if models:
         failures = failures.filter(pl.col("model").is_in([m.name for m in models]))
+    for line in left_out(run, failures, [m.name for m in models]):
+        click.echo(f"evaluator: {line}", err=True)
+    failures = failures.filter((pl.col("request") == "") | (pl.col("kind") == "retryable"))
     if not errors and failures.is_empty():
         return
     command_line = shlex.join(["evaluator", *sys.argv[1:]])
@@ -148,3 +159,22 @@ def finish(outcome: "Outcome", models: Sequence[ModelSpec] = ()) -> None:
     tell(errors)
     nothing_done = errors and len(errors) == len(models) and errors.only_input
     raise click.exceptions.Exit(2 if nothing_done else 1)
+
+
+def left_out(run: Run, failures: pl.DataFrame, models: Sequence[str]) -> Iterator[str]:
+    """Lines on what these models weren't asked: tasks that can't ask them, samples that can't be asked, requests given up."""
+    entries = run.record["models"]
+    for name in models:
+        for task, reason in entries.get(name, {}).get("unasked", {}).items():
+            yield f"{name}: {reason}, so {task} was not asked of it"
+    failed = failures.filter(pl.col("request") != "")
+    told = {
+        "unaskable": "can't be asked and are left out",
+        "poisonous": "failed whenever they were tried and were given up (--retry asks them again)",
+    }
+    for kind, what in told.items():
+        counts = failed.filter(kind=kind).group_by("model", maintain_order=True).len()
+        if counts.height:
+            numbers = ", ".join(f"{count:,} of {name}" for name, count in counts.head(SHOWN_FAILURES).iter_rows())
+            more = " and more" if counts.height > SHOWN_FAILURES else ""
+            yield f"requests that {what}: {numbers}{more}: evaluator status {run.path}"

@@ -16,9 +16,20 @@ from evaluator.reports.starts import Starts, start_lines, starts_of
 from evaluator.store.run import Run
 from evaluator_serving.errors import InputError
 
+WORDS = {
+    "retryable": "failed, the same command tries again",
+    "poisonous": "failed whenever it was tried, given up (--retry asks again)",
+    "unaskable": "can't be asked",
+}
+"""What each kind of a request's failure is called."""
+ORDER = {kind: place for place, kind in enumerate(WORDS)}
+"""What can be mended comes first."""
+
 
 def model_rows(run: Run) -> list[dict[str, Any]]:
-    """One record a model: name, state, done, total, failed, rate (requests a second), left (seconds or None).
+    """One record a model: name, state, done, total, failed, unaskable, rate (requests a second), left (seconds or None).
+
+    All but the last two count requests; those that can't be asked are in neither `total` nor `failed`.
 
     A state of `running` or `loading` is only believed while a process holds the run. progress.json knows the last command's
     models, and of those what that command asked; all that was ever asked is read from what is stored.
@@ -29,13 +40,16 @@ def model_rows(run: Run) -> list[dict[str, Any]]:
     rows = []
     for name, entry in run.record["models"].items():
         if entry.get("imported"):
-            rows.append({"name": name, "state": "imported", "done": 0, "total": 0, "failed": 0, "rate": 0.0, "left": None})
+            none = {"done": 0, "total": 0, "failed": 0, "unaskable": 0}
+            rows.append({"name": name, "state": "imported", **none, "rate": 0.0, "left": None})
             continue
+        mine = failures.filter(model=name)
+        unaskable = (pl.col("kind") == "unaskable") & (pl.col("request") != "")
+        refused, failed = mine.filter(unaskable), mine.filter(~unaskable)
         known = shown.get(name, {"state": "waiting", "total": 0, "done": 0, "failed": 0, "rate": 0.0})
-        requests, answered = _requests(run, name), run.done(name)
+        requests, answered = _requests(run, name) - set(refused["request"]), run.done(name)
         total = len(requests) or known["total"]
         done = len(answered & requests) if requests else len(answered)
-        failed = failures.filter(model=name)
         state = known["state"]
         if state in ("running", "loading", "waiting") and not (alive and (name in shown or not shown)):
             ended = done + failed.filter(pl.col("request") != "").height
@@ -53,6 +67,7 @@ def model_rows(run: Run) -> list[dict[str, Any]]:
                 "done": done,
                 "total": max(total, done),
                 "failed": failed.height,
+                "unaskable": refused.height,
                 "rate": known["rate"],
                 "left": left,
             }
@@ -99,16 +114,20 @@ def command(run: Path, format_: str) -> None:
     table = Table(title=f"{run}: {', '.join(opened.tasks)} ({opened.protocol} protocol)", title_justify="left")
     table.add_column("model", overflow="fold")  # revisions differ in their last letters
     table.add_column("state")
-    for column in ("done", "of", "failed", "per s", "left"):
+    for column in ("done", "of", "failed", "left out", "per s", "left"):
         table.add_column(column, justify="right")
     for r in rows:
         left = clock(r["left"]) if r["left"] is not None else ""
         rate = f"{r['rate']:.1f}" if r["rate"] else ""
-        table.add_row(r["name"], r["state"], str(r["done"]), str(r["total"]), str(r["failed"] or ""), rate, left)
+        missing = [str(r[kind] or "") for kind in ("failed", "unaskable")]
+        table.add_row(r["name"], r["state"], str(r["done"]), str(r["total"]), *missing, rate, left)
     console.print(table)
     for line in start_lines(opened.record, float(opened.timings()["seconds"].sum())):
         console.print(line, markup=False, highlight=False)
     for note in notes:
         console.print(note, markup=False, highlight=False)
-    for row in failures.head(20).iter_rows(named=True):
-        console.print(f"failed: {row['model']} {row['request']}: {row['reason']}", markup=False, highlight=False)
+    for row in (
+        failures.sort(pl.col("kind").replace_strict(ORDER, default=0), maintain_order=True).head(20).iter_rows(named=True)
+    ):
+        what = WORDS[row["kind"]] if row["request"] else "failed"
+        console.print(f"{what}: {row['model']} {row['request']}: {row['reason']}", markup=False, highlight=False)

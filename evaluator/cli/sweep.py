@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from evaluator.cli.options import data_option, finite, size
+from evaluator.cli.options import data_option, finite, leaving_out_options, size
 from evaluator.cli.run import finish, interrupt
 from evaluator.run.spec import RunSpec
 from evaluator.tasks.base import DataSource
@@ -46,6 +46,7 @@ def data_of_sweep(context: click.Context, data: Path | None, spec: RunSpec) -> R
     help="Room for fetched weights on each machine, e.g. 500GB: models used longest ago go (default: all are kept).",
 )
 @click.option("--no-verify", is_flag=True, help="Don't compare engines with the transformers oracle at load.")
+@leaving_out_options
 @click.pass_context
 def command(
     context: click.Context,
@@ -58,6 +59,8 @@ def command(
     start_deadline: float,
     weights_cache: int | None,
     no_verify: bool,
+    strict: bool,
+    retry: bool,
 ) -> None:
     """Score every model of SWEEP.toml on its tasks and print the tables.
 
@@ -89,6 +92,8 @@ def command(
         weights_cache=weights_cache or asked.weights_cache,
         verify=not no_verify,
         skip_rows=True,
+        strict=strict or asked.strict,
+        retry=retry,
         command=("evaluator", *sys.argv[1:]),
     )
     memory = int(worker_memory * GIB) if worker_memory is not None else None

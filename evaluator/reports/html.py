@@ -34,7 +34,7 @@ def render(report: Report) -> str:
         notes=report.notes,
         sections=sections,
         facts=facts(report),
-        failures=report.failures.head(100).rows(),
+        failures=report.failures.head(100).select("model", "request", "reason").rows(),
         failed=report.failures.height,
         wrong=[(task, *pair) for task, entry in report.record["tasks"].items() for pair in entry.get("failures", [])][:100],
         provenance=_provenance(report),

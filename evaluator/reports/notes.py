@@ -22,7 +22,7 @@ def run_notes(record: Mapping[str, Any]) -> tuple[str, ...]:
     """What was cut, then the facts of a run's models, then of its tasks, a sentence each; `record` is run.json."""
     told = [(MODEL_NOTES, record.get("models", {})), (TASK_NOTES, record.get("tasks", {}))]
     facts = (note for kinds, entries in told for name, entry in entries.items() for kind in kinds for note in kind(name, entry))
-    return (*limit_notes(record), *facts)
+    return (*limit_notes(record), *choice_notes(record), *facts)
 
 
 def limit_notes(record: Mapping[str, Any]) -> Iterator[str]:
@@ -39,6 +39,16 @@ def limit_notes(record: Mapping[str, Any]) -> Iterator[str]:
         elif not numbers.keys() <= {ALL, UNRECORDED}:
             (number,) = numbers
             yield f"{task}: only {number} of its {whole:,} samples were asked, spread over its groups."
+
+
+def choice_notes(record: Mapping[str, Any]) -> Iterator[str]:
+    """Tasks that weren't among those of every model."""
+    asked = {name: entry for name, entry in record.get("models", {}).items() if "heads_used" in entry}
+    for task in record.get("tasks", {}):
+        known = [name for name, entry in asked.items() if task in entry["heads_used"]]
+        others = [n for n, entry in asked.items() if task not in entry["heads_used"] and task not in entry.get("unasked", {})]
+        if known and others:
+            yield f"{task}: not among the tasks of {_names(others)}."
 
 
 ALL, UNRECORDED = "all", "all that an older version was asked"
@@ -58,6 +68,16 @@ def _number(model: Entry, task: str, whole: int) -> str:
 
 def _names(names: list[str]) -> str:
     return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+
+
+def left_out_notes(name: str, entry: Entry) -> Iterator[str]:
+    """`unasked`: task → why it can't ask the model; `asked`: task → also how many samples can't be asked, and why."""
+    for task, reason in entry.get("unasked", {}).items():
+        yield f"{name}: {reason}, so {task} was not asked of it."
+    for task, asked in entry.get("asked", {}).items():
+        if skipped := asked.get("skipped"):
+            samples = f"{skipped:,} of {asked['samples']:,} samples of {task}"
+            yield f"{name}: {samples} can't be asked of it and are left out; the first: {asked['reason']}."
 
 
 def _unverified(name: str, entry: Entry) -> Iterator[str]:
@@ -161,5 +181,14 @@ def _doubtful_texts(name: str, entry: Entry, tasks: Collection[str]) -> Iterator
     return _unknown_text(name, {"text_tokens": much})
 
 
-MODEL_NOTES: tuple[Notes, ...] = (_unverified, _same_as, _approximate, _adapted, _padding, _unknown_text, _several_devices)
+MODEL_NOTES: tuple[Notes, ...] = (
+    left_out_notes,
+    _unverified,
+    _same_as,
+    _approximate,
+    _adapted,
+    _padding,
+    _unknown_text,
+    _several_devices,
+)
 TASK_NOTES: tuple[Notes, ...] = (_wrong_rows, _normal_forms)

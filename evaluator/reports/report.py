@@ -52,7 +52,7 @@ class Report:
         record: run.json.
         options: the choices made for this report.
         sections: a section a task.
-        failures: columns `model, request, reason`, of the whole run.
+        failures: columns FAILURES (see `evaluator.store.run`), of the whole run.
     """
 
     path: Path

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+import polars as pl
 from rich.text import Text
 
 from evaluator.reports.blocks import Block, blocks
@@ -33,8 +34,11 @@ def render(report: Report, width: int = WIDTH, *, brief: bool = False) -> Iterat
             yield Text()
     if brief:
         yield Text(f"by group, ranks, correlations: evaluator report {report.path}", style="dim")
-    if report.failures.height:
-        yield Text(f"{report.failures.height} failures: evaluator status {report.path}", style="red")
+    failed = report.failures.filter(
+        (pl.col("kind") != "unaskable") | (pl.col("request") == "")
+    ).height  # a note tells the others
+    if failed:
+        yield Text(f"{failed} failures: evaluator status {report.path}", style="red")
 
 
 def block_lines(block: Block, width: int) -> Iterator[Text]:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from evaluator.run.askable import name_sample
 from evaluator.run.failures import Failures
 from evaluator.run.prepare import (
     LoadedTask,
@@ -12,17 +13,16 @@ from evaluator.run.prepare import (
     Renderer,
     check_names,
     load_tasks,
-    name_sample,
     prepare_model,
     record,
 )
-from evaluator.run.progress import ModelProgress, ProgressView
+from evaluator.run.progress import ProgressView
 from evaluator.run.score import requests_of_row, score_chunk, start_record
 from evaluator.run.spec import RunSpec
 from evaluator.run.work import Work
-from evaluator.store.run import Run
+from evaluator.store.run import Kind, Run
 from evaluator_serving.engine import Engine, open_engine
-from evaluator_serving.errors import EngineError, InputError, in_words
+from evaluator_serving.errors import EngineError, InputError, ModelError, in_words
 from evaluator_serving.hub import HubModel, missing_bytes
 from evaluator_serving.models import ModelSource
 from evaluator_serving.weights import weights_here
@@ -82,7 +82,7 @@ def score_models(run: Run, ready: Prepared, spec: RunSpec) -> Failures:
     """Score the models one after the other in this process. Returns the errors of those that could not be finished."""
     errors = Failures(ready.errors)
     record_failures(run, errors)
-    with ProgressView(run.path, [ModelProgress(m.name, m.total, len(m.answered)) for m in ready.models]) as view:
+    with ProgressView(run.path, [m.progress for m in ready.models]) as view:
         for model in ready.models:
             with errors.of(model.name):
                 _score_model(run, model, view, spec)
@@ -98,8 +98,14 @@ def score_models(run: Run, ready: Prepared, spec: RunSpec) -> Failures:
 
 def record_failures(run: Run, errors: Mapping[str, Exception]) -> None:
     """Write down which models failed as a whole, and why."""
-    if errors:
-        run.add_failures([(name, "", in_words(error)) for name, error in errors.items()])
+    for name, error in errors.items():
+        kind: Kind = "unaskable" if isinstance(error, ModelError) else "retryable"
+        run.add_new_failures([(name, "", in_words(error))], kind)
+
+
+def failure_kind(error: EngineError) -> Kind:
+    """The kind of what befell a request that was tried alone."""
+    return "retryable" if error.again else "poisonous"
 
 
 @contextlib.contextmanager
@@ -162,7 +168,7 @@ def _weights(model: PreparedModel, view: ProgressView, *, verify: bool) -> Itera
 def _drain(work: Work, engine: Engine, run: Run, model: PreparedModel, view: ProgressView, *, skip_rows: bool) -> None:
     """Score and store chunk after chunk. A row that can't be scored ends the model or, with `skip_rows`, is recorded."""
     folder = run.answers_folder(model.name)
-    failed = 0
+    failed = len(model.given_up)
     while chunk := work.take():
         try:
             scored = score_chunk(engine, chunk)
@@ -174,7 +180,8 @@ def _drain(work: Work, engine: Engine, run: Run, model: PreparedModel, view: Pro
             if bad and (not skip_rows or work.hopeless(failed, len(model.encoded))):
                 raise InputError(f"{model.name}: {name_sample(model.tables, bad[0])}: {error}") from error
             if bad:
-                run.add_failures([(model.name, r, f"{name_sample(model.tables, r)}: {error}") for r in bad])
+                rows = [(model.name, r, f"{name_sample(model.tables, r)}: {error}") for r in bad]
+                run.add_failures(rows, failure_kind(error))
                 view.advance(model.name, 0, len(bad))
             continue
         run.add_answers(folder, model.kinds, scored.answers)

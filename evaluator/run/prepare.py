@@ -16,18 +16,21 @@ import polars as pl
 
 from evaluator import __version__
 from evaluator.reports.notes import doubts
+from evaluator.run.askable import Loss, encode, losses, missing_head, useless
 from evaluator.run.coverage import text_tokens
+from evaluator.run.progress import ModelProgress
 from evaluator.run.score import chunk_tokens
 from evaluator.run.spec import NAME_LIMIT, ModelSpec, RunSpec
+from evaluator.run.work import Work
 from evaluator.store.record import same_model
 from evaluator.store.run import Run, folder_name, task_entry
 from evaluator.tasks.base import Protocol_, Rendered, Samples, Task
-from evaluator.tasks.limit import ORDER, asked, limited
+from evaluator.tasks.limit import ORDER, Asked, asked, limited
 from evaluator_serving.engine import DeviceKind, EngineInfo, check_fit
-from evaluator_serving.errors import InputError, ModelError
+from evaluator_serving.errors import InputError
 from evaluator_serving.identity import fingerprint, identity
 from evaluator_serving.models import ModelSource
-from evaluator_serving.requests import Request, kind
+from evaluator_serving.requests import kind
 from evaluator_serving.rows import Chunk, Encoded, Row, Workload, chunks, make_chunk, merge
 from evaluator_serving.verify import sample_rows
 
@@ -57,9 +60,12 @@ class PreparedModel:
         kinds: request id → kind, for all of `encoded`.
         total: distinct requests asked of the model now.
         limit: samples asked of each task, None for all.
-        refused: (request id, reason) of samples that can't be asked of this model and that their task allows to skip.
+        refused: (request id, reason) of those that can't be asked of this model.
         text_tokens: task name → how much of its texts the tokenizer knows (see `evaluator.run.coverage`); empty where all
             requests are answered, for then nothing was encoded.
+        unasked: task → why it can't ask this model; it isn't in `heads` and `tables` then.
+        losses: task → which of its samples can't be asked.
+        given_up: ids of the requests that failed whenever they were tried, and aren't tried again.
     """
 
     name: str
@@ -75,23 +81,32 @@ class PreparedModel:
     limit: int | None = None
     refused: tuple[tuple[str, str], ...] = ()
     text_tokens: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    unasked: Mapping[str, str] = field(default_factory=dict)
+    losses: Mapping[str, Loss] = field(default_factory=dict)
+    given_up: frozenset[str] = frozenset()
 
     def engine_rows(self) -> tuple[tuple[Row, ...], Workload]:
         """What an engine is loaded with, in this process or on Ray: some rows of every head, and how much all of them are."""
-        rows = merge(self.encoded).rows
+        rows = merge([item for item in self.encoded if item.request not in self.given_up]).rows
         return tuple(sample_rows(rows)), Workload.of(rows)
 
     def pending_chunks(self, device: DeviceKind, *, share_prefixes: bool) -> list[Chunk]:
         """The chunks of what has no answer yet, sized for `device`."""
         tokens = chunk_tokens(self.source.parameters, device)
+        settled = self.answered | self.given_up
         pending = []
         for chunk in chunks(self.encoded, tokens=tokens, share_prefixes=share_prefixes):
-            rest = [item for item in chunk.encoded if item.request not in self.answered]
+            rest = [item for item in chunk.encoded if item.request not in settled]
             if len(rest) == len(chunk.encoded):
                 pending.append(chunk)
             elif rest:
                 pending.append(make_chunk(rest, share_prefixes=share_prefixes))
         return pending
+
+    @property
+    def progress(self) -> ModelProgress:
+        """How far it is before anything has been scored."""
+        return ModelProgress(self.name, self.total, len(self.answered), len(self.given_up))
 
     @property
     def entry(self) -> dict[str, Any]:
@@ -106,10 +121,16 @@ class PreparedModel:
             "details": self.info.details,
             "fingerprint": fingerprint(self.info),
             "heads_used": {task: sorted(heads) for task, heads in self.heads.items()},
-            "asked": {task: asked(self.limit, table["sample"].n_unique()) for task, table in self.tables.items()},
+            "asked": {task: self._asked(task) for task in self.tables},
+            "unasked": dict(self.unasked),
             "text_tokens": {task: dict(counts) for task, counts in self.text_tokens.items()},
             **adapter,
         }
+
+    def _asked(self, task: str) -> Asked:
+        known = asked(self.limit, self.tables[task]["sample"].n_unique())
+        loss = self.losses.get(task)
+        return {**known, "skipped": loss.samples, "reason": loss.reason} if loss else known
 
 
 def load_tasks(spec: RunSpec) -> list[LoadedTask]:
@@ -139,14 +160,19 @@ class Renderer:
         return self._rendered[key]
 
 
-def _known_answers(out: Path, name: str, print_: str) -> set[str]:
-    """Requests that the model of this fingerprint has answered in the run, under this name or else another."""
+def _settled(out: Path, name: str, print_: str) -> tuple[set[str], set[str]]:
+    """Requests that the model of this fingerprint has answered in the run, under this name or else another; and those that
+    were given up.
+    """
     if not (out / "run.json").is_file():
-        return set()
+        return set(), set()
     run = Run.open(out)
     models = run.record["models"]
     known = name if models.get(name, {}).get("fingerprint") == print_ else same_model(models, print_)
-    return run.done(known) if known is not None else set()
+    if known is None:
+        return set(), set()
+    done = run.done(known)
+    return done, run.given_up(known) - done
 
 
 def _engine(spec: ModelSpec, out: Path, source: ModelSource, heads: frozenset[str]) -> str:
@@ -168,64 +194,87 @@ def _engine(spec: ModelSpec, out: Path, source: ModelSource, heads: frozenset[st
     return engine
 
 
-def name_sample(tables: Mapping[str, pl.DataFrame], request: str) -> str:
-    """Where a request comes from, in words: the first task, sample and template that asks for it."""
-    for task, table in tables.items():
-        hit = table.filter(pl.col("request") == request).head(1)
-        if hit.height:
-            example = f" (example {hit['example'][0]})" if "example" in hit.columns else ""
-            return f"{task}, sample {hit['sample'][0]}{example}, template {hit['template'][0]}"
-    return f"request {request}"
-
-
 def prepare_model(spec: ModelSpec, run: RunSpec, tasks: Sequence[LoadedTask], renderer: Renderer) -> PreparedModel:
-    """Resolve a model, render the tasks for it and encode every request that has no answer yet.
+    """Resolve a model, render its tasks for it and encode every request that has no answer yet.
 
-    Raises InputError naming the model, task and sample at fault. A task that `skips_unaskable` samples has them recorded
-    as refused instead, unless nothing at all can be asked.
+    A task that can't ask the model, and a sample that can't be asked, are left out and told; with `run.strict` they raise
+    InputError. Raises ModelError where no task can ask it.
     """
     from evaluator_serving.encoding import encoder_for
     from evaluator_serving.models import resolve
 
     source = resolve(spec.spec, chat_template=spec.chat_template)
-    heads: dict[str, frozenset[str]] = {}
-    tables: dict[str, pl.DataFrame] = {}
-    requests: dict[str, Request] = {}
-    for loaded in tasks:
-        if not loaded.task.heads:
-            raise InputError(f"task {loaded.task.name} asks no model: see evaluator run {loaded.task.name} --help")
-        usable = loaded.task.heads & source.heads
-        if not usable:
-            raise InputError(
-                f"task {loaded.task.name} needs a model with a {' or '.join(sorted(loaded.task.heads))} head, {spec.spec} has "
-                f"{', '.join(sorted(source.heads)) or 'none'}: choose another model or task"
-            )
-        rendered = renderer.render(loaded, usable)
-        heads[loaded.task.name], tables[loaded.task.name] = usable, rendered.table
-        requests |= rendered.requests
+    mine = [loaded for loaded in tasks if not spec.tasks or loaded.task.name in spec.tasks]
+    heads, unasked = _usable(mine, source, spec, strict=run.strict)
+    rendered = {
+        loaded.task.name: renderer.render(loaded, heads[loaded.task.name]) for loaded in mine if loaded.task.name in heads
+    }
+    tables = {task: made.table for task, made in rendered.items()}
+    requests = {key: request for made in rendered.values() for key, request in made.requests.items()}
     info = identity(_engine(spec, run.out, source, frozenset().union(*heads.values())), source, spec.options)
-    answered = frozenset(_known_answers(run.out, spec.name, fingerprint(info)) & requests.keys())
-    encoder = encoder_for(source)
-    lenient = [t.task.name for t in tasks if getattr(t.task, "skips_unaskable", False)]
-    skippable = set().union(*(tables[name]["request"] for name in lenient))
-    encoded, refused = [], []
-    for request_id, request in requests.items() if len(answered) < len(requests) else ():
-        try:
-            encoded.append(encoder.encode(request))
-        except InputError as error:
-            reason = f"{name_sample(tables, request_id)}: {error}"
-            if isinstance(error, ModelError):
-                raise ModelError(f"{spec.name}: {reason}") from error
-            refused.append((request_id, reason))
-            if request_id not in skippable or len(refused) == len(requests):
-                raise InputError(f"{spec.name}: {reason}") from error
-    known = _text_tokens(tables, encoded) if encoded else {}
-    total = len(requests) - len(refused)
-    if len(answered) == total:
+    known, given = _settled(run.out, spec.name, fingerprint(info))
+    encoded: list[Encoded] = []
+    refused: dict[str, str] = {}
+    if not requests.keys() <= known:
+        encoded, refused = encode(requests, encoder_for(source), tables, spec.name, strict=run.strict)
+    lost = losses(tables, refused)
+    for loaded in mine:
+        task = loaded.task.name
+        if task in lost and lost[task].too_much(loaded.task):
+            unasked[task] = str(lost.pop(task))
+            del tables[task], heads[task]
+    if not tables:
+        raise useless(spec.name, unasked.values())
+    left = {request for table in tables.values() for request in table["request"]}
+    encoded = [item for item in encoded if item.request in left]
+    answered = frozenset(known & left)
+    # So many were given up that the model was at fault, which may have been mended since: all of them are asked again.
+    again = run.retry or Work.hopeless(len(given & left), len(left))
+    given_up = frozenset() if again else frozenset(given & left)
+    texts = _text_tokens(tables, encoded) if encoded else {}
+    total = len(left - refused.keys())
+    if len(answered) + len(given_up) == total:
         encoded = []
     kinds = {item.request: kind(requests[item.request]) for item in encoded}
-    head = (spec.name, spec, source, info, heads, tables, tuple(encoded), answered, kinds, total, run.limit)
-    return PreparedModel(*head, tuple(refused), known)
+    return PreparedModel(
+        name=spec.name,
+        spec=spec,
+        source=source,
+        info=info,
+        heads=heads,
+        tables=tables,
+        encoded=tuple(encoded),
+        answered=answered,
+        kinds=kinds,
+        total=total,
+        limit=run.limit,
+        refused=tuple((request, reason) for request, reason in refused.items() if request in left),
+        text_tokens=texts,
+        unasked=unasked,
+        losses=lost,
+        given_up=given_up,
+    )
+
+
+def _usable(
+    tasks: Sequence[LoadedTask], source: ModelSource, spec: ModelSpec, *, strict: bool
+) -> tuple[dict[str, frozenset[str]], dict[str, str]]:
+    """Task → the heads of the model that it can use; and of the other tasks, why they can't ask it."""
+    heads: dict[str, frozenset[str]] = {}
+    unasked: dict[str, str] = {}
+    for loaded in tasks:
+        task = loaded.task
+        if not task.heads:
+            raise InputError(f"task {task.name} asks no model: see evaluator run {task.name} --help")
+        if reason := missing_head(task, source.heads, spec.spec):
+            if strict:
+                raise InputError(f"{reason}: choose another model or task, or leave --strict out")
+            unasked[task.name] = reason
+        else:
+            heads[task.name] = task.heads & source.heads
+    if not heads:
+        raise useless(spec.name, unasked.values())
+    return heads, unasked
 
 
 def _text_tokens(tables: Mapping[str, pl.DataFrame], encoded: Sequence[Encoded]) -> dict[str, dict[str, Any]]:
@@ -281,10 +330,7 @@ def record(spec: RunSpec, tasks: Sequence[LoadedTask], models: Sequence[Prepared
         for model in models:
             for task, heads in model.heads.items():
                 run.add_table(task, heads, model.tables[task])
-            known = set(run.failures().select("model", "request").iter_rows()) if model.refused else set()
-            new = [(model.name, *pair) for pair in model.refused if (model.name, pair[0]) not in known]
-            if new:
-                run.add_failures(new)
+            run.add_new_failures([(model.name, *pair) for pair in model.refused], "unaskable")
         run.add_attempt(attempt)
     for doubt in doubts(run.record, [loaded.task.name for loaded in tasks], [model.name for model in models]):
         warnings.warn(doubt, stacklevel=2)

@@ -27,6 +27,7 @@ class ModelSpec:
         chat_template: `none` (as published) or `user` (the prompt becomes the beginning of the assistant's turn).
         options: how the engine runs.
         label: name in every row of the results; made from the spec where it is empty.
+        tasks: names of those of the run's tasks that ask it; empty for all.
     """
 
     spec: str
@@ -34,6 +35,7 @@ class ModelSpec:
     chat_template: str = "none"
     options: EngineOptions = field(default_factory=EngineOptions)
     label: str = ""
+    tasks: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -51,13 +53,15 @@ class RunSpec:
     """A whole run: models × tasks under one protocol.
 
     Attributes:
-        models, tasks: what to score; every model is scored on every task.
+        models, tasks: what to score; every model is scored on every task, or on those that it names.
         out: the run's folder.
         protocol: `default` or `published` (what is asked of the models).
         data: where the data sets are.
         limit: score only this many samples of every task, spread over its groups (None: all).
         verify: check every engine against the transformers oracle on some of the run's own rows when it is loaded.
         skip_rows: record a request that can't be scored and go on (sweeps) instead of ending the model.
+        strict: refuse everything where a task or sample can't be asked of a model, instead of leaving it out.
+        retry: ask again what was given up (killed its worker or had no finite answer, whenever it was tried).
         weights_cache: bytes that fetched weights may take up on each machine (None: as EVALUATOR_WEIGHTS_CACHE says).
         command: the command line, for the record.
     """
@@ -70,6 +74,8 @@ class RunSpec:
     limit: int | None = None
     verify: bool = True
     skip_rows: bool = False
+    strict: bool = False
+    retry: bool = False
     weights_cache: int | None = None
     command: tuple[str, ...] = ()
 

@@ -104,8 +104,10 @@ def _checked(frame: pl.DataFrame, right: Callable[[pl.Expr], pl.Expr]) -> pl.Dat
     return frame
 
 
-def read_parts(folder: Path, schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
+def read_parts(folder: Path, schema: Mapping[str, pl.DataType], *, absent: Mapping[str, Any] | None = None) -> pl.DataFrame:
     """All readable parts of a folder as one frame with exactly `schema`'s columns (empty if there are none).
+
+    `absent`: column → its value in parts of older versions, which lack it.
 
     A part that can't be read (cut short by a failing disk) or holds a number that isn't finite (no engine's answer is stored
     with one) counts as absent: its requests are then scored again.
@@ -113,7 +115,9 @@ def read_parts(folder: Path, schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
     frames = [pl.DataFrame(schema=schema)]
     for path in sorted(folder.glob("part-*.parquet")):
         try:
-            frame = pl.read_parquet(path).select(pl.col(c).cast(t) for c, t in schema.items())
+            frame = pl.read_parquet(path)
+            frame = frame.with_columns(pl.lit(v).alias(c) for c, v in (absent or {}).items() if c not in frame.columns)
+            frame = frame.select(pl.col(c).cast(t) for c, t in schema.items())
             frames.append(_checked(frame, lambda number: number.is_finite().fill_null(False)))
         except (pl.exceptions.PolarsError, OSError) as error:
             first = str(error).splitlines()[0]

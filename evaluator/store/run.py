@@ -21,7 +21,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import polars as pl
 
@@ -45,7 +45,20 @@ ANSWERS: dict[str, pl.DataType] = {
     "tokens": pl.List(pl.Int32()),
     "logprobs": pl.List(pl.Float64()),
 }
-FAILURES: dict[str, pl.DataType] = {"model": pl.String(), "request": pl.String(), "reason": pl.String()}
+Kind = Literal["unaskable", "poisonous", "retryable"]
+"""What becomes of a failure when the same command is given again.
+
+unaskable: the request can't be asked of the model, or no task can ask it: refused again before anything is loaded.
+poisonous: it was tried alone and killed its worker, or had no finite answer, every time: asked again with --retry only.
+retryable: an engine error, no memory, a lost worker, a download: tried again.
+"""
+FAILURES: dict[str, pl.DataType] = {
+    "model": pl.String(),
+    "request": pl.String(),
+    "reason": pl.String(),
+    "kind": pl.String(),
+}
+"""A row a request that failed, or with an empty request a model that failed as a whole. Older versions told no kinds."""
 TIMINGS: dict[str, pl.DataType] = {
     "model": pl.String(),
     "worker": pl.String(),
@@ -68,6 +81,17 @@ def answers_frame(answers: Iterable[Answer]) -> pl.DataFrame:
         for i, (tokens, logprobs) in enumerate(zip(a.tokens, a.logprobs, strict=True))
     ]
     return pl.DataFrame(rows, schema=ANSWERS, orient="row")
+
+
+def _failures(rows: Sequence[tuple[str, str, str]], kind: Kind) -> pl.DataFrame:
+    return pl.DataFrame([(*row, kind) for row in rows], schema=FAILURES, orient="row")
+
+
+def _last(failures: pl.DataFrame) -> pl.DataFrame:
+    """The last failure of each request; of models as a whole, every reason once."""
+    whole = pl.when(pl.col("request") == "").then("reason").alias("whole")
+    columns = ["model", "request", "whole"]
+    return failures.with_columns(whole).unique(columns, keep="last", maintain_order=True).drop("whole")
 
 
 def heads_key(heads: Iterable[str]) -> str:
@@ -322,9 +346,24 @@ class Run:
 
     # --- failures and timings ------------------------------------------------------------------------------------
 
-    def add_failures(self, rows: Sequence[tuple[str, str, str]]) -> None:
+    def add_failures(self, rows: Sequence[tuple[str, str, str]], kind: Kind = "retryable") -> None:
         """Record (model, request id or empty, reason)."""
-        write_part(self.path / "failures", pl.DataFrame(rows, schema=FAILURES, orient="row"))
+        write_part(self.path / "failures", _failures(rows, kind))
+
+    def add_new_failures(self, rows: Sequence[tuple[str, str, str]], kind: Kind) -> None:
+        """Record those that aren't recorded yet."""
+        new = _failures(rows, kind)
+        if new.height:
+            new = new.join(self._recorded_failures(), on=list(FAILURES), how="anti", maintain_order="left")
+        if new.height:
+            write_part(self.path / "failures", new)
+
+    def given_up(self, model: str) -> set[str]:
+        """Ids of a model's requests that failed whenever they were tried; some may have been answered since."""
+        return set(_last(self._recorded_failures().filter(model=model)).filter(kind="poisonous")["request"]) - {""}
+
+    def _recorded_failures(self) -> pl.DataFrame:
+        return read_parts(self.path / "failures", FAILURES, absent={"kind": "retryable"})
 
     def clear_model_failure(self, model: str) -> None:
         """Forget what failed of a model as a whole (not of single requests): it has been scored to its end since."""
@@ -332,7 +371,7 @@ class Run:
 
     def _forget_failures(self, gone: pl.Expr) -> None:
         folder = self.path / "failures"
-        frame = read_parts(folder, FAILURES)
+        frame = self._recorded_failures()
         rest = frame.filter(~gone)
         if rest.height < frame.height:
             before = list(folder.glob("part-*.parquet"))
@@ -342,10 +381,10 @@ class Run:
                 part.unlink()
 
     def failures(self) -> pl.DataFrame:
-        """Every failure that still stands: one whose request was answered later no longer does."""
+        """Every failure that still stands (columns FAILURES): one whose request was answered later no longer does."""
         models = self.record["models"]
-        missing = pl.DataFrame(list(imported.failures(models)), schema=FAILURES, orient="row")
-        frame = pl.concat([read_parts(self.path / "failures", FAILURES), missing]).unique(maintain_order=True)
+        missing = _failures(list(imported.failures(models)), "retryable")
+        frame = _last(pl.concat([self._recorded_failures(), missing]))
         if frame.is_empty():
             return frame
         answered = [

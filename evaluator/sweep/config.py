@@ -1,10 +1,11 @@
 """SWEEP.toml: what it may say, with the line named where it says something wrong.
 
-tasks = ["gest"]                   # required
+tasks = ["gest"]                   # of every model that names none itself
 out = "runs/night"                 # may also be given as --out
 protocol = "default"               # or "published"
 data = "DATA"                      # folder of public data sets
 limit = 100                        # samples of each task, spread over its groups
+strict = true                      # refuse what can't be asked of a model instead of leaving it out
 weights_cache = "500GB"            # for fetched weights on each machine; may also be given as --weights-cache
 
 [defaults]                         # for every model; any key of [[models]] but model, name, revisions
@@ -14,6 +15,7 @@ dtype = "bfloat16"
 model = "EleutherAI/pythia-1b"     # hub id, id@revision, folder or GGUF file; required
 revisions = ["step1000", "main"]   # one entry each, for curves over training checkpoints
 name = "pythia"                    # in the results; default: the hub id or the folder's name
+tasks = ["gest", "winobias"]       # instead of those above
 engine = "vllm"                    # auto, transformers, onnx, vllm, openai, or module:Class of your own
 dtype = "bfloat16"
 device = "auto"
@@ -34,8 +36,8 @@ from typing import Any
 
 from evaluator.run.prepare import check_names
 from evaluator.run.spec import ModelSpec, RunSpec
-from evaluator.tasks import chosen_tasks
-from evaluator.tasks.base import DataSource
+from evaluator.tasks import chosen_tasks, task
+from evaluator.tasks.base import DataSource, Task
 from evaluator_serving.engine import ENGINES, EngineOptions
 from evaluator_serving.errors import InputError
 from evaluator_serving.weights_cache import parse_size
@@ -52,6 +54,7 @@ TOP: dict[str, type] = {
     "protocol": str,
     "data": str,
     "limit": int,
+    "strict": bool,
     "weights_cache": str,
     "samples": str,
     "templates": str,
@@ -62,6 +65,7 @@ MODEL: dict[str, type] = {
     "model": str,
     "name": str,
     "revisions": list,
+    "tasks": list,
     "engine": str,
     "dtype": str,
     "device": str,
@@ -111,9 +115,9 @@ def _check(document: Document, table: Mapping[str, Any], allowed: Mapping[str, t
         if key not in allowed:
             raise document.error(f"unknown key {key!r}: known ones are {', '.join(allowed)}", section, index, key)
         kind = allowed[key]
-        if not isinstance(value, kind) or isinstance(value, bool):
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             raise document.error(f"{key} must be a {kind.__name__}, not {value!r}", section, index, key)
-        if isinstance(value, int) and value < 1:
+        if isinstance(value, int) and kind is int and value < 1:
             raise document.error(f"{key} must be at least 1, not {value}", section, index, key)
         if isinstance(value, list) and key in LISTS and not all(isinstance(item, LISTS[key]) for item in value):
             raise document.error(f"{key} must be a list of words, not {value!r}", section, index, key)
@@ -122,7 +126,44 @@ def _check(document: Document, table: Mapping[str, Any], allowed: Mapping[str, t
             raise document.error(f"{key} {value!r}: choose one of {', '.join(CHOICES[key])}", section, index, key)
 
 
-def _models(document: Document, table: Mapping[str, Any], index: int) -> list[ModelSpec]:
+def _checked_tasks(document: Document, table: Mapping[str, Any], section: str, index: int) -> tuple[str, ...]:
+    """The tasks that a table names, every one known and named once; none if it has no such key."""
+    names: list[str] = table.get("tasks", [])
+    if "tasks" in table and not names:
+        raise document.error("tasks is empty: name one or more, or leave it out", section, index, "tasks")
+    for name in names:
+        if names.count(name) > 1:
+            raise document.error(f"task {name} is given twice: give each task once", section, index, "tasks")
+        try:
+            task(name)
+        except InputError as error:
+            raise document.error(str(error), section, index, "tasks") from error
+    return tuple(names)
+
+
+def _asked(document: Document, content: Mapping[str, Any]) -> tuple[tuple[Task, ...], list[tuple[str, ...]]]:
+    """The tasks that any model is asked, and for each [[models]] table the names of its own where they aren't all of them.
+
+    A model's tasks are its table's, else those of [defaults], else the file's.
+    """
+    whole = _checked_tasks(document, content, "", 0)
+    common = _checked_tasks(document, content.get("defaults", {}), "defaults", 0) or whole
+    own = [_checked_tasks(document, table, "models", i) or common for i, table in enumerate(content["models"])]
+    if () in own:
+        missing = 'tasks is missing: a sweep needs tasks = ["gest", …], for all models or in every [[models]]'
+        raise document.error(missing, "models", own.index(()))
+    asked = {name for names in own for name in names}
+    names = tuple(name for name in dict.fromkeys([*whole, *common, *(n for o in own for n in o)]) if name in asked)
+    files = {key: Path(content[key]) if key in content else None for key in ("samples", "templates")}
+    try:
+        tasks = chosen_tasks(names, files["samples"], files["templates"])
+    except InputError as error:
+        raise document.error(str(error), key="samples" if "samples" in content else "tasks") from error
+    called = dict(zip(names, (made.name for made in tasks), strict=True))
+    return tasks, [() if set(names) == asked else tuple(called[name] for name in names) for names in own]
+
+
+def _models(document: Document, table: Mapping[str, Any], index: int, tasks: tuple[str, ...]) -> list[ModelSpec]:
     if "model" not in table:
         raise document.error('a [[models]] entry needs model = "…"', "models", index)
     spec: str = table["model"]
@@ -138,7 +179,7 @@ def _models(document: Document, table: Mapping[str, Any], index: int) -> list[Mo
         label = table.get("name", "")
         if label and revision:
             label = f"{label}@{revision}"
-        made.append(ModelSpec(full, table.get("engine", "auto"), table.get("chat_template", "none"), options, label))
+        made.append(ModelSpec(full, table.get("engine", "auto"), table.get("chat_template", "none"), options, label, tasks))
     return made
 
 
@@ -158,22 +199,18 @@ def read_sweep(path: Path, *, out: Path | None = None) -> RunSpec:
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{path}: not valid TOML: {error}") from error
     _check(document, content, TOP, "", 0)
-    for key in ("tasks", "models"):
-        if not content.get(key):
-            raise document.error(f'{key} is missing: a sweep needs tasks = ["gest", …] and one or more [[models]]')
+    if not content.get("models"):
+        raise document.error('models is missing: a sweep needs tasks = ["gest", …] and one or more [[models]]')
     defaults = content.get("defaults", {})
     _check(document, defaults, DEFAULTS, "defaults", 0)
-    models: list[ModelSpec] = []
     for index, table in enumerate(content["models"]):
         if not isinstance(table, dict):
             raise document.error("models must be written as [[models]] tables", key="models")
         _check(document, table, MODEL, "models", index)
-        models += _models(document, {**defaults, **table}, index)
-    try:
-        own = {key: Path(content[key]) if key in content else None for key in ("samples", "templates")}
-        tasks = chosen_tasks(tuple(content["tasks"]), own["samples"], own["templates"])
-    except InputError as error:
-        raise document.error(str(error), key="samples" if "samples" in content else "tasks") from error
+    tasks, own = _asked(document, content)
+    models: list[ModelSpec] = []
+    for index, table in enumerate(content["models"]):
+        models += _models(document, {**defaults, **table}, index, own[index])
     try:
         check_names(models)
     except InputError as error:
@@ -193,5 +230,6 @@ def read_sweep(path: Path, *, out: Path | None = None) -> RunSpec:
         protocol=content.get("protocol", "default"),
         data=DataSource(folder),
         limit=content.get("limit"),
+        strict=content.get("strict", False),
         weights_cache=budget,
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from evaluator.run.driver import Outcome, Prepared, prepare, record_failures, score_models
 from evaluator.run.failures import Failures
 from evaluator.run.prepare import record
-from evaluator.run.progress import ModelProgress, ProgressView
+from evaluator.run.progress import ProgressView
 from evaluator.run.spec import RunSpec
 from evaluator.store.run import Run
 from evaluator.sweep.hardware import Fleet, local_fleet
@@ -93,6 +93,6 @@ def _on_ray(run: Run, plan: Plan, spec: RunSpec, options: SweepOptions) -> Failu
         access=HubAccess.of_here(),
     )
     record_failures(run, plan.ready.errors)
-    with ProgressView(run.path, [ModelProgress(m.name, m.total, len(m.answered)) for m in models]) as view:
+    with ProgressView(run.path, [m.progress for m in models]) as view:
         pool = Pool(run, view, Cluster(options.worker_memory), pool_options)
         return Failures({**plan.ready.errors, **pool.execute(models)})

@@ -17,12 +17,14 @@ from ray.exceptions import RayError, RayTaskError
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from evaluator.run.askable import name_sample
+from evaluator.run.driver import failure_kind, record_failures
 from evaluator.run.failures import Failures
-from evaluator.run.prepare import PreparedModel, name_sample
+from evaluator.run.prepare import PreparedModel
 from evaluator.run.progress import ProgressView
 from evaluator.run.score import Scored, requests_of_row
 from evaluator.run.work import Work
-from evaluator.store.run import Run
+from evaluator.store.run import Kind, Run
 from evaluator.sweep.cluster import Cluster, ClusterLostError
 from evaluator.sweep.fit import Way
 from evaluator.sweep.groups import actor_options, ask
@@ -145,7 +147,7 @@ class Pool:
 
     def execute(self, models: Sequence[PreparedModel]) -> dict[str, Exception]:
         """Score all models. Returns the errors of the models that could not be finished."""
-        self._models = {model.name: _Model(model) for model in models}
+        self._models = {model.name: _Model(model, failed=len(model.given_up)) for model in models}
         for state in self._models.values():
             with self._guarded(state):
                 self._queue(state)
@@ -441,7 +443,7 @@ class Pool:
         lost = work.killed(suspect)
         note = f"replica {member.number} died while it scored ({reason}), its chunks wait again"
         self._view.state(member.model.name, "loading", note)
-        self._record_failures(member.model, lost, "the worker died every time it scored this request")
+        self._record_failures(member.model, lost, "the worker died every time it scored this request", "poisonous")
         self._drop(member)
         self._restart(member)
 
@@ -451,18 +453,19 @@ class Pool:
         assert error.row is not None
         _, chunk = member.flight.popleft()
         bad = work.failed(chunk, requests_of_row(chunk, error.row))
-        self._record_failures(member.model, bad, str(error))
+        self._record_failures(member.model, bad, str(error), failure_kind(error))
         if work.hopeless(member.model.failed, len(member.model.prepared.encoded)):
             self._give_up(member.model, EngineError(f"more than a tenth of its requests failed, the last one: {error}"))
         else:
             self._feed(member)
 
-    def _record_failures(self, model: _Model, requests: Sequence[str], reason: str) -> None:
+    def _record_failures(self, model: _Model, requests: Sequence[str], reason: str, kind: Kind) -> None:
         if requests:
             name = model.name
             model.failed += len(requests)
             tables = model.prepared.tables
-            self._run.add_failures([(name, request, f"{name_sample(tables, request)}: {reason}") for request in requests])
+            rows = [(name, request, f"{name_sample(tables, request)}: {reason}") for request in requests]
+            self._run.add_failures(rows, kind)
             self._view.advance(name, 0, len(requests))
 
     def _start_failed(self, member: _Member, reason: str, *, allowed: int = START_ATTEMPTS) -> None:
@@ -489,7 +492,7 @@ class Pool:
     def _give_up(self, model: _Model, error: Exception) -> None:
         if model.error is None:
             model.error = error
-            self._run.add_failures([(model.name, "", in_words(error))])
+            record_failures(self._run, {model.name: error})
             self._view.state(model.name, "failed", in_words(error))
         for member in [m for m in self._members if m.model is model]:
             self._drop(member)

@@ -141,9 +141,9 @@ class MeasureOptions:
 class Task(Protocol):
     """A measure of a model: which data, which requests, which numbers. Instances are immutable.
 
-    A task with `skips_unaskable = True` lets samples that can't be asked of a model (a word unknown to its tokenizer, a text
-    longer than its context) be recorded as failures and skipped; for all others they are errors. `strata` names the columns of
-    its samples over which a limit is spread, outermost first (see `evaluator.tasks.limit`).
+    Samples that can't be asked of a model (a word unknown to its tokenizer, a text longer than its context) are left out; where
+    they are many the model isn't asked the task at all, unless it has `skips_unaskable = True`: then it expects that. `strata`
+    names the columns of its samples over which a limit is spread, outermost first (see `evaluator.tasks.limit`).
     """
 
     @property

@@ -122,7 +122,10 @@ def limited(task: Task, data: DataSource, limit: int | None) -> Samples:
 # --- what models were asked, in run.json -------------------------------------------------------------------------------
 
 Asked = Mapping[str, Any]
-"""{"limit": N or null, "seed": …, "samples": how many it comes to for this model}, by task in a model's entry."""
+"""{"limit": N or null, "seed": …, "samples": how many it comes to for this model}, by task in a model's entry.
+
+Where samples can't be asked of the model: also "skipped", how many of them, and "reason", why the first one can't.
+"""
 
 
 def asked(limit: int | None, samples: int) -> Asked:

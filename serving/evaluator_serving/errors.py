@@ -18,12 +18,14 @@ class ModelError(InputError):
 class EngineError(Exception):
     """An engine failed while it was scoring: exit code 1, everything already stored is kept.
 
-    `row` is the index, in the batch given to the engine, of the one row at fault, where that is known.
+    `row` is the index, in the batch given to the engine, of the one row at fault, where that is known; `again` says that it
+    may well succeed another time or on another machine (there was no memory for it).
     """
 
-    def __init__(self, message: str, row: int | None = None) -> None:
+    def __init__(self, message: str, row: int | None = None, *, again: bool = False) -> None:
         super().__init__(message)
         self.row = row
+        self.again = again
 
 
 def in_words(error: BaseException) -> str:

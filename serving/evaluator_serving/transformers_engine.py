@@ -91,7 +91,9 @@ class TransformersEngine:
                         raise
                     if len(batch) == 1:
                         row = parts[batch[0]][0]
-                        raise EngineError(f"row {row}: {rows[row].length} tokens don't fit in memory", row) from error
+                        raise EngineError(
+                            f"row {row}: {rows[row].length} tokens don't fit in memory", row, again=True
+                        ) from error
                     if self._device.type == "cuda":
                         torch.cuda.empty_cache()
                     half = len(batch) // 2

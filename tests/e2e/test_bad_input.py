@@ -84,8 +84,18 @@ def test_no_such_data_folder(call: Call, tiny_gpt2: Path, tmp_path: Path) -> Non
 
 def test_sentence_longer_than_the_context(call: Call, tiny_gpt2: Path, tmp_path: Path) -> None:
     path = write_samples(tmp_path / "long.csv", [("I sing.", 1), ("I sing " + "and sing " * 200 + ".", 2)])
-    refused(run_own(call, path, tiny_gpt2, tmp_path / "run"), "sample 1", "tokens", "context of 128")
+    refused(run_own(call, path, tiny_gpt2, tmp_path / "run", "--strict"), "sample 1", "tokens", "context of 128")
     assert not (tmp_path / "run").exists()
+    for _ in range(2):  # a second time ends no worse
+        ended = run_own(call, path, tiny_gpt2, tmp_path / "run")
+        assert ended.code == 0, ended.err
+        last = ended.err.splitlines()[-1]
+        said = "evaluator: requests that can't be asked and are left out: 2 of tiny-gpt2: evaluator status"
+        assert last.startswith(said), ended.err
+    assert "tiny-gpt2: 1 of 2 samples of gest-" in " ".join(ended.out.split())
+    alone = write_samples(tmp_path / "alone.csv", [("I sing " + "and sing " * 200 + ".", 2)])
+    refused(run_own(call, alone, tiny_gpt2, tmp_path / "alone"), "sample 0", "tokens", "context of 128")
+    assert not (tmp_path / "alone").exists()
 
 
 def test_model_that_cannot_be_resolved_offline(call: Call, few: Path, tmp_path: Path) -> None:

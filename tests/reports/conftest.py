@@ -9,6 +9,7 @@ import pytest
 
 from evaluator.reports.layout import Layout, rates_layout
 from evaluator.reports.report import Report, Section
+from evaluator.store.run import FAILURES
 from evaluator.tasks.base import TIDY, MeasureOptions
 
 GROUPS = {"1": "emotional", "9": "self-confident"}
@@ -71,7 +72,7 @@ def make_report(
     """A report of one section."""
     options = options or MeasureOptions()
     section = Section("gest", table, layout or rates_layout(GROUPS, POLARITY, options.scale), warnings)
-    frame = pl.DataFrame(list(failures), schema=["model", "request", "reason"], orient="row")
+    frame = pl.DataFrame([(*row, "retryable") for row in failures], schema=FAILURES, orient="row")
     return Report(Path("runs/my-run"), RECORD, options, (section,), frame)
 
 

@@ -19,6 +19,7 @@ from evaluator.reports import html, latex, markdown, table, tidy
 from evaluator.reports.layout import HasLayout, HasWarnings, plain_layout
 from evaluator.reports.plots import plots
 from evaluator.reports.report import Report, Section
+from evaluator.store.run import FAILURES
 from evaluator.tasks import TASKS, task
 from evaluator.tasks.base import SCORES, TIDY, Interval, MeasureOptions
 
@@ -127,7 +128,7 @@ def section(name: str, rows: pl.DataFrame) -> Section:
 
 def report(*sections: Section) -> Report:
     record = {"models": {}, "tasks": {s.task: {} for s in sections}, "attempts": []}
-    failures = pl.DataFrame(schema={"model": pl.String, "request": pl.String, "reason": pl.String})
+    failures = pl.DataFrame(schema=FAILURES)
     return Report(Path("runs/made"), record, OPTIONS, sections, failures)
 
 

@@ -2,14 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evaluator_serving.engine import EngineOptions
+from evaluator_serving.errors import EngineError
 from evaluator_serving.models import ModelSource
 from evaluator_serving.rows import Row
 from evaluator_serving.transformers_engine import TransformersEngine
+
+TOKENS = 40
+"""More than a probe of whether the model sees ahead has."""
 
 
 class OddError(Exception):
@@ -28,7 +33,11 @@ def _break(what: str) -> None:
 
 
 class Faulty(TransformersEngine):
-    """The transformers engine, broken at `load`, `verify` (the first rows that it scores), `score` or `close`."""
+    """The transformers engine, broken at `load`, `verify` (the first rows that it scores), `score`, `close`, or at every row of
+    TOKENS tokens (`row`; `row memory`: there is no memory for it).
+    """
+
+    mended: ClassVar[bool] = False
 
     def __init__(self, source: ModelSource, options: EngineOptions, rows: Sequence[Row]) -> None:
         self._fault = str(options.extra.get("fault", ""))
@@ -43,6 +52,9 @@ class Faulty(TransformersEngine):
 
     def score(self, rows: Sequence[Row]) -> list[NDArray[np.floating]]:
         """The first call of many rows is the verification's, the second one scores the first chunk."""
+        long = [index for index, row in enumerate(rows) if len(row.ids) == TOKENS]
+        if self._fault.startswith("row") and long and not self.mended:
+            raise EngineError(f"row {long[0]}: broken", long[0], again=self._fault.endswith("memory"))
         if len(rows) == 1:  # whether the model sees ahead
             return super().score(rows)
         self._calls += 1

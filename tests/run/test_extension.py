@@ -20,15 +20,7 @@ from evaluator.sweep.config import read_sweep
 from evaluator.sweep.driver import SweepOptions, sweep
 from evaluator.tasks.base import MeasureOptions
 from evaluator_serving.errors import InputError
-
-SENTENCES = ["I am tired", "I cook", "I am the boss", "I am strong", "I am weak", "I work", "I lead", "I cry"]
-GROUPS = [1, 1, 2, 2, 9, 9, 14, 14]
-LABELS = ("stereotype", "anti-stereotype", "unrelated")
-INTRA = ["The BLANK said: I am tired", "the doctor said the BLANK is strong", "BLANK is the boss"]
-INTER = ["The nurse is a woman", "He was a doctor", "She was the boss"]
-WORDS = ("nurse", "woman", "children")
-TEXTS = ("She is strong.", "She is weak.", "I cook.")
-"""Their words are in the tiny tokenizers' vocabulary."""
+from tests.run.made_up import SENTENCES, write_data
 
 
 @dataclass(frozen=True)
@@ -63,19 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("extension")
     tiny_model("gpt2", folder / "gpt")
     tiny_model("bert-pretraining", folder / "bert")
-    (folder / "data" / "gest").mkdir(parents=True)
-    rows = "".join(f"{sentence}.,{group}\n" for sentence, group in zip(SENTENCES, GROUPS, strict=True))
-    (folder / "data" / "gest" / "gest.csv").write_text(f"sentence,stereotype\n{rows}")
-
-    def example(context: str) -> dict[str, object]:
-        texts = [context.replace("BLANK", word) for word in WORDS] if "BLANK" in context else TEXTS
-        pairs = zip(LABELS, texts, strict=True)
-        sentences = [{"id": f"{context} {label}", "gold_label": label, "sentence": text} for label, text in pairs]
-        return {"id": context, "target": "boss", "bias_type": "profession", "context": context, "sentences": sentences}
-
-    content = {"intrasentence": [example(c) for c in INTRA], "intersentence": [example(c) for c in INTER]}
-    (folder / "data" / "stereoset").mkdir()
-    (folder / "data" / "stereoset" / "dev.json").write_text(json.dumps({"data": content}))
+    write_data(folder / "data")
     return folder
 
 

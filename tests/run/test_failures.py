@@ -82,7 +82,7 @@ def test_an_engine_that_breaks(
     outcome = drive(broken(spec, tmp_path / "run", fault))
     assert {name: in_words(error) for name, error in outcome.errors.items()} == {"second": said}
     assert_whole(outcome.run, undisturbed, "first", "third")
-    assert outcome.run.failures().rows() == [("second", "", said)]
+    assert outcome.run.failures().rows() == [("second", "", said, "retryable")]
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,8 @@ def test_a_model_that_breaks_before_it_is_loaded(
     monkeypatch.setattr(where, wrong)
     outcome = execute(replace(spec, out=tmp_path / "run"))
     assert {name: in_words(error) for name, error in outcome.errors.items()} == {"second": said}
-    assert outcome.run.failures().rows() == [("second", "", said)]
+    kind = "unaskable" if isinstance(error, ModelError) else "retryable"
+    assert outcome.run.failures().rows() == [("second", "", said, kind)]
     assert_whole(outcome.run, undisturbed, "first", "third")
     monkeypatch.undo()
     again = execute(replace(spec, out=tmp_path / "run"))
@@ -241,5 +242,5 @@ def test_models_that_break_on_ray(spec: RunSpec, undisturbed: Run, monkeypatch: 
     outcome = sweep(replace(spec, models=(*bad, third), out=tmp_path / "run"), SweepOptions("local"))
     expected = {s: ENGINES[s] for s in stages if s in ENGINES} | {"queue": "unexpected KeyError: 'who'"}
     assert {name: in_words(error) for name, error in outcome.errors.items()} == expected
-    assert sorted(outcome.run.failures().rows()) == sorted((name, "", said) for name, said in expected.items())
+    assert sorted(outcome.run.failures().rows()) == sorted((n, "", said, "retryable") for n, said in expected.items())
     assert_whole(outcome.run, undisturbed, "third", within=1e-5)  # of another number of threads

@@ -82,10 +82,13 @@ def test_a_models_failure_goes_when_it_is_finished(run: Run) -> None:
     run.add_failures([("m", "", "no memory"), ("m", "c", "killed")])
     run.add_failures([("other", "", "no memory")])
     run.clear_model_failure("m")
-    assert sorted(run.failures().rows()) == [("m", "c", "killed"), ("other", "", "no memory")]
+    assert sorted(run.failures().rows()) == [
+        ("m", "c", "killed", "retryable"),
+        ("other", "", "no memory", "retryable"),
+    ]
     run.clear_model_failure("other")
     run.clear_model_failure("other")
-    assert run.failures().rows() == [("m", "c", "killed")]
+    assert run.failures().rows() == [("m", "c", "killed", "retryable")]
 
 
 def test_a_model_without_answers_may_be_corrected(run: Run) -> None:

@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from evaluator.cli.output import clock
 from evaluator.cli.plan import command as plan
+from evaluator.run.spec import RunSpec
 from evaluator.sweep.config import read_sweep
 from evaluator_serving.errors import InputError
 from tests.tiny_models import tiny_model
@@ -92,6 +93,79 @@ def test_mistakes_are_named_with_their_line(tmp_path: Path, change: tuple[str, s
     with pytest.raises(InputError, match=message) as caught:
         read_sweep(path)
     assert "\n" not in str(caught.value)
+
+
+OWN = """\
+tasks = ["gest-demo", "winobias"]
+out = "o"
+strict = true
+
+[[models]]
+model = "a"
+
+[[models]]
+model = "b"
+tasks = ["gest-demo"]
+
+[[models]]
+model = "c"
+revisions = ["x", "y"]
+tasks = [
+  "crows-pairs",
+  "winobias",
+]
+"""
+
+
+def asked(spec: RunSpec) -> list[list[str]]:
+    """The tasks of each model; a model that names none is asked all."""
+    return [list(m.tasks) or [t.name for t in spec.tasks] for m in spec.models]
+
+
+def test_a_model_may_have_its_own_tasks(tmp_path: Path) -> None:
+    spec = read_sweep(write(tmp_path, OWN))
+    assert spec.strict
+    assert [t.name for t in spec.tasks] == ["gest-demo", "winobias", "crows-pairs"]
+    several = ["crows-pairs", "winobias"]
+    assert asked(spec) == [["gest-demo", "winobias"], ["gest-demo"], several, several]
+
+
+def test_defaults_may_have_tasks_and_nobody_else_need(tmp_path: Path) -> None:
+    common = OWN.replace('tasks = ["gest-demo", "winobias"]\n', "").replace("strict = true", "[defaults]\ntasks = ['winobias']")
+    spec = read_sweep(write(tmp_path, common))
+    assert asked(spec)[:2] == [["winobias"], ["gest-demo"]]
+    assert not spec.strict
+    unused = read_sweep(write(tmp_path, 'tasks = ["winobias"]\nout = "o"\n[[models]]\nmodel = "a"\ntasks = ["gest-demo"]\n'))
+    assert [t.name for t in unused.tasks] == ["gest-demo"]
+    assert unused.models[0].tasks == ()
+
+
+def test_a_task_of_ones_own_is_called_gest_in_a_models_tasks_too(tmp_path: Path) -> None:
+    samples = tmp_path / "own.csv"
+    samples.write_text("sentence,stereotype\nI cook.,1\n")
+    spec = read_sweep(write(tmp_path, f'samples = "{samples}"\nout = "o"\n[[models]]\nmodel = "a"\ntasks = ["gest"]\n'))
+    (made,) = spec.tasks
+    assert made.name.startswith("gest-")
+    assert asked(spec) == [[made.name]]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (('tasks = ["gest-demo"]', 'tasks = ["gets"]'), r"line 10: unknown task 'gets'"),
+        (('  "winobias",\n', '  "crows-pairs",\n'), r"line 15: task crows-pairs is given twice"),
+        (('tasks = ["gest-demo"]', "tasks = []"), r"line 10: tasks is empty"),
+        (('tasks = ["gest-demo"]', "tasks = [1]"), r"line 10: tasks must be a list of words"),
+        (('tasks = ["gest-demo"]', 'tasks = "gest-demo"'), r"line 10: tasks must be a list"),
+        (('tasks = ["gest-demo", "winobias"]\n', ""), r"line 4: tasks is missing: .* or in every \[\[models\]\]"),
+        (("strict = true", "strict = 1"), r"line 3: strict must be a bool"),
+        (("strict = true", 'samples = "own.csv"'), r"line 3: --samples and --templates go with the task gest alone"),
+    ],
+)
+def test_mistakes_in_a_models_tasks_are_named_with_their_line(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    assert OWN.count(change[0]) == 1
+    with pytest.raises(InputError, match=message):
+        read_sweep(write(tmp_path, OWN.replace(*change)))
 
 
 def test_missing_parts(tmp_path: Path) -> None:

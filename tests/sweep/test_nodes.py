@@ -181,7 +181,7 @@ def test_each_node_fetches_what_it_scores_once_and_within_its_budget(tmp_path: P
             assert (machines.sees(node) / HOME / "ledger.json").is_file()
         assert broken == 0, f"nothing is fetched twice but what the connection broke off: {sent}"
         # A replica over both has its weights on both.
-        spread = subprocess.run([sys.executable, "-c", SPREAD, machines.address, "tiny/f"], env=own, timeout=120, check=False)
+        spread = subprocess.run([sys.executable, "-c", SPREAD, machines.address, "tiny/f"], env=own, timeout=400, check=False)
         assert spread.returncode == 0
         assert "f" in machines.weights("north") & machines.weights("south")
     kept = [file for folder in (tmp_path / "run", machines.temporary) for file in folder.rglob("*") if file.is_file()]

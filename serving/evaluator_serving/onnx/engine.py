@@ -113,7 +113,7 @@ class OnnxEngine:
                     raise
                 if len(batch) == 1:
                     row = parts[batch[0]][0]
-                    raise EngineError(f"row {row}: {len(rows[row].ids)} tokens don't fit in memory", row) from error
+                    raise EngineError(f"row {row}: {len(rows[row].ids)} tokens don't fit in memory", row, again=True) from error
                 half = len(batch) // 2
                 pending += [batch[half:], batch[:half]]
                 continue

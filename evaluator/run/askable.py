@@ -1,0 +1,104 @@
+"""Which samples of a run can be asked of a model, and what is left out because they can't."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import polars as pl
+
+from evaluator.run.work import Work
+from evaluator.tasks.base import Task
+from evaluator_serving.errors import InputError, ModelError
+from evaluator_serving.requests import Request
+from evaluator_serving.rows import Encoded
+
+
+class Encodes(Protocol):
+    """A model's encoder."""
+
+    def encode(self, request: Request) -> Encoded:
+        """The request's rows. Raises InputError for one that the model can't be asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What of one task can't be asked of a model.
+
+    Attributes:
+        samples: samples of which a request or more can't be asked; of: all that are asked.
+        whole: whether no request of the task can be asked.
+        reason: why the first one can't.
+    """
+
+    samples: int
+    of: int
+    whole: bool
+    reason: str
+
+    def too_much(self, task: Task) -> bool:
+        """Whether the model or the data is at fault, not single samples: what is left would say little, or nothing.
+
+        A task that `skips_unaskable` samples expects many of them.
+        """
+        if getattr(task, "skips_unaskable", False):
+            return self.whole
+        return Work.hopeless(self.samples, self.of) or 2 * self.samples > self.of
+
+    def __str__(self) -> str:
+        more = f" (and {self.samples - 1:,} more of its {self.of:,} samples can't be asked)" if self.samples > 1 else ""
+        return self.reason + more
+
+
+def missing_head(task: Task, heads: frozenset[str], spec: str) -> str | None:
+    """Why the task can't ask a model with these heads at all, None if it can."""
+    if task.heads & heads:
+        return None
+    wanted, has = " or ".join(sorted(task.heads)), ", ".join(sorted(heads)) or "none"
+    return f"task {task.name} needs a model with a {wanted} head, {spec} has {has}"
+
+
+def encode(
+    requests: Mapping[str, Request], encoder: Encodes, tables: Mapping[str, pl.DataFrame], name: str, *, strict: bool
+) -> tuple[list[Encoded], dict[str, str]]:
+    """The requests that can be asked of the model called `name`, encoded; and of the others id → reason, in words.
+
+    With `strict` the first one that can't be asked raises InputError.
+    """
+    encoded: list[Encoded] = []
+    refused: dict[str, str] = {}
+    for request_id, request in requests.items():
+        try:
+            encoded.append(encoder.encode(request))
+        except InputError as error:
+            reason = f"{name_sample(tables, request_id)}: {error}"
+            if strict:
+                kind = ModelError if isinstance(error, ModelError) else InputError
+                raise kind(f"{name}: {reason}") from error
+            refused[request_id] = reason
+    return encoded, refused
+
+
+def losses(tables: Mapping[str, pl.DataFrame], refused: Mapping[str, str]) -> dict[str, Loss]:
+    """Task → what of it can't be asked, for the tasks that lose something."""
+    found = {}
+    for task, table in tables.items():
+        lost = table.filter(pl.col("request").is_in(list(refused)))
+        if lost.height:
+            of = table["sample"].n_unique()
+            found[task] = Loss(lost["sample"].n_unique(), of, lost.height == table.height, refused[lost["request"][0]])
+    return found
+
+
+def name_sample(tables: Mapping[str, pl.DataFrame], request: str) -> str:
+    """Where a request comes from, in words: the first task, sample and template that asks for it."""
+    for task, table in tables.items():
+        hit = table.filter(pl.col("request") == request).head(1)
+        if hit.height:
+            example = f" (example {hit['example'][0]})" if "example" in hit.columns else ""
+            return f"{task}, sample {hit['sample'][0]}{example}, template {hit['template'][0]}"
+    return f"request {request}"
+
+
+def useless(name: str, reasons: Iterable[str]) -> ModelError:
+    """The error of a model that none of its tasks can ask, for these reasons."""
+    return ModelError(f"{name}: {'; '.join(reasons)}; choose another model or task")
