@@ -70,10 +70,12 @@ def _one(
     import ray
 
     begun = time.perf_counter()
-    loaded = ray.get(actor.load.remote(_request("vllm", source, dtype, section, few, rows)), timeout=section.left())
-    part.holds("its process was free for it", loaded is not None)
-    if loaded is None:
+    load = _request("vllm", source, dtype, section, few, rows)
+    free = ray.get(actor.fetch.remote(load), timeout=section.left())
+    part.holds("its process was free for it", free)
+    if not free:
         return  # the memory of what was loaded before has not come back
+    loaded = ray.get(actor.load.remote(load), timeout=section.left())
     part.measured(
         start_seconds=round(time.perf_counter() - begun, 2),
         of_these={name: round(value, 2) for name, value in loaded.seconds.items()},
@@ -100,6 +102,7 @@ def _two(part: Part, section: Section, source: ModelSource, rows: list[Row], exp
     with _replica(placement, section) as one, _replica(placement, section) as other:
         begun = time.perf_counter()
         load = _request(engine, source, "float32", section, rows, rows)
+        ray.get([actor.fetch.remote(load) for actor in (one, other)], timeout=section.left())
         ray.get([actor.load.remote(load) for actor in (one, other)], timeout=section.left())
         part.measured(start_seconds=time.perf_counter() - begun)
         chunk = _chunk(rows)
