@@ -39,9 +39,10 @@ from numpy.typing import NDArray
 from evaluator.demo import demo_model
 from evaluator.store.run import ANSWERS, Run
 from evaluator.sweep.pool import IN_FLIGHT
-from evaluator_serving.models import load_tokenizer, resolve
+from evaluator_serving.models.resolving import resolve
+from evaluator_serving.models.tokenizer import load_tokenizer
 from evaluator_serving.rows import Row
-from evaluator_serving.transformers_engine import TransformersEngine
+from evaluator_serving.transformers_engine.engine import TransformersEngine
 
 HERE = Path(__file__).resolve().parent
 POISON = "I always swallow the bitter poison today."

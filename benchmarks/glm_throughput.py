@@ -174,10 +174,11 @@ def open_ours(name: str, model: str, counter: Counter) -> Score:
     from evaluator.run.score import chunk_tokens
     from evaluator_serving.answers import assemble
     from evaluator_serving.encoding import encoder_for
-    from evaluator_serving.engine import EngineOptions, open_engine
+    from evaluator_serving.engine import EngineOptions
+    from evaluator_serving.models.resolving import resolve_here
+    from evaluator_serving.opening import open_engine
     from evaluator_serving.requests import Continuation
     from evaluator_serving.rows import Encoded, chunks, merge
-    from evaluator_serving.weights import resolve_here
 
     source = resolve_here(model)
     encoder = encoder_for(source)
@@ -373,7 +374,7 @@ def main() -> None:
     if arguments.serve:
         serve(arguments.serve, arguments.model)
         return
-    from evaluator_serving.weights import resolve_here
+    from evaluator_serving.models.resolving import resolve_here
 
     model = str(resolve_here(arguments.model or str(demo_model())).path)
     texts = sentences(arguments.rows)

@@ -118,7 +118,8 @@ def engine(source: Any, name: str, dtype: str, meter: Meter | None = None) -> Wa
 
     from evaluator_serving.answers import assemble
     from evaluator_serving.encoding import encoder_for
-    from evaluator_serving.engine import EngineOptions, open_engine
+    from evaluator_serving.engine import EngineOptions
+    from evaluator_serving.opening import open_engine
     from evaluator_serving.rows import chunks, merge
 
     encoder = encoder_for(source)
@@ -184,7 +185,7 @@ class Meter:
 
 
 def _tokenizer(source: Any) -> Any:
-    from evaluator_serving.models import load_tokenizer
+    from evaluator_serving.models.tokenizer import load_tokenizer
 
     return load_tokenizer(source)
 
@@ -210,7 +211,8 @@ def child(job: dict[str, Any]) -> dict[str, Any]:
         return {"gflop_s": matrix_peak()}
     if job["way"] == "rows":
         return engine_alone(job)
-    from evaluator_serving.models import quiet, resolve
+    from evaluator_serving.models.config import quiet
+    from evaluator_serving.models.resolving import resolve
 
     quiet()
     source = resolve(job["folder"])
@@ -246,7 +248,7 @@ def matrix_peak() -> float:
 def engine_alone(job: dict[str, Any]) -> dict[str, Any]:
     """Peak memory of the onnx engine in a process that never loads torch or a tokenizer: rows come as token ids."""
     from evaluator_serving.engine import EngineOptions
-    from evaluator_serving.models import ModelSource
+    from evaluator_serving.models.source import ModelSource
     from evaluator_serving.onnx.engine import OnnxEngine
     from evaluator_serving.rows import Row
 
@@ -317,7 +319,7 @@ def export_and_encode(folder: Path, texts: list[str], cache: str, ways: Sequence
     from reference_loop import requests
 
     from evaluator_serving.encoding import encoder_for
-    from evaluator_serving.models import resolve
+    from evaluator_serving.models.resolving import resolve
     from evaluator_serving.onnx.export import cached_export
     from evaluator_serving.rows import merge
 

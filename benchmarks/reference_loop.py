@@ -35,10 +35,13 @@ from evaluator_serving.answers import assemble
 from evaluator_serving.encoding import encoder_for
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.memory import peak_memory
-from evaluator_serving.models import ModelSource, load_tokenizer, quiet, resolve
+from evaluator_serving.models.config import quiet
+from evaluator_serving.models.resolving import resolve
+from evaluator_serving.models.source import ModelSource
+from evaluator_serving.models.tokenizer import load_tokenizer
 from evaluator_serving.requests import Continuation, Masked, Request
 from evaluator_serving.rows import chunks, merge
-from evaluator_serving.transformers_engine import TransformersEngine
+from evaluator_serving.transformers_engine.engine import TransformersEngine
 
 AIMS = {"smollm2": 7.5, "bert-base": 5.0, "xlmr-base": 10.0}
 SLICES = 5

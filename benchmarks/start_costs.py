@@ -71,7 +71,7 @@ def entries(count: int) -> list[Entry]:
 
 def write_inputs(folder: Path, models: Sequence[Entry]) -> Path:
     """Models, sentences and SWEEP.toml under `folder`."""
-    from evaluator_serving.models import quiet
+    from evaluator_serving.models.config import quiet
     from tests.tiny_models import tiny_model
 
     quiet()

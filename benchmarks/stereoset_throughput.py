@@ -31,10 +31,10 @@ from evaluator.tasks.stereoset import StereoSetTask
 from evaluator_serving.answers import assemble
 from evaluator_serving.encoding import encoder_for
 from evaluator_serving.engine import EngineOptions
-from evaluator_serving.models import ModelSource
+from evaluator_serving.models.resolving import resolve_here
+from evaluator_serving.models.source import ModelSource
 from evaluator_serving.rows import Encoded, chunks, merge
-from evaluator_serving.transformers_engine import TransformersEngine
-from evaluator_serving.weights import resolve_here
+from evaluator_serving.transformers_engine.engine import TransformersEngine
 
 CHUNK = 4096
 

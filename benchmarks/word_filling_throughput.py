@@ -30,11 +30,12 @@ from evaluator.tasks import task
 from evaluator.tasks.base import DataSource, Samples
 from evaluator_serving.answers import assemble
 from evaluator_serving.encoding import Encoder, encoder_for
-from evaluator_serving.engine import Engine, EngineOptions, open_engine
-from evaluator_serving.models import ModelSource
+from evaluator_serving.engine import Engine, EngineOptions
+from evaluator_serving.models.resolving import resolve_here
+from evaluator_serving.models.source import ModelSource
+from evaluator_serving.opening import open_engine
 from evaluator_serving.requests import SharedTokens
 from evaluator_serving.rows import Chunk, Encoded, chunks
-from evaluator_serving.weights import resolve_here
 
 CHUNK_TOKENS = 40_000
 

@@ -17,7 +17,10 @@ import transformers
 from evaluator.demo import demo_model
 from evaluator_serving.engine import Engine
 from evaluator_serving.errors import InputError
-from evaluator_serving.models import ModelSource, load_tokenizer, quiet, resolve
+from evaluator_serving.models.config import quiet
+from evaluator_serving.models.resolving import resolve
+from evaluator_serving.models.source import ModelSource
+from evaluator_serving.models.tokenizer import load_tokenizer
 from evaluator_serving.rows import Row
 from tests.tiny_models import WORDS, tiny_tokenizer
 

@@ -7,10 +7,13 @@ from pathlib import Path
 from gpu.inputs import difference, masked_rows, plain, random_bert, tokens_a_second
 from gpu.section import Section, SkipError
 
-from evaluator_serving.engine import EngineOptions, open_engine
+from evaluator_serving.checks.verify import TOLERANCE
+from evaluator_serving.engine import EngineOptions
 from evaluator_serving.memory import Held
-from evaluator_serving.models import ModelSource, quiet, resolve
-from evaluator_serving.verify import TOLERANCE
+from evaluator_serving.models.config import quiet
+from evaluator_serving.models.resolving import resolve
+from evaluator_serving.models.source import ModelSource
+from evaluator_serving.opening import open_engine
 
 CHECKED = {True: 12, False: 48}
 TIMED = {True: 40, False: 4000}

@@ -8,11 +8,12 @@ import torch
 from gpu.inputs import causal_rows, difference, generative, plain, tokens_a_second
 from gpu.section import Section, SkipError
 
-from evaluator_serving.engine import EngineOptions, open_engine
+from evaluator_serving.checks.verify import TOLERANCE
+from evaluator_serving.engine import EngineOptions
 from evaluator_serving.memory import Held
-from evaluator_serving.models import ModelSource
+from evaluator_serving.models.source import ModelSource
+from evaluator_serving.opening import open_engine
 from evaluator_serving.rows import Row
-from evaluator_serving.verify import TOLERANCE
 
 CHECKED = {True: 12, False: 48}
 """Rows that are compared, by whether shapes are small."""

@@ -11,10 +11,11 @@ import numpy as np
 from gpu.inputs import causal_rows, generative
 from gpu.section import Part, Section, SkipError
 
-from evaluator_serving.engine import EngineOptions, open_engine
-from evaluator_serving.models import ModelSource
+from evaluator_serving.checks.verify import TOLERANCE
+from evaluator_serving.engine import EngineOptions
+from evaluator_serving.models.source import ModelSource
+from evaluator_serving.opening import open_engine
 from evaluator_serving.rows import Chunk, Encoded, EncodedCandidate, Read, Row, Workload, make_chunk
-from evaluator_serving.verify import TOLERANCE
 
 CHECKED = {True: 12, False: 64}
 TIMED = {True: 24, False: 4000}

@@ -15,9 +15,9 @@ from evaluator.run.driver import execute
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
 from evaluator.tasks import task
+from evaluator_serving.checks.verify import TOLERANCE
 from evaluator_serving.engine import EngineOptions
-from evaluator_serving.models import quiet
-from evaluator_serving.verify import TOLERANCE
+from evaluator_serving.models.config import quiet
 
 LIMIT = 16
 TASK = "gest-demo"

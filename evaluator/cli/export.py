@@ -29,8 +29,8 @@ def command(model: str, folder: Path, dtype: str, no_verify: bool) -> None:
       evaluator export bert-base-uncased exported/bert
       evaluator run gest --model bert-base-uncased --engine onnx --extra folder=exported/bert
     """
+    from evaluator_serving.models.resolving import resolve_here
     from evaluator_serving.onnx.export import export
-    from evaluator_serving.weights import resolve_here
 
     source = resolve_here(model)
     manifest = export(source, folder, dtype)
@@ -44,10 +44,11 @@ def command(model: str, folder: Path, dtype: str, no_verify: bool) -> None:
 
     from evaluator.tasks.base import DataSource
     from evaluator.tasks.gest import gest_demo
+    from evaluator_serving.checks.verify import verify_engine
     from evaluator_serving.encoding import encoder_for
-    from evaluator_serving.engine import EngineOptions, open_engine
+    from evaluator_serving.engine import EngineOptions
+    from evaluator_serving.opening import open_engine
     from evaluator_serving.rows import merge
-    from evaluator_serving.verify import verify_engine
 
     task = gest_demo()
     requests = task.render(task.load(DataSource()), frozenset({"masked"}), "default").requests

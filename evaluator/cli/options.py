@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
-from evaluator_serving.engine import ENGINES, EngineOptions
+from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import InputError
-from evaluator_serving.weights_cache import parse_size
+from evaluator_serving.registry import ENGINES
+from evaluator_serving.weights.cache import parse_size
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 

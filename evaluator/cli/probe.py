@@ -55,10 +55,10 @@ def command(model: str, text: str, words: tuple[str, ...], format_: str, **engin
     check_text(text, words)
     from evaluator_serving.answers import assemble
     from evaluator_serving.encoding import encoder_for
-    from evaluator_serving.engine import open_engine
-    from evaluator_serving.models import load_tokenizer
+    from evaluator_serving.models.resolving import resolve_here
+    from evaluator_serving.models.tokenizer import load_tokenizer
+    from evaluator_serving.opening import open_engine
     from evaluator_serving.rows import make_chunk
-    from evaluator_serving.weights import resolve_here
 
     source = resolve_here(model, chat_template=engine["chat_template"])
     if not source.heads & {"masked", "causal"}:

@@ -51,8 +51,8 @@ def command(
       evaluator train-nsp gpt2 wiki.jsonl --out models/gpt2-nsp
       evaluator run stereoset-en --model models/gpt2-nsp --out runs/nsp
     """
-    from evaluator_serving.nsp.train import default_settings, train
-    from evaluator_serving.weights import resolve_here
+    from evaluator.nsp.train import default_settings, train
+    from evaluator_serving.models.resolving import resolve_here
 
     source = resolve_here(model)
     if not source.heads & {"causal", "seq2seq"}:

@@ -21,12 +21,13 @@ from evaluator.run.score import requests_of_row, score_chunk, start_record
 from evaluator.run.spec import RunSpec
 from evaluator.run.work import Work
 from evaluator.store.run import Kind, Run
-from evaluator_serving.engine import Engine, open_engine
+from evaluator_serving.engine import Engine
 from evaluator_serving.errors import EngineError, InputError, ModelError, in_words
-from evaluator_serving.hub import HubModel, missing_bytes
-from evaluator_serving.models import ModelSource
-from evaluator_serving.weights import weights_here
-from evaluator_serving.weights_cache import readable
+from evaluator_serving.models.resolving import weights_here
+from evaluator_serving.models.source import ModelSource
+from evaluator_serving.opening import open_engine
+from evaluator_serving.weights.cache import readable
+from evaluator_serving.weights.hub import HubModel, missing_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,7 @@ def _score_model(run: Run, model: PreparedModel, view: ProgressView, spec: RunSp
         with opened(open_engine(model.info.engine, source, model.spec.options, rows, workload)) as engine:
             opened_at = time.perf_counter()
             if spec.verify and model.info.engine != "transformers":
-                from evaluator_serving.verify import verify_engine
+                from evaluator_serving.checks.verify import verify_engine
 
                 result = verify_engine(engine, source, model.spec.options, rows)
                 run.update_model(model.name, verified=str(result))
@@ -153,7 +154,7 @@ def _score_model(run: Run, model: PreparedModel, view: ProgressView, spec: RunSp
 @contextlib.contextmanager
 def _weights(model: PreparedModel, view: ProgressView, *, verify: bool) -> Iterator[ModelSource]:
     """The model's source with its weights on this machine, fetched now where they are missing and read here."""
-    from evaluator_serving.verify import needs_weights
+    from evaluator_serving.checks.verify import needs_weights
 
     if not needs_weights(model.info.engine, model.source, model.spec.options, verify=verify):
         yield model.source

@@ -26,13 +26,14 @@ from evaluator.store.record import same_model
 from evaluator.store.run import Run, folder_name, task_entry
 from evaluator.tasks.base import Protocol_, Rendered, Samples, Task
 from evaluator.tasks.limit import ORDER, Asked, asked, limited
-from evaluator_serving.engine import DeviceKind, EngineInfo, check_fit
+from evaluator_serving.checks.verify import sample_rows
+from evaluator_serving.engine import DeviceKind, EngineInfo
 from evaluator_serving.errors import InputError
 from evaluator_serving.identity import fingerprint, identity
-from evaluator_serving.models import ModelSource
+from evaluator_serving.models.source import ModelSource
+from evaluator_serving.registry import check_fit
 from evaluator_serving.requests import kind
 from evaluator_serving.rows import Chunk, Encoded, Row, Workload, chunks, make_chunk, merge
-from evaluator_serving.verify import sample_rows
 
 REMEDY = "give it a name of its own (--model NAME=MODEL, in a sweep file name = …)"
 
@@ -201,7 +202,7 @@ def prepare_model(spec: ModelSpec, run: RunSpec, tasks: Sequence[LoadedTask], re
     InputError. Raises ModelError where no task can ask it.
     """
     from evaluator_serving.encoding import encoder_for
-    from evaluator_serving.models import resolve
+    from evaluator_serving.models.resolving import resolve
 
     source = resolve(spec.spec, chat_template=spec.chat_template)
     mine = [loaded for loaded in tasks if not spec.tasks or loaded.task.name in spec.tasks]

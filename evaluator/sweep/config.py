@@ -38,9 +38,10 @@ from evaluator.run.prepare import check_names
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.tasks import chosen_tasks, task
 from evaluator.tasks.base import DataSource, Task
-from evaluator_serving.engine import ENGINES, EngineOptions
+from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import InputError
-from evaluator_serving.weights_cache import parse_size
+from evaluator_serving.registry import ENGINES
+from evaluator_serving.weights.cache import parse_size
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "protocol": ("default", "published"),

@@ -12,8 +12,8 @@ from evaluator.store.run import Run
 from evaluator.sweep.hardware import Fleet, local_fleet
 from evaluator.sweep.job import Job
 from evaluator.sweep.plan import Plan, make_plan
-from evaluator_serving.hub_access import HubAccess
-from evaluator_serving.weights_cache import BUDGET
+from evaluator_serving.weights.access import HubAccess
+from evaluator_serving.weights.cache import BUDGET
 
 
 def uses_ray(ray: str, fleet: Fleet) -> bool:

@@ -33,12 +33,13 @@ from evaluator.sweep.job import Job, width
 from evaluator.sweep.policy import Lines, Policy, Progress, Start
 from evaluator.sweep.replica import Load, Loaded, Replica, ahead
 from evaluator.sweep.schedule import Schedule
-from evaluator_serving.engine import DeviceKind, engine_class, planned_device
+from evaluator_serving.engine import DeviceKind
 from evaluator_serving.errors import EngineError, in_words
-from evaluator_serving.hub import HubModel
-from evaluator_serving.hub_access import HubAccess
+from evaluator_serving.registry import engine_class, planned_device
 from evaluator_serving.rows import Chunk, Row, Workload
-from evaluator_serving.weights_cache import readable
+from evaluator_serving.weights.access import HubAccess
+from evaluator_serving.weights.cache import readable
+from evaluator_serving.weights.hub import HubModel
 
 IN_FLIGHT = 2
 """Chunks a replica holds: one being scored, one waiting so that it never idles."""

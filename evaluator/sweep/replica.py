@@ -10,15 +10,16 @@ from typing import Any, Self
 
 from evaluator.run.score import Scored, score_chunk, start_record
 from evaluator.sweep.fit import Way
-from evaluator_serving import weights
-from evaluator_serving.engine import DeviceKind, Engine, EngineOptions, open_engine
+from evaluator_serving.checks.verify import needs_weights, verify_engine
+from evaluator_serving.engine import DeviceKind, Engine, EngineOptions
 from evaluator_serving.errors import EngineError, InputError, in_words
-from evaluator_serving.hub import HubModel
-from evaluator_serving.hub_access import HubAccess
 from evaluator_serving.memory import Held
-from evaluator_serving.models import ModelSource
+from evaluator_serving.models import resolving
+from evaluator_serving.models.source import ModelSource
+from evaluator_serving.opening import open_engine
 from evaluator_serving.rows import Chunk, Row, Workload
-from evaluator_serving.verify import needs_weights, verify_engine
+from evaluator_serving.weights.access import HubAccess
+from evaluator_serving.weights.hub import HubModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ class Replica:
             begun = time.perf_counter()
             self._source = load.source
             if needs_weights(load.engine, load.source, load.options, verify=load.verify):
-                self._source = self._weights.enter_context(weights.weights_here(load.source, _machine()))
+                self._source = self._weights.enter_context(resolving.weights_here(load.source, _machine()))
                 if load.options.nodes > 1:
                     self._keep_elsewhere(self._source)
             self._fetched = time.perf_counter() - begun
@@ -159,7 +160,7 @@ class Keeper:
     def keep(self, source: ModelSource) -> tuple[str, str]:
         """Fetch or find the weights. Returns their path and this machine's name."""
         with told():
-            return str(self._weights.enter_context(weights.weights_here(source, _machine())).path), _machine()
+            return str(self._weights.enter_context(resolving.weights_here(source, _machine())).path), _machine()
 
 
 def _node() -> str:
@@ -191,6 +192,6 @@ def told() -> Iterator[None]:
 
 
 def ahead(origin: HubModel | Path | None, access: HubAccess, keep: frozenset[str]) -> int:
-    """`weights.ahead` in a process of Ray's own, which knows nothing of the hub yet."""
+    """`resolving.ahead` in a process of Ray's own, which knows nothing of the hub yet."""
     access.use()
-    return weights.ahead(origin, keep)
+    return resolving.ahead(origin, keep)

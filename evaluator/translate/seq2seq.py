@@ -5,8 +5,8 @@ from functools import cached_property
 from typing import Any
 
 from evaluator_serving.errors import InputError
-from evaluator_serving.models import load_tokenizer
-from evaluator_serving.weights import resolve_here
+from evaluator_serving.models.resolving import resolve_here
+from evaluator_serving.models.tokenizer import load_tokenizer
 
 NLLB = {
     "be": "bel_Cyrl", "bg": "bul_Cyrl", "cs": "ces_Latn", "da": "dan_Latn", "de": "deu_Latn", "el": "ell_Grek",
@@ -44,7 +44,7 @@ class Seq2SeqTranslator:
     def _model(self) -> Any:
         import torch
 
-        from evaluator_serving.transformers_models import load
+        from evaluator_serving.models.loading import load
 
         device = ("cuda" if torch.cuda.is_available() else "cpu") if self._device == "auto" else self._device
         return load(self._source, "seq2seq", torch.float32, torch.device(device))

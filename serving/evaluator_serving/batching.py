@@ -2,10 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 from evaluator_serving.packing import shared
-from evaluator_serving.padding import Mates
 from evaluator_serving.rows import Row
+
+Mates = Literal["any", "equal", "none"]
+"""Rows that may stand beside a row in a batch: any, those of equal length (encoder's and decoder's), none."""
 
 
 def positions(row: Row) -> tuple[int, ...]:

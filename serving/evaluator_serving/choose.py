@@ -4,7 +4,7 @@ import importlib.util
 from collections.abc import Iterable
 
 from evaluator_serving.engine import EngineOptions
-from evaluator_serving.models import ModelSource
+from evaluator_serving.models.source import ModelSource
 
 
 def choose_engine(source: ModelSource, heads: Iterable[str], options: EngineOptions | None = None) -> str:

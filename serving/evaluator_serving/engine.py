@@ -1,28 +1,19 @@
-"""The engine protocol and the table of engines.
+"""The engine protocol.
 
 An engine owes the program three verbs: describe, score, close. A new engine is one module with a class that has them and a
-line in `ENGINES`.
+line in `registry.ENGINES`.
 """
 
-import importlib
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evaluator_serving.causality import check_causal, probes
 from evaluator_serving.errors import InputError
-from evaluator_serving.rows import Row, Workload
-
-if TYPE_CHECKING:
-    from evaluator_serving.models import ModelSource
-
-Architecture = Literal["mlm", "glm", "seq2seq", "nsp"]
-"""mlm: masked LM; glm: generative (causal) LM; seq2seq: encoder-decoder; nsp: next-sentence or pair classifier."""
-
+from evaluator_serving.rows import Row
 
 DeviceKind = Literal["cpu", "cuda", "server"]
 """Where the arithmetic is done: on this machine's CPU or GPU, or by somebody else's server."""
@@ -88,7 +79,7 @@ class EngineInfo:
     """What makes an engine's numbers what they are; stored with the run and hashed into the answers' folder name.
 
     Attributes:
-        engine: name in `ENGINES`.
+        engine: name in `registry.ENGINES`.
         model: the model spec as the user gave it.
         revision: hub revision or content hash of the weights.
         dtype: what the weights were computed in.
@@ -131,70 +122,3 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Free the device's memory; the engine isn't used again."""
-
-
-ENGINES: dict[str, str] = {
-    "transformers": "evaluator_serving.transformers_engine:TransformersEngine",
-    "onnx": "evaluator_serving.onnx.engine:OnnxEngine",
-    "vllm": "evaluator_serving.vllm_engine:VllmEngine",
-    "openai": "evaluator_serving.openai_engine:OpenAIEngine",
-}
-
-
-def engine_class(name: str) -> Any:
-    """The class of the engine called `name`, imported only now. Raises InputError for an unknown or uninstalled one.
-
-    Besides the names in ENGINES, an import path `module:Class` names an engine of the user's own.
-    """
-    if name not in ENGINES and ":" not in name:
-        raise InputError(f"unknown engine {name!r}: choose one of {', '.join(ENGINES)}, or module:Class of your own")
-    module, attribute = ENGINES.get(name, name).split(":", 1)
-    try:
-        found = importlib.import_module(module)
-    except ImportError as error:
-        remedy = f"install stereotype-evaluator[{name}]" if name in ENGINES else "is its folder on PYTHONPATH?"
-        raise InputError(f"engine {name!r} can't be used here ({error}): {remedy}") from error
-    if not hasattr(found, attribute):
-        raise InputError(f"engine {name!r}: {module} has no {attribute}: correct module:Class")
-    return getattr(found, attribute)
-
-
-def check_fit(name: str, source: "ModelSource", options: EngineOptions, heads: frozenset[str]) -> None:
-    """Raise InputError where the engine called `name` can't score these heads of a model, or has no use for an option.
-
-    Asks the class's static method `check(source, options, heads)`, which an engine may have: what it finds is told before
-    anything is loaded.
-    """
-    check = getattr(engine_class(name), "check", None)
-    if check is not None:
-        check(source, options, heads)
-
-
-def planned_device(name: str, options: EngineOptions, *, cuda: bool) -> DeviceKind:
-    """What the engine called `name` will say its `device_kind` is, where a GPU is at hand (`cuda`) or isn't."""
-    fixed: DeviceKind | None = getattr(engine_class(name), "device_kind", None)
-    return fixed or ("cuda" if cuda and options.device != "cpu" else "cpu")
-
-
-def open_engine(
-    name: str, source: "ModelSource", options: EngineOptions, rows: Sequence[Row], workload: Workload | None = None
-) -> Engine:
-    """Load `source` into the engine called `name`, sized for `workload`, where there is none for `rows`.
-
-    Raises InputError for a model that can't be loaded and, whatever it is called and whichever engine it is in, for one
-    that is asked as a generative model and sees ahead.
-    """
-    made = engine_class(name)
-    asked = probes(rows, source.context)
-    known = [*rows, *(row for probe in asked for row in (probe.one, probe.other))]
-    sizing = (workload or Workload.of(rows),) if getattr(made, "sized", False) else ()
-    engine: Engine = made(source, options, known, *sizing)
-    try:
-        if getattr(engine, "device_kind", None) not in get_args(DeviceKind):
-            kinds = ", ".join(get_args(DeviceKind))
-            raise InputError(f"engine {name!r} doesn't say its device_kind: it must be one of {kinds}")
-        check_causal(engine, source, options, asked)
-    except BaseException:
-        engine.close()
-        raise
-    return engine

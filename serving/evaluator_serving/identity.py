@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from evaluator_serving.cache import content_hash
-from evaluator_serving.engine import EngineInfo, EngineOptions, engine_class, option_value
-from evaluator_serving.models import ModelSource
+from evaluator_serving.engine import EngineInfo, EngineOptions, option_value
+from evaluator_serving.models.source import ModelSource
+from evaluator_serving.registry import engine_class
 
 PACKAGES: dict[str, tuple[str, ...]] = {
     "transformers": ("torch", "transformers", "tokenizers"),

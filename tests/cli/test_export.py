@@ -12,9 +12,10 @@ from click.testing import CliRunner
 from tiny_models import tiny_model
 
 from evaluator.cli.export import command
-from evaluator_serving.engine import EngineOptions, open_engine
+from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import InputError
-from evaluator_serving.models import resolve
+from evaluator_serving.models.resolving import resolve
+from evaluator_serving.opening import open_engine
 from evaluator_serving.rows import Row
 
 

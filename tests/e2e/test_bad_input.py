@@ -263,11 +263,11 @@ def test_probe_refuses_before_weights_are_loaded(
     def loaded(*_: object, **__: object) -> None:
         raise AssertionError("too late")
 
-    monkeypatch.setattr("evaluator_serving.engine.open_engine", loaded)
+    monkeypatch.setattr("evaluator_serving.opening.open_engine", loaded)
     refused(call("probe", tiny_gpt2, "[] in front", "x"), "must end in []")
     refused(call("probe", tiny_gpt2, "two [] slots []", "x"), "must end in []")
     refused(call("probe", tiny_bert, "[] said: I sing.", "He", "ж"), "'ж'")
-    monkeypatch.setattr("evaluator_serving.models.resolve", loaded)  # a hub model isn't even downloaded
+    monkeypatch.setattr("evaluator_serving.models.resolving.resolve", loaded)  # a hub model isn't even downloaded
     refused(call("probe", "some/model", "no slot", "x"), "has no []")
     refused(call("probe", "some/model", "she is a []", "nurse", " "), "empty")
 

@@ -9,10 +9,10 @@ from evaluator.cli import cli
 from evaluator.store.run import Run
 from evaluator.sweep.replica import Load, Replica
 from evaluator_serving.engine import EngineOptions
-from evaluator_serving.models import resolve
+from evaluator_serving.models.resolving import resolve
 from tests.e2e.conftest import sentences, write_samples
 
-OWN = "evaluator_serving.transformers_engine:TransformersEngine"
+OWN = "evaluator_serving.transformers_engine.engine:TransformersEngine"
 """To the program an engine of the user's own."""
 
 

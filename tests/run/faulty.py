@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import EngineError
-from evaluator_serving.models import ModelSource
+from evaluator_serving.models.source import ModelSource
 from evaluator_serving.rows import Row
-from evaluator_serving.transformers_engine import TransformersEngine
+from evaluator_serving.transformers_engine.engine import TransformersEngine
 
 TOKENS = 40
 """More than a probe of whether the model sees ahead has."""

@@ -88,7 +88,7 @@ def test_an_engine_that_breaks(
 @pytest.mark.parametrize(
     ("where", "error", "said"),
     [
-        ("evaluator_serving.models.resolve", OSError("no such thing\n and a traceback"), "no such thing"),
+        ("evaluator_serving.models.resolving.resolve", OSError("no such thing\n and a traceback"), "no such thing"),
         ("evaluator.run.prepare.identity", KeyError("who"), "unexpected KeyError: 'who'"),
         ("evaluator_serving.encoding.encoder_for", ModelError("token 7 has no embedding"), "token 7 has no embedding"),
     ],

@@ -15,11 +15,13 @@ from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
 from evaluator.sweep.hardware import parse_fleet
 from evaluator.tasks.gest import custom
-from evaluator_serving.engine import ENGINES, DeviceKind, EngineInfo, EngineOptions, open_engine, planned_device
+from evaluator_serving.engine import DeviceKind, EngineInfo, EngineOptions
 from evaluator_serving.errors import InputError
-from evaluator_serving.models import ModelSource
+from evaluator_serving.models.source import ModelSource
+from evaluator_serving.opening import open_engine
+from evaluator_serving.registry import ENGINES, planned_device
 from evaluator_serving.rows import Row, Workload
-from evaluator_serving.transformers_engine import TransformersEngine
+from evaluator_serving.transformers_engine.engine import TransformersEngine
 from tests.e2e.conftest import sentences, write_samples
 from tests.tiny_models import tiny_model
 

@@ -13,7 +13,8 @@ import pytest
 
 from evaluator.demo import demo_model
 from evaluator_serving.errors import InputError
-from evaluator_serving.models import ModelSource, resolve
+from evaluator_serving.models.resolving import resolve
+from evaluator_serving.models.source import ModelSource
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -15,11 +15,13 @@ import transformers
 from safetensors.torch import load_file, save_file
 from tiny_models import tiny_model, tiny_tokenizer
 
-from evaluator_serving import adapters
-from evaluator_serving.engine import EngineOptions, open_engine
+from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import InputError
 from evaluator_serving.identity import fingerprint, identity
-from evaluator_serving.models import load_tokenizer, resolve
+from evaluator_serving.models import adapters
+from evaluator_serving.models.resolving import resolve
+from evaluator_serving.models.tokenizer import load_tokenizer
+from evaluator_serving.opening import open_engine
 from evaluator_serving.rows import Head, Row
 
 peft = pytest.importorskip("peft", reason="peft isn't installed: install the lora extra")
@@ -106,7 +108,8 @@ def test_an_adapter_alone_is_applied_to_the_base_that_it_names(tmp_path: Path) -
     assert np.abs(scores(adapter, "causal") - scores(base, "causal")).max() > 0.1
 
 
-def test_a_base_folder_may_be_given_relative_to_the_adapters(tmp_path: Path) -> None:
+def test_a_base_folder_may_be_given_relative_to_the_adapters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # where no ../base is
     base = tiny_model("gpt2", tmp_path / "base")
     adapter, model = adapter_for(base, tmp_path / "adapter", CAUSAL, fan_in_fan_out=True)
     edit(adapter, base_model_name_or_path="../base")

@@ -12,15 +12,17 @@ from completions_server import CompletionsServer
 from tiny_models import drawn_wide, tiny_model, tiny_tokenizer
 from transformers.models.t5 import modeling_t5
 
-from evaluator_serving import engine as engines
-from evaluator_serving.causality import LENGTH, probes
+from evaluator_serving import opening
+from evaluator_serving.checks.causality import LENGTH, probes
 from evaluator_serving.encoding import encoder_for
-from evaluator_serving.engine import EngineInfo, EngineOptions, open_engine
+from evaluator_serving.engine import EngineInfo, EngineOptions
 from evaluator_serving.errors import EngineError, InputError
-from evaluator_serving.models import ModelSource, resolve
+from evaluator_serving.models.resolving import resolve
+from evaluator_serving.models.source import ModelSource
+from evaluator_serving.opening import open_engine
 from evaluator_serving.requests import Continuation
 from evaluator_serving.rows import GREEDY, Row, merge
-from evaluator_serving.vllm_plan import plan
+from evaluator_serving.vllm_engine.plan import plan
 
 ROWS = [Row("causal", (0, *range(9, 9 + n)), ((n, 40), (n, 41))) for n in (6, 3, 11)]
 _SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
@@ -143,7 +145,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> ModelSource:
 
 def opened(source: ModelSource, monkeypatch: pytest.MonkeyPatch, says: Callable[[Sequence[int], int, int], float]) -> None:
     monkeypatch.setattr(Made, "says", staticmethod(says), raising=False)
-    monkeypatch.setattr(engines, "engine_class", lambda name: Made)
+    monkeypatch.setattr(opening, "engine_class", lambda name: Made)
     open_engine("own", source, EngineOptions(), ROWS)
 
 

@@ -18,7 +18,7 @@ from transformers import MarianConfig, PreTrainedConfig, PreTrainedTokenizerFast
 
 from evaluator_serving.encoding import Encoder, continuation, masked
 from evaluator_serving.errors import InputError
-from evaluator_serving.models import ModelSource
+from evaluator_serving.models.source import ModelSource
 from evaluator_serving.requests import Continuation, Masked, Pair, Request, SharedTokens, request_id
 from evaluator_serving.rows import Coverage, Encoded, Row, merge
 

@@ -17,14 +17,14 @@ from huggingface_hub import constants, snapshot_download
 from evaluator.run.driver import execute
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.tasks.gest import custom
+from evaluator_serving.checks.verify import needs_weights
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import EngineError, InputError, ModelError
-from evaluator_serving.hub import HubModel, missing_bytes
-from evaluator_serving.hub_access import HubAccess
-from evaluator_serving.models import Adapter, ModelSource, resolve
-from evaluator_serving.verify import needs_weights
-from evaluator_serving.weights import ahead, weights_here
-from evaluator_serving.weights_cache import BUDGET, HOME, parse_size, readable
+from evaluator_serving.models.resolving import ahead, resolve, weights_here
+from evaluator_serving.models.source import Adapter, ModelSource
+from evaluator_serving.weights.access import HubAccess
+from evaluator_serving.weights.cache import BUDGET, HOME, parse_size, readable
+from evaluator_serving.weights.hub import HubModel, missing_bytes
 from tests.e2e.conftest import sentences, write_samples
 from tests.hub_server import Hold, HubServer, commit_of
 from tests.tiny_models import tiny_model
@@ -152,7 +152,7 @@ def test_a_broken_connection_goes_on_where_it_broke(hub: HubServer, models: dict
 
 FETCH = """
 import sys
-from evaluator_serving.hub import HubModel, fetched
+from evaluator_serving.weights.hub import HubModel, fetched
 with fetched(HubModel(sys.argv[1], sys.argv[2], ((sys.argv[3], int(sys.argv[4])),)), sys.argv[1]) as folder:
     print((folder / sys.argv[3]).stat().st_size)
 """
@@ -277,7 +277,7 @@ def test_the_longest_unused_goes_and_never_what_is_in_use_or_lay_there_before(
 def test_who_finds_no_room_waits_for_those_in_use(hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = resolve("tiny/a"), resolve("tiny/b")
     monkeypatch.setenv(BUDGET, str(hub_model(a).size))
-    monkeypatch.setattr("evaluator_serving.weights_cache.LOOK_AGAIN", 0.05)
+    monkeypatch.setattr("evaluator_serving.weights.cache.LOOK_AGAIN", 0.05)
     come = threading.Event()
 
     def second() -> None:

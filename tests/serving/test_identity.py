@@ -13,7 +13,7 @@ from evaluator_serving import cache
 from evaluator_serving import identity as identities
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.identity import fingerprint, identity
-from evaluator_serving.models import ModelSource
+from evaluator_serving.models.source import ModelSource
 
 SOURCE = ModelSource("m", Path("."), "sha256:00", frozenset({"causal"}), SimpleNamespace(), 8)
 EVERYTHING = EngineOptions("bfloat16", "cpu", 9, 2, quantization="fp8")

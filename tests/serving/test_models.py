@@ -10,14 +10,18 @@ import torch
 import transformers
 from tiny_models import FAMILIES, tiny_model, tiny_tokenizer
 
-from evaluator_serving import cache, models
+from evaluator_serving import cache
+from evaluator_serving.cache import content_hash
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import InputError
-from evaluator_serving.gguf import restore_bos
-from evaluator_serving.models import load_tokenizer, next_label, resolve
+from evaluator_serving.models.config import UNLIMITED
+from evaluator_serving.models.gguf import restore_bos
+from evaluator_serving.models.heads import next_label
+from evaluator_serving.models.resolving import resolve
+from evaluator_serving.models.tokenizer import load_tokenizer
 from evaluator_serving.rows import Head, Row
-from evaluator_serving.transformers_engine import TransformersEngine
-from evaluator_serving.weight_files import count_parameters, tensor_names
+from evaluator_serving.transformers_engine.engine import TransformersEngine
+from evaluator_serving.weights.files import count_parameters, tensor_names
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +65,7 @@ def test_heads_and_context_of_a_folder(family: str, tmp_path: Path) -> None:
     source = resolve(str(tiny_model(family, tmp_path)))
     assert source.heads == HEADS[family]
     # RoBERTa numbers positions from its padding id + 1 = 2; T5 has no absolute positions.
-    assert source.context == {"roberta": 126, "t5": models.UNLIMITED}.get(family, 128)
+    assert source.context == {"roberta": 126, "t5": UNLIMITED}.get(family, 128)
 
 
 @pytest.mark.parametrize("family", ["bert", "electra", "xlm-roberta", "modernbert", "gpt2", "llama", "t5", "bert-pretraining"])
@@ -131,15 +135,15 @@ def test_a_large_files_digest_is_remembered_until_it_changes(tmp_path: Path, mon
     monkeypatch.setattr(cache, "_SETTLED_NS", -1)
     file = tmp_path / "model.safetensors"
     file.write_bytes(b"a" * 1_500_000)
-    first = models.content_hash([file])
+    first = content_hash([file])
     calls = []
     digest = cache.hashlib.file_digest
     monkeypatch.setattr(cache.hashlib, "file_digest", lambda *a: calls.append(a) or digest(*a))
-    assert models.content_hash([file]) == first
+    assert content_hash([file]) == first
     assert not calls
     file.write_bytes(b"b" * 1_500_000)
     os.utime(file, ns=(1, 1))
-    assert models.content_hash([file]) != first
+    assert content_hash([file]) != first
     assert len(calls) == 1
 
 
@@ -147,7 +151,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path, monkeypatch:
     (tmp_path / "cache").write_text("a file where the folder should be")
     monkeypatch.setenv("EVALUATOR_CACHE", str(tmp_path / "cache"))
     (tmp_path / "model.bin").write_bytes(b"a" * 1_500_000)
-    assert models.content_hash([tmp_path / "model.bin"]).startswith("sha256:")
+    assert content_hash([tmp_path / "model.bin"]).startswith("sha256:")
 
 
 # --- refusals ---

@@ -17,11 +17,11 @@ import pytest
 from completions_server import CompletionsServer, log_p
 from transformers import LlamaConfig
 
-from evaluator_serving import http_client
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import EngineError, InputError
-from evaluator_serving.models import ModelSource
-from evaluator_serving.openai_engine import OpenAIEngine
+from evaluator_serving.models.source import ModelSource
+from evaluator_serving.openai_engine import client as http_client
+from evaluator_serving.openai_engine.engine import OpenAIEngine
 from evaluator_serving.rows import Row
 
 SOURCE = ModelSource("made-up", Path("/nowhere"), "r", frozenset({"causal"}), LlamaConfig(), 64)

@@ -14,7 +14,7 @@ from tiny_models import tiny_model
 from evaluator_serving.batching import positions, prefix_batches
 from evaluator_serving.packing import pack, shared
 from evaluator_serving.rows import Row
-from evaluator_serving.transformers_models import Forward
+from evaluator_serving.transformers_engine.forward import Forward
 
 sequences = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=12).map(tuple), max_size=30)
 

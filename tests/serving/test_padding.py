@@ -12,12 +12,13 @@ from tiny_models import drawn_wide, tiny_model, tiny_tokenizer
 
 from evaluator.reports.notes import run_notes
 from evaluator.sweep.replica import Load, Replica
+from evaluator_serving.checks.padding import MORE, find_mates, probes
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import InputError
-from evaluator_serving.models import ModelSource, resolve
-from evaluator_serving.padding import MORE, find_mates, probes
+from evaluator_serving.models.resolving import resolve
+from evaluator_serving.models.source import ModelSource
 from evaluator_serving.rows import GREEDY, Row
-from evaluator_serving.transformers_engine import TransformersEngine
+from evaluator_serving.transformers_engine.engine import TransformersEngine
 
 _SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 _PLACES = {"max_position_embeddings": 64}

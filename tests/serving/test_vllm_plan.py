@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluator_serving.rows import Row
-from evaluator_serving.vllm_plan import WIDTH, Query, plan
+from evaluator_serving.vllm_engine.plan import WIDTH, Query, plan
 
 
 def row(ids: tuple[int, ...], *lookups: tuple[int, int]) -> Row:

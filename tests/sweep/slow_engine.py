@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 
 from evaluator_serving.rows import Row
-from evaluator_serving.transformers_engine import Numbers, TransformersEngine
+from evaluator_serving.transformers_engine.engine import Numbers, TransformersEngine
 
 SECONDS = 3.0
 

@@ -35,7 +35,7 @@ class Probe:
         from vllm.v1.executor.ray_utils import get_bundles_sorted_by_node, initialize_ray_cluster
 
         from evaluator_serving.engine import EngineOptions
-        from evaluator_serving.vllm_engine import executor
+        from evaluator_serving.vllm_engine.engine import executor
 
         type(current_platform).ray_device_key = "GPU"
         options = placement.options(EngineOptions())

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from evaluator.store.run import Run
-from evaluator_serving.weights_cache import HOME
+from evaluator_serving.weights.cache import HOME
 from tests.e2e.conftest import sentences, write_samples
 from tests.hub_server import HubServer
 from tests.tiny_models import tiny_model
@@ -49,8 +49,8 @@ from ray.util.placement_group import placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as Strategy
 from evaluator.sweep.replica import Load, Replica
 from evaluator_serving.engine import EngineOptions
-from evaluator_serving.hub_access import HubAccess
-from evaluator_serving.models import resolve
+from evaluator_serving.weights.access import HubAccess
+from evaluator_serving.models.resolving import resolve
 ray.init(address=sys.argv[1], log_to_driver=False)
 group = placement_group([{"CPU": 1}, {"CPU": 1}], strategy="STRICT_SPREAD")
 ray.get(group.ready())

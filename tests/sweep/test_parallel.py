@@ -14,10 +14,11 @@ from evaluator.cli.report import show
 from evaluator.store.run import Run
 from evaluator.sweep.fit import OVERHEAD, ROOM
 from evaluator.sweep.hardware import GIB
-from evaluator_serving.engine import EngineOptions, open_engine
-from evaluator_serving.models import resolve
+from evaluator_serving.engine import EngineOptions
+from evaluator_serving.models.resolving import resolve
+from evaluator_serving.opening import open_engine
 from evaluator_serving.rows import Row
-from evaluator_serving.weight_files import count_parameters
+from evaluator_serving.weights.files import count_parameters
 from tests.e2e.conftest import sentences, write_samples
 from tests.tiny_models import tiny_model
 

@@ -17,15 +17,16 @@ from tiny_models import tiny_model
 
 from evaluator.datasets.stereoset import LABELS
 from evaluator.measures.stereoset import CANDIDATES
+from evaluator.nsp.train import Settings, _how
 from evaluator.run.driver import execute
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
 from evaluator.tasks.base import DataSource, MeasureOptions
 from evaluator.tasks.stereoset import stereoset
 from evaluator_serving.engine import EngineOptions
-from evaluator_serving.models import load_tokenizer, resolve
-from evaluator_serving.nsp.modules import build, save
-from evaluator_serving.nsp.train import Settings, _how
+from evaluator_serving.models.classifiers import build, save
+from evaluator_serving.models.resolving import resolve
+from evaluator_serving.models.tokenizer import load_tokenizer
 
 TOLERANCE = 1e-4
 

@@ -16,7 +16,7 @@ from evaluator.tasks.base import DataSource
 from evaluator.tasks.limit import limited
 from evaluator.tasks.stereoset import stereoset
 from evaluator_serving.errors import InputError
-from evaluator_serving.models import resolve
+from evaluator_serving.models.resolving import resolve
 
 EXAMPLES = 16
 

@@ -37,9 +37,10 @@ from evaluator.tasks.winobias import WinoBias
 from evaluator.tasks.word_filling import WordFilling
 from evaluator_serving.answers import assemble
 from evaluator_serving.encoding import encoder_for
-from evaluator_serving.engine import EngineOptions, open_engine
+from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import InputError
-from evaluator_serving.models import resolve
+from evaluator_serving.models.resolving import resolve
+from evaluator_serving.opening import open_engine
 from evaluator_serving.rows import chunks
 
 FRAMES = [

@@ -6,7 +6,9 @@ from typing import Any
 from evaluator_serving.encoding import continuation, masked, pair, seq2seq, shared
 from evaluator_serving.encoding.text import TextTokenizer
 from evaluator_serving.errors import InputError, ModelError
-from evaluator_serving.models import ModelSource, load_tokenizer, vocabulary
+from evaluator_serving.models.config import vocabulary
+from evaluator_serving.models.source import ModelSource
+from evaluator_serving.models.tokenizer import load_tokenizer
 from evaluator_serving.requests import Continuation, Masked, Pair, Request, SharedTokens, request_id
 from evaluator_serving.rows import Coverage, Encoded, EncodedCandidate, Head, Row
 

@@ -2,8 +2,8 @@
 
 from evaluator_serving.encoding.text import TextTokenizer, check_text
 from evaluator_serving.errors import InputError
-from evaluator_serving.models import next_label
-from evaluator_serving.nsp import next_sentence
+from evaluator_serving.models.heads import next_label
+from evaluator_serving.models.next_sentence import next_sentence
 from evaluator_serving.requests import Pair
 from evaluator_serving.rows import Coverage, EncodedCandidate, Read, Row
 

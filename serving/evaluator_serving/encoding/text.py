@@ -7,7 +7,7 @@ from typing import Any
 
 from evaluator_serving.encoding.spelling import Spelling
 from evaluator_serving.errors import InputError, first_line
-from evaluator_serving.models import ModelSource
+from evaluator_serving.models.source import ModelSource
 from evaluator_serving.rows import Coverage
 
 SENTINEL = "<extra_id_0>"

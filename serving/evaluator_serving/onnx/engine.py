@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from evaluator_serving.batching import batches, narrow, positions
 from evaluator_serving.engine import DeviceKind, EngineInfo, EngineOptions
 from evaluator_serving.errors import EngineError, InputError
-from evaluator_serving.models import ModelSource
+from evaluator_serving.models.source import ModelSource
 from evaluator_serving.onnx.export import DTYPES, cached_export, read_manifest
 from evaluator_serving.onnx.runners import Plain, Pooled, Runner, is_out_of_memory, provider_names
 from evaluator_serving.rows import Row

@@ -37,7 +37,7 @@ from evaluator_kernels.onnx_graph import (
 )
 from evaluator_serving.cache import cache_dir
 from evaluator_serving.errors import InputError
-from evaluator_serving.models import ModelSource
+from evaluator_serving.models.source import ModelSource
 from evaluator_serving.onnx.architecture import Architecture, Layer, Norm
 from evaluator_serving.onnx.encoder import masked_hidden_states
 from evaluator_serving.onnx.families import Tensors, architecture, refusal
@@ -142,7 +142,7 @@ def export(source: ModelSource, folder: Path, dtype: str) -> Manifest:
 def _load(source: ModelSource) -> tuple[Architecture, Tensors]:
     import torch
 
-    from evaluator_serving.transformers_models import load
+    from evaluator_serving.models.loading import load
 
     return architecture(load(source, "masked", torch.float32, torch.device("cpu")), source.spec)
 

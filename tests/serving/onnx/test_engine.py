@@ -13,19 +13,21 @@ import torch
 import transformers
 from tiny_models import tiny_model
 
+from evaluator_serving.checks.verify import verify_engine
 from evaluator_serving.choose import choose_engine
 from evaluator_serving.encoding import encoder_for
-from evaluator_serving.engine import EngineOptions, open_engine
+from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import EngineError, InputError
-from evaluator_serving.models import ModelSource, resolve
+from evaluator_serving.models.resolving import resolve
+from evaluator_serving.models.source import ModelSource
 from evaluator_serving.onnx import export as export_module
 from evaluator_serving.onnx import runners
 from evaluator_serving.onnx.engine import OnnxEngine
 from evaluator_serving.onnx.export import export, read_manifest
+from evaluator_serving.opening import open_engine
 from evaluator_serving.requests import Masked, SharedTokens
 from evaluator_serving.rows import Row, merge
-from evaluator_serving.transformers_engine import TransformersEngine
-from evaluator_serving.verify import verify_engine
+from evaluator_serving.transformers_engine.engine import TransformersEngine
 
 FAMILIES = ("bert", "roberta", "albert", "electra", "distilbert", "xlm-roberta", "modernbert", "deberta-v2")
 

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from shapes import LARGE, SHAPES, random_model
 
-from evaluator_serving.models import ModelSource
+from evaluator_serving.models.source import ModelSource
 from evaluator_serving.onnx.export import write
 from evaluator_serving.onnx.families import architecture
 

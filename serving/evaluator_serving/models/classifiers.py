@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import AutoModel, AutoModelForSeq2SeqLM, PretrainedConfig
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from evaluator_serving.nsp import CAUSAL, SEQ2SEQ, NextSentence, next_sentence
+from evaluator_serving.models.next_sentence import CAUSAL, SEQ2SEQ, NextSentence, next_sentence
 from evaluator_serving.rows import GREEDY
 
 WIDTH = 300

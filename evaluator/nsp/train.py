@@ -16,11 +16,12 @@ from safetensors.torch import load_file, load_model, save_file, save_model
 from torch import Tensor, nn
 from transformers import AutoModel, AutoModelForSeq2SeqLM, get_cosine_with_hard_restarts_schedule_with_warmup
 
+from evaluator.nsp.corpus import Pairs, articles, sentences
 from evaluator_serving.errors import EngineError, InputError
-from evaluator_serving.models import ModelSource, load_tokenizer
-from evaluator_serving.nsp import NextSentence
-from evaluator_serving.nsp.corpus import Pairs, articles, sentences
-from evaluator_serving.nsp.modules import CausalForNextSentence, Classifier, Seq2SeqForNextSentence, build, save
+from evaluator_serving.models.classifiers import CausalForNextSentence, Classifier, Seq2SeqForNextSentence, build, save
+from evaluator_serving.models.next_sentence import NextSentence
+from evaluator_serving.models.source import ModelSource
+from evaluator_serving.models.tokenizer import load_tokenizer
 from evaluator_serving.rows import GREEDY
 
 ENGLISH_PREFIX = "binary classification: "

@@ -25,11 +25,13 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
+from evaluator.nsp.train import Settings, _how, default_settings, train
 from evaluator_serving.errors import InputError
-from evaluator_serving.models import ModelSource, load_tokenizer, resolve
-from evaluator_serving.nsp import NextSentence, next_sentence
-from evaluator_serving.nsp.modules import build, load
-from evaluator_serving.nsp.train import Settings, _how, default_settings, train
+from evaluator_serving.models.classifiers import build, load
+from evaluator_serving.models.next_sentence import NextSentence, next_sentence
+from evaluator_serving.models.resolving import resolve
+from evaluator_serving.models.source import ModelSource
+from evaluator_serving.models.tokenizer import load_tokenizer
 from evaluator_serving.rows import GREEDY
 from tests.tiny_models import tiny_model
 

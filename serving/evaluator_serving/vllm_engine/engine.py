@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from evaluator_serving.engine import DeviceKind, EngineInfo, EngineOptions, option_value
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.identity import identity
-from evaluator_serving.models import ModelSource
+from evaluator_serving.models.source import ModelSource
 from evaluator_serving.rows import Row, Workload
-from evaluator_serving.vllm_plan import WIDTH, Query, plan
-from evaluator_serving.vllm_sizing import DTYPE_BYTES, Device, Sizes, kv_bytes_per_token, sizes
+from evaluator_serving.vllm_engine.plan import WIDTH, Query, plan
+from evaluator_serving.vllm_engine.sizing import DTYPE_BYTES, Device, Sizes, kv_bytes_per_token, sizes
 
 SUPPORTED = ">=0.31,<0.34"
 """The vLLM versions that this engine was written against (the same as in pyproject.toml)."""

@@ -1,4 +1,4 @@
-"""transformers models by head: loading, with the checks that loading alone can make, and the forward pass."""
+"""The forward pass of a loaded transformers model, by head."""
 
 import copy
 import math
@@ -12,84 +12,11 @@ from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
 from evaluator_serving.batching import positions
-from evaluator_serving.errors import InputError, first_line
-from evaluator_serving.models import ModelSource, quiet
-from evaluator_serving.nsp import next_sentence
 from evaluator_serving.packing import pack
 from evaluator_serving.rows import GREEDY, Head, Row
 
-DTYPES = {
-    "float32": torch.float32,
-    "float64": torch.float64,
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-}
-
 _CLOSE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 2e-1}
 """How far two ways to compute the same logits may differ, relative to the largest: rounding, not another function."""
-
-
-def load(source: ModelSource, head: Head, dtype: torch.dtype, device: torch.device, spread: int = 1) -> Any:
-    """The model with the head that `head` asks for, in evaluation mode on `device`.
-
-    With `spread` above 1 its layers are laid over as many GPUs as this process sees (the `accelerate` package does it).
-
-    Raises InputError where the weights can't be read, or where some of the model's (its head's above all) are missing
-    from the checkpoint and would be random numbers.
-    """
-    if next_sentence(source.config) is not None:
-        from evaluator_serving.nsp.modules import load as load_classifier
-
-        quiet()
-        try:
-            return load_classifier(source.path, source.config).to(device, dtype)
-        except Exception as error:
-            raise InputError(f"model {source.spec}: its weights can't be loaded ({first_line(error)})") from error
-    if spread > 1:
-        return pretrained(source, _factory(source, head), head, dtype, device_map="balanced").eval()
-    return pretrained(source, _factory(source, head), head, dtype).eval().to(device)
-
-
-def pretrained(source: ModelSource, factory: Any, head: str, dtype: torch.dtype, device_map: str | None = None) -> Any:
-    """A model of one of transformers' classes. Raises InputError as `load` does; `head` names the class's head in it."""
-    quiet()
-    try:
-        model, info = factory.from_pretrained(
-            source.path,
-            dtype=dtype,
-            local_files_only=True,
-            trust_remote_code=False,
-            output_loading_info=True,
-            device_map=device_map,
-        )
-    except Exception as error:
-        raise InputError(f"model {source.spec}: its weights can't be loaded ({first_line(error)})") from error
-    parameters = {name for name, _ in model.named_parameters()}
-    missing = sorted(set(info["missing_keys"]) & parameters)
-    if missing:
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise InputError(
-            f"model {source.spec}: {missing[0]}{more} not in the checkpoint, so its {head} head would be random; "
-            "use a checkpoint that was saved with this head"
-        )
-    return model
-
-
-def _factory(source: ModelSource, head: Head) -> Any:
-    import transformers
-
-    if head == "pair":
-        named = getattr(source.config, "architectures", None) or []
-        classifier = any(name.endswith("ForSequenceClassification") for name in named)
-        return (
-            transformers.AutoModelForSequenceClassification if classifier else transformers.AutoModelForNextSentencePrediction
-        )
-    return {
-        "masked": transformers.AutoModelForMaskedLM,
-        "causal": transformers.AutoModelForCausalLM,
-        "seq2seq": transformers.AutoModelForSeq2SeqLM,
-    }[head]
-
 
 _WINDOWS = ("sliding_window", "attention_window", "window_size", "attention_chunk_size")
 """Names under which configs say how far back some of a model's layers look."""

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from evaluator_serving.cache import cache_dir, remember_json, remembered_json
 from evaluator_serving.errors import EngineError, InputError, ModelError, first_line
-from evaluator_serving.weight_files import Shapes, chosen, safetensors_header, shards_of, weights_in
-from evaluator_serving.weights_cache import in_use, key_of, readable, remove_torn
+from evaluator_serving.weights.cache import in_use, key_of, readable, remove_torn
+from evaluator_serving.weights.files import Shapes, chosen, safetensors_header, shards_of, weights_in
 
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")

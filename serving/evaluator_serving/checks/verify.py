@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evaluator_serving.engine import Engine, EngineOptions, engine_class
+from evaluator_serving.engine import Engine, EngineOptions
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.memory import available_memory
-from evaluator_serving.models import ModelSource
+from evaluator_serving.models.source import ModelSource
+from evaluator_serving.registry import engine_class
 from evaluator_serving.rows import Row
 
 TOLERANCE = {"float64": 1e-6, "float32": 1e-3, "float16": 0.1, "bfloat16": 0.6, "int8": 3.0}
@@ -110,7 +111,7 @@ def _alone(engine: Engine, rows: list[Row]) -> list[np.ndarray | None]:
 
 
 def _ask_oracle(source: ModelSource, dtype: str, device: str, rows: list[Row]) -> list[np.ndarray | None]:
-    from evaluator_serving.transformers_engine import TransformersEngine
+    from evaluator_serving.transformers_engine.engine import TransformersEngine
 
     oracle = TransformersEngine(source, EngineOptions(dtype=dtype, device=device), rows)
     try:

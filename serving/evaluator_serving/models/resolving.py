@@ -1,4 +1,7 @@
-"""A model's weights on the machine that uses them: planned anywhere, fetched or found where they are wanted."""
+"""From a model spec (hub id, id@revision or local folder, safetensors or GGUF) to a source, and to its weights on this machine.
+
+A source is planned with anywhere; its weights are fetched or found where they are wanted.
+"""
 
 import contextlib
 import os
@@ -7,11 +10,41 @@ from dataclasses import replace
 from pathlib import Path
 
 from evaluator_serving.errors import InputError
-from evaluator_serving.hub import HubModel, fetched
-from evaluator_serving.models import ModelSource, check_weights, resolve
+from evaluator_serving.models.adapters import adapted, has_adapter
+from evaluator_serving.models.checkpoint import check_weights, hub_source, locate, plain_source
+from evaluator_serving.models.source import CHAT_TEMPLATES, ModelSource
+from evaluator_serving.weights.hub import HubModel, fetched
 
 DIGEST = 19
 """Characters of a content's hash that a message shows."""
+
+
+def resolve(spec: str, *, chat_template: str = "none") -> ModelSource:
+    """Find a model and check all that can be before its weights are there.
+
+    `spec` is a local folder (safetensors, .bin or one GGUF file, with or without a PEFT adapter, or an adapter that names its
+    base model), a GGUF file, a hub id or `id@revision`. Of a hub model only configuration, tokenizer and the headers of its
+    weights are fetched; all of it where only the weights tell what it is (GGUF, adapters, and .bin files of models that may
+    have several heads). Raises InputError for anything that can't be scored: nothing found, no or truncated weights, no
+    tokenizer, no usable head.
+    """
+    if chat_template not in CHAT_TEMPLATES:
+        raise InputError(f"unknown chat template {chat_template!r}: choose one of {', '.join(CHAT_TEMPLATES)}")
+    found = locate(spec)
+    if isinstance(found, Path):
+        # As written, not where symbolic links lead: on another machine they may lead elsewhere.
+        return _made(spec, found, None, chat_template, Path(os.path.abspath(Path(spec).expanduser())))
+    if found.model.files[0][0].endswith(".gguf") or has_adapter(found.folder):
+        with fetched(found.model, spec) as folder:
+            return _made(spec, folder, found.model.commit, chat_template, found.model)
+    return hub_source(spec, found, chat_template)
+
+
+def _made(spec: str, path: Path, commit: str | None, chat_template: str, origin: HubModel | Path) -> ModelSource:
+    if has_adapter(path):
+        made = adapted(spec, path, commit, chat_template, resolve=resolve, weights_here=weights_here)
+        return replace(made, origin=origin)
+    return replace(plain_source(spec, path, commit, chat_template), origin=origin)
 
 
 @contextlib.contextmanager

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from evaluator.nsp.corpus import Pairs, articles, sentences
 from evaluator_serving.errors import InputError
-from evaluator_serving.nsp.corpus import Pairs, articles, sentences
 
 
 def test_articles(tmp_path: Path) -> None:

@@ -12,18 +12,19 @@ import re
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from evaluator_serving import models
 from evaluator_serving.cache import cache_dir, content_hash
 from evaluator_serving.errors import EngineError, InputError, first_line
-from evaluator_serving.hub import ADAPTER_CONFIG, ADAPTER_WEIGHTS
-from evaluator_serving.models import Adapter, ModelSource
-from evaluator_serving.nsp import next_sentence
+from evaluator_serving.models.checkpoint import files_beside_weights, has_tokenizer, plain_source
+from evaluator_serving.models.config import quiet
+from evaluator_serving.models.next_sentence import next_sentence
+from evaluator_serving.models.source import Adapter, ModelSource
+from evaluator_serving.weights.hub import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 
 _TOLERANCE = 1e-3
 """How far merged and unmerged logits may differ, relative to the largest: float32's rounding, not another function."""
@@ -31,7 +32,20 @@ _TOLERANCE = 1e-3
 _NOT_THE_TOKENIZERS = ("config.json", "generation_config.json", ADAPTER_CONFIG, "trainer_state.json", "training.json")
 
 
-def adapted(spec: str, path: Path, commit: str | None, chat_template: str) -> ModelSource:
+Resolve = Callable[[str], ModelSource]
+"""The source of a spec: an adapter's base may be anything that a spec can mean, an adapted model among it."""
+Here = Callable[[ModelSource], contextlib.AbstractContextManager[ModelSource]]
+"""The source with its weights on this machine."""
+
+
+def has_adapter(path: Path) -> bool:
+    """Whether a folder holds an adapter."""
+    return any((path / name).is_file() for name in (ADAPTER_CONFIG, *ADAPTER_WEIGHTS))
+
+
+def adapted(
+    spec: str, path: Path, commit: str | None, chat_template: str, *, resolve: Resolve, weights_here: Here
+) -> ModelSource:
     """The model of a folder with an adapter in it: of the weights that stand beside it, else of the base model that it names.
 
     Raises InputError where PEFT isn't installed, the base model can't be found, or the adapter can't be merged into it.
@@ -47,17 +61,15 @@ def adapted(spec: str, path: Path, commit: str | None, chat_template: str) -> Mo
         ) from error
     with contextlib.ExitStack() as stack:
         if _has_weights(path):
-            base = models.plain_source(spec, stack.enter_context(_without_adapter(path)))
+            base = plain_source(spec, stack.enter_context(_without_adapter(path)))
         else:
-            base = _named_base(config, path, spec)
+            base = _named_base(config, path, spec, resolve)
         own = [path / ADAPTER_CONFIG, _weights(path, spec), *_tokenizer_files(path)]
         adapter = Adapter(kind, base.spec, base.revision, commit or content_hash(own))
         digest = hashlib.sha256(f"{adapter.base_revision}\0{adapter.revision}".encode()).hexdigest()
         folder = cache_dir() / "models" / f"adapted-{digest[:32]}-{peft}"
         if not (folder / "config.json").is_file():
             _check_mergeable(config, base, spec)
-            from evaluator_serving.weights import weights_here
-
             try:
                 with warnings.catch_warnings(), weights_here(base) as whole:
                     warnings.simplefilter("ignore")  # advice for training; what matters here is compared in numbers
@@ -67,7 +79,7 @@ def adapted(spec: str, path: Path, commit: str | None, chat_template: str) -> Mo
             except Exception as error:  # whatever peft raises for an adapter that it can't read or that doesn't fit
                 reason = " ".join(str(error).split())[:300] or type(error).__name__
                 raise InputError(f"model {spec}: its {kind} adapter can't be applied ({reason})") from error
-    return replace(models.plain_source(spec, folder, f"sha256:{digest}", chat_template), adapter=adapter)
+    return replace(plain_source(spec, folder, f"sha256:{digest}", chat_template), adapter=adapter)
 
 
 # --- before loading -----------------------------------------------------------------------------------------------
@@ -107,7 +119,7 @@ def _without_adapter(path: Path) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _named_base(config: dict[str, Any], path: Path, spec: str) -> ModelSource:
+def _named_base(config: dict[str, Any], path: Path, spec: str, resolve: Resolve) -> ModelSource:
     """The base model that an adapter names: a folder (relative to the current one or to the adapter's) or a hub id."""
     remedy = f"correct base_model_name_or_path in its {ADAPTER_CONFIG}"
     name = config.get("base_model_name_or_path")
@@ -119,7 +131,7 @@ def _named_base(config: dict[str, Any], path: Path, spec: str) -> ModelSource:
     if local and (local / ADAPTER_CONFIG).is_file() and not _has_weights(local):
         raise InputError(f"model {spec}: its base model {name} is an adapter without weights itself: {remedy}")
     try:
-        return models.resolve(where)
+        return resolve(where)
     except InputError as error:
         reason = str(error).removeprefix(f"model {where}: ")
         raise InputError(f"model {spec}: an adapter whose base model {name} can't be used ({reason}): {remedy}") from error
@@ -148,9 +160,9 @@ def _check_mergeable(config: dict[str, Any], base: ModelSource, spec: str) -> No
 
 def _tokenizer_files(path: Path) -> list[Path]:
     """The files of a folder's tokenizer, chat template included; none where it has no whole tokenizer."""
-    if not models.has_tokenizer(path):
+    if not has_tokenizer(path):
         return []
-    found = models.files_beside_weights(path)
+    found = files_beside_weights(path)
     return [file for file in found if file.name not in _NOT_THE_TOKENIZERS and not file.name.endswith(".index.json")]
 
 
@@ -165,7 +177,7 @@ def _merge(base: ModelSource, adapter: Path, folder: Path) -> None:
     import torch
     from transformers import GenerationConfig
 
-    models.quiet()
+    quiet()
     scratch = folder.with_name(f".{folder.name}-{os.getpid()}")
     scratch.mkdir(parents=True)
     try:
@@ -177,7 +189,7 @@ def _merge(base: ModelSource, adapter: Path, folder: Path) -> None:
         for file in _tokenizer_files(adapter) or _tokenizer_files(base.path):
             shutil.copyfile(file, scratch / file.name)
         del model, merged
-        found = _logits(_load(models.plain_source(base.spec, scratch), dtype))
+        found = _logits(_load(plain_source(base.spec, scratch), dtype))
         largest = float(expected.abs().max())
         if not float((found - expected).abs().max()) <= _TOLERANCE * max(1.0, largest):
             raise ValueError("merged into the weights it gives other numbers than beside them")
@@ -192,7 +204,7 @@ def _load(source: ModelSource, dtype: Any) -> Any:
     import torch
     from transformers import AutoModelForPreTraining
 
-    from evaluator_serving.transformers_models import load, pretrained
+    from evaluator_serving.models.loading import load, pretrained
 
     if len(source.heads) > 1:
         return pretrained(source, AutoModelForPreTraining, "pre-training", dtype).eval()

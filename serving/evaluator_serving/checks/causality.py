@@ -8,16 +8,13 @@ LENGTH tokens: 0.4 s for SmolLM2-135M in float32 on one core.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from evaluator_serving.engine import Engine, EngineOptions
 from evaluator_serving.errors import EngineError, InputError
+from evaluator_serving.models.source import ModelSource
 from evaluator_serving.rows import GREEDY, Head, Row
-
-if TYPE_CHECKING:
-    from evaluator_serving.engine import Engine, EngineOptions
-    from evaluator_serving.models import ModelSource
 
 TOLERANCE = {"float64": 1e-8, "float32": 1e-4, "float16": 0.02, "bfloat16": 0.1}
 """How far log P of earlier tokens may move when later ones change (natural log).
@@ -65,7 +62,7 @@ def probes(rows: Sequence[Row], context: int) -> tuple[Probe, ...]:
     return tuple(made)
 
 
-def check_causal(engine: "Engine", source: "ModelSource", options: "EngineOptions", asked: Sequence[Probe]) -> None:
+def check_causal(engine: Engine, source: ModelSource, options: EngineOptions, asked: Sequence[Probe]) -> None:
     """Raise InputError where a probe's beginning is answered differently with other tokens behind it, or asked again.
 
     One row at a time: a batch could hide what a row sees. A probe that can't be answered (NaN) is left to the run, whose
@@ -94,7 +91,7 @@ def _apart(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.abs(a - b).max(initial=0.0))
 
 
-def _remedy(source: "ModelSource") -> str:
+def _remedy(source: ModelSource) -> str:
     if getattr(source.config, "is_decoder", None) is False:
         return 'if it was trained as a decoder, set "is_decoder": true in its config.json, else choose another model'
     return "choose a model that was trained to predict the next token from the ones before it"

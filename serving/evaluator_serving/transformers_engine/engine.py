@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from evaluator_serving.batching import batches, narrow, prefix_batches
+from evaluator_serving.checks.padding import Found, find_mates
 from evaluator_serving.engine import DeviceKind, EngineInfo, EngineOptions
 from evaluator_serving.errors import EngineError, InputError, first_line
-from evaluator_serving.models import ModelSource
-from evaluator_serving.padding import Found, find_mates
+from evaluator_serving.models.loading import DTYPES, load
+from evaluator_serving.models.source import ModelSource
 from evaluator_serving.rows import Head, Row
-from evaluator_serving.transformers_models import DTYPES, Forward, load
+from evaluator_serving.transformers_engine.forward import Forward
 
 _TOKENS = {"cpu": 256, "cuda": 16384}
 """Padded tokens of a batch. On a CPU small batches stay in the cache and little is padding."""

@@ -7,16 +7,14 @@ It costs six short inputs: 0.5 s for SmolLM2-135M, 1 s for a model of BERT-base'
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from evaluator_serving.batching import Mates
 from evaluator_serving.errors import InputError
 from evaluator_serving.rows import GREEDY, Row
-
-Mates = Literal["any", "equal", "none"]
-"""Rows that may stand beside a row in a batch: any, those of equal length (encoder's and decoder's), none."""
 
 TOLERANCE = {"float64": 1e-8, "float32": 2e-4, "float16": 0.1, "bfloat16": 0.6}
 """Largest |Δ log P| between a row alone and in a batch that is rounding (natural log).

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
-from evaluator_serving.weights_cache import BUDGET
+from evaluator_serving.weights.cache import BUDGET
 
 SETTINGS = (
     "HF_ENDPOINT",

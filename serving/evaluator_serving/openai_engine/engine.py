@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from evaluator_serving.checks.verify import TOLERANCE
 from evaluator_serving.engine import DeviceKind, EngineInfo, EngineOptions
 from evaluator_serving.errors import EngineError, InputError
-from evaluator_serving.http_client import Client, Patience, ServerError
 from evaluator_serving.identity import identity
-from evaluator_serving.models import ModelSource
+from evaluator_serving.models.source import ModelSource
+from evaluator_serving.openai_engine.client import Client, Patience, ServerError
 from evaluator_serving.rows import Row
-from evaluator_serving.verify import TOLERANCE
-from evaluator_serving.vllm_plan import Cell, Query, plan
+from evaluator_serving.vllm_engine.plan import Cell, Query, plan
 
 _PROMPTS_A_REQUEST = 32
 """Most prompts of one HTTP request; prompts whose parameters are the same (all of a GEST template's) travel together."""

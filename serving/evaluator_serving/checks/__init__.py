@@ -1,0 +1,1 @@
+"""What is found out about a loaded engine by asking it."""

@@ -1,0 +1,166 @@
+"""A checkpoint's files: where they are, whether they are whole, and the source that they make. Nothing here loads weights.
+
+A source is known by its config, its tokenizer and the names of its tensors. torch and transformers are imported where they
+are needed, so that importing this module stays cheap.
+"""
+
+import re
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from evaluator_serving.cache import cache_dir, content_hash
+from evaluator_serving.errors import InputError, first_line
+from evaluator_serving.models.config import context, load_config, quiet
+from evaluator_serving.models.heads import heads_of
+from evaluator_serving.models.source import ModelSource
+from evaluator_serving.weights.files import (
+    count_parameters,
+    header_size,
+    parameters,
+    safetensors_header,
+    tensor_names,
+    weights_in,
+)
+from evaluator_serving.weights.hub import CONFIG_FILES, Found, fetched, find
+
+_TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "*.spm", "*.tiktoken")
+_HASHED = ("*.safetensors", "*.bin", "*.gguf", *CONFIG_FILES)
+
+
+def plain_source(spec: str, path: Path, commit: str | None = None, chat_template: str = "none") -> ModelSource:
+    """The model in a folder without an adapter, or in a GGUF file; without a commit its revision is its content's hash."""
+    weights = _weights(path, spec)
+    revision = commit or content_hash(weights if weights[0].suffix == ".gguf" else _matching(path, _HASHED))
+    if weights[0].suffix == ".gguf":
+        path = gguf_folder(weights[0], spec)
+        weights = _weights(path, spec)
+    check_weights(weights, spec)
+    _check_description(path, spec)
+    config = load_config(path, spec)
+    heads = heads_of(config, lambda: tensor_names(weights), spec)
+    return ModelSource(spec, path, revision, heads, config, context(config), chat_template, count_parameters(path))
+
+
+def hub_source(spec: str, found: Found, chat_template: str) -> ModelSource:
+    """The model on the hub, its weights left there."""
+    _check_description(found.folder, spec)
+    config = load_config(found.folder, spec)
+
+    def names() -> frozenset[str]:
+        if found.shapes is not None:
+            return frozenset(found.shapes)
+        with fetched(found.model, spec) as folder:
+            return tensor_names(folder / name for name, _ in found.model.files)
+
+    return ModelSource(
+        spec,
+        found.folder,
+        found.model.commit,
+        heads_of(config, names, spec),
+        config,
+        context(config),
+        chat_template,
+        parameters(found.shapes, found.model.size),
+        found.model,
+    )
+
+
+def gguf_folder(file: Path, spec: str) -> Path:
+    """The folder in the cache that a GGUF file is converted into on first use: float32 safetensors and a tokenizer.
+
+    Reading GGUF takes minutes for what safetensors does in a second, and every other part then knows one format only.
+    The folder is named by the file's content. Raises InputError where the file can't be read.
+    """
+    from evaluator_serving.models.gguf import convert
+
+    quiet()
+    folder = cache_dir() / "models" / f"gguf-{content_hash([file]).removeprefix('sha256:')[:32]}"
+    if not (folder / "config.json").is_file():
+        try:
+            convert(file, folder)
+        except ImportError as error:
+            raise InputError(f"model {spec}: reading GGUF needs the gguf extra ({first_line(error)})") from error
+        except Exception as error:
+            raise InputError(f"model {spec}: {file.name} can't be read as GGUF ({first_line(error)})") from error
+    return folder
+
+
+# --- where the files are ------------------------------------------------------------------------------------------
+
+
+def locate(spec: str) -> Path | Found:
+    """Folder or GGUF file of a spec, or what the hub says of it."""
+    local = Path(spec).expanduser()
+    if spec and local.is_dir():  # the empty path is the current folder
+        return local.resolve()
+    if local.is_file():
+        if local.suffix != ".gguf":
+            raise InputError(f"model {spec}: a file must be a .gguf file; give the folder for other formats")
+        return local.resolve()
+    folder, _, revision = spec.partition("@")
+    if revision and Path(folder).expanduser().exists():
+        raise InputError(f"model {spec}: {folder} is on this machine, where there are no revisions: leave @{revision} out")
+    looks_like_id = re.fullmatch(r"[\w.-]+(/[\w.-]+)?(@[\w./-]+)?", spec) is not None
+    if not looks_like_id or spec.startswith((".", "/", "~")):
+        raise InputError(f"model {spec}: no such folder, and not a hub id either (id or id@revision)")
+    return find(folder, revision or None, spec)
+
+
+def _matching(path: Path, patterns: Iterable[str]) -> list[Path]:
+    return sorted({file for pattern in patterns for file in path.glob(pattern) if file.is_file()})
+
+
+def files_beside_weights(path: Path) -> list[Path]:
+    """A folder's configuration and tokenizer files."""
+    return _matching(path, CONFIG_FILES)
+
+
+def has_tokenizer(path: Path) -> bool:
+    """Whether a folder holds a tokenizer."""
+    return bool(_matching(path, _TOKENIZER_FILES))
+
+
+def _weights(path: Path, spec: str) -> list[Path]:
+    """The files that hold the weights. Raises InputError where some or all are missing."""
+    if path.is_file():
+        return [path]
+    files = weights_in(path)
+    missing = [file.name for file in files if not file.is_file()]
+    if missing:
+        raise InputError(f"model {spec}: weight file {missing[0]} is missing (the weights' index names it)")
+    if len(files) > 1 and files[0].suffix == ".gguf":
+        raise InputError(f"model {spec}: {len(files)} GGUF files in the folder; give the path of one of them")
+    if not files:
+        raise InputError(f"model {spec}: no weights in {path} (model.safetensors, pytorch_model.bin or one .gguf file)")
+    return files
+
+
+# --- checks -------------------------------------------------------------------------------------------------------
+
+
+def check_weights(weights: Iterable[Path], spec: str) -> None:
+    """Raise InputError for a weight file that is truncated or none at all."""
+    for file in weights:
+        if file.suffix == ".safetensors":
+            end = max((tensor["data_offsets"][1] for tensor in safetensors_header(file).values()), default=0)
+            expected = header_size(file) + end
+            if file.stat().st_size < expected:
+                size = f"{file.stat().st_size:,} of {expected:,} bytes"
+                raise InputError(f"model {spec}: {file.name} is truncated ({size}); copy it again")
+        elif file.suffix == ".bin" and not (zipfile.is_zipfile(file) or _starts_with_pickle(file)):
+            raise InputError(f"model {spec}: {file.name} is truncated or not a PyTorch file; copy it again")
+
+
+def _check_description(path: Path, spec: str) -> None:
+    """Raise InputError for a folder without configuration or tokenizer."""
+    if not (path / "config.json").is_file():
+        raise InputError(f"model {spec}: no config.json in {path}")
+    if not has_tokenizer(path):
+        raise InputError(f"model {spec}: no tokenizer in {path} (tokenizer.json, vocab.txt or a SentencePiece model)")
+
+
+def _starts_with_pickle(file: Path) -> bool:
+    """Whether this may be a file of PyTorch before 1.6, which wasn't a zip archive yet."""
+    with file.open("rb") as handle:
+        return handle.read(1) == b"\x80"

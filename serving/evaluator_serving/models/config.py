@@ -1,0 +1,54 @@
+"""What a model's transformers config says: reading it, the context, the sizes of the vocabularies."""
+
+from pathlib import Path
+from typing import Any
+
+from evaluator_serving.errors import InputError, first_line
+
+UNLIMITED = 1_000_000
+"""Context of a model without absolute positions whose config names no limit."""
+
+_OFFSET_POSITIONS = frozenset(
+    {"camembert", "data2vec-text", "ibert", "longformer", "mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta"}
+    | {"xlm-roberta-xl", "xmod"}
+)
+"""Model types that number positions from pad_token_id + 1, so that many of the position table's rows are never used."""
+
+
+def quiet() -> None:
+    """Keep transformers' progress bars and advice off stderr, where the program's own progress goes."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+
+
+def load_config(path: Path, spec: str) -> Any:
+    """The config of a folder. Raises InputError where it can't be read."""
+    from transformers import AutoConfig
+
+    quiet()
+    try:
+        return AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+    except Exception as error:
+        raise InputError(f"model {spec}: its configuration can't be read ({first_line(error)})") from error
+
+
+def context(config: Any) -> int:
+    """Most tokens that one input may have."""
+    text = config.get_text_config()
+    for name in ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "seq_length"):
+        limit = getattr(text, name, None)
+        if isinstance(limit, int) and limit > 0:
+            return limit - (text.pad_token_id or 0) - 1 if text.model_type in _OFFSET_POSITIONS else limit
+    return UNLIMITED
+
+
+def vocabulary(config: Any) -> tuple[int | None, int | None]:
+    """Token ids that have embeddings, in the encoder and in the decoder (equal but for a few); None for a model without any.
+
+    The config is enough: weights of another size than it says aren't loaded. More embeddings than tokens are no fault.
+    """
+    text = config.get_text_config()
+    size = getattr(text, "vocab_size", None)
+    return size, getattr(text, "decoder_vocab_size", None) or size

@@ -1,0 +1,93 @@
+"""What a checkpoint can answer: its heads, from its config and, where that leaves it open, the names of its tensors."""
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any
+
+from evaluator_serving.errors import InputError
+from evaluator_serving.models.next_sentence import ARCHITECTURES, IS_NEXT, next_sentence
+
+
+def heads_of(config: Any, names: Callable[[], frozenset[str]], spec: str) -> frozenset[str]:
+    """What the checkpoint can answer, from its architectures, or its model type and tensors where it names none.
+
+    The tensors' names are asked for only where they decide something: of .bin files they are in the weights alone.
+    """
+    names = functools.cache(names)
+    architectures = getattr(config, "architectures", None) or []
+    heads = {head for name in architectures for head in _heads_of_class(name, config)}
+    if not architectures:
+        heads = _heads_by_type(config, names)
+    if _has_next_sentence_head(config, names):
+        heads.add("pair")
+    if not heads:
+        named = ", ".join(architectures) or f"type {config.model_type}"
+        raise InputError(f"model {spec}: {named} has no language-model or next-sentence head that can be scored")
+    return frozenset(heads)
+
+
+def _heads_of_class(architecture: str, config: Any) -> set[str]:
+    from transformers.models.auto import modeling_auto as auto
+
+    if architecture in auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values() and config.is_encoder_decoder:
+        return {"seq2seq"}
+    if architecture in ARCHITECTURES:
+        return {"pair"}
+    if architecture == "T5WithLMHeadModel":  # T5's name in checkpoints from before transformers 3
+        return {"seq2seq"}
+    if architecture in auto.MODEL_FOR_NEXT_SENTENCE_PREDICTION_MAPPING_NAMES.values():
+        return {"pair"}
+    if architecture.endswith("ForSequenceClassification"):
+        return {"pair"} if next_label(config) is not None else set()
+    if architecture.endswith("ForPreTraining"):
+        # ELECTRA's pre-training model is its discriminator, which has no vocabulary head.
+        return {"masked"} if config.model_type != "electra" and _masked_type(config) else set()
+    if architecture in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES.values() and not _is_decoder(config):
+        return {"masked"}
+    if architecture in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
+        return {"causal"}
+    return set()
+
+
+def _heads_by_type(config: Any, names: Callable[[], frozenset[str]]) -> set[str]:
+    """Heads of a checkpoint that names no architecture (old conversions); loading checks the weights."""
+    from transformers.models.auto import modeling_auto as auto
+
+    if config.is_encoder_decoder:
+        return {"seq2seq"} if config.model_type in auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES else set()
+    if _masked_type(config) and not _is_decoder(config):
+        head = re.compile(r"predictions|lm_head|vocab_|^decoder|pred_layer")
+        return {"masked"} if any(head.search(name) for name in names()) else set()
+    return {"causal"} if config.model_type in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES else set()
+
+
+def _masked_type(config: Any) -> bool:
+    from transformers.models.auto import modeling_auto as auto
+
+    return config.model_type in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
+
+
+def _is_decoder(config: Any) -> bool:
+    return bool(getattr(config, "is_decoder", False))
+
+
+def _has_next_sentence_head(config: Any, names: Callable[[], frozenset[str]]) -> bool:
+    """Whether the tensors include a next-sentence head: the original BERTs have one that their config doesn't name."""
+    from transformers.models.auto import modeling_auto as auto
+
+    if config.model_type not in auto.MODEL_FOR_NEXT_SENTENCE_PREDICTION_MAPPING_NAMES:
+        return False
+    return "cls.seq_relationship.weight" in names() and any(".pooler." in name for name in names())
+
+
+def next_label(config: Any) -> int | None:
+    """The label that means "is next": 0 for next-sentence heads, for classifiers by its name in the config, or None."""
+    if next_sentence(config) is not None:
+        return IS_NEXT
+    if not any(name.endswith("ForSequenceClassification") for name in getattr(config, "architectures", None) or []):
+        return 0
+    for label, number in (config.label2id or {}).items():
+        if re.sub(r"[^a-z]", "", str(label).lower()) in ("isnext", "next", "nextsentence"):
+            return int(number)
+    return None

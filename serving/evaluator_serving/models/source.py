@@ -1,0 +1,57 @@
+"""What is known of a model before its weights are loaded: plain data, which travels between machines."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evaluator_serving.weights.hub import HubModel
+
+CHAT_TEMPLATES = ("none", "user")
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """A PEFT adapter that was merged into a model's weights (see `models.adapters`).
+
+    Attributes:
+        kind: PEFT's name of it, `LORA` for example.
+        base: spec of the model that it was merged into.
+        base_revision, revision: of that model, and of the adapter, as in ModelSource.
+    """
+
+    kind: str
+    base: str
+    base_revision: str
+    revision: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """A resolved model: everything known about it before its weights are loaded.
+
+    Attributes:
+        spec: the spec as the user gave it (hub id, id@revision, folder).
+        path: folder with its files (of a hub model without its weights until `weights_here`); of a GGUF model or one with an
+            adapter, the folder in the cache that it was made into.
+        revision: hub commit, or `sha256:…` over the content of a local folder's weights, config and tokenizer; with an adapter,
+            over the two revisions.
+        heads: what the checkpoint can answer: `masked`, `causal`, `seq2seq`, `pair` (a BERT may have two).
+        config: the transformers config.
+        context: most tokens of one input, special tokens included.
+        chat_template: `none` or `user` (the prompt becomes the beginning of the assistant's turn).
+        parameters: numbers in its weights, 0 where it isn't known.
+        origin: what `weights_here` gets the weights from, on this machine or another: the hub, or a folder or file that must
+            be there; None where they just lie in `path`.
+        adapter: what was merged into the weights, if anything.
+    """
+
+    spec: str
+    path: Path
+    revision: str
+    heads: frozenset[str]
+    config: Any
+    context: int
+    chat_template: str = "none"
+    parameters: int = 0
+    origin: HubModel | Path | None = None
+    adapter: Adapter | None = None

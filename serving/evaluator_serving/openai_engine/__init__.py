@@ -1,0 +1,1 @@
+"""The openai engine: a completions server somewhere else."""

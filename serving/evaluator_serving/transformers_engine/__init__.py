@@ -1,0 +1,1 @@
+"""The transformers engine, the oracle of the others."""
