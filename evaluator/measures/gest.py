@@ -35,6 +35,7 @@ from evaluator.measures.bootstrap import Array, Bootstrap, Estimate, Stratum, me
 from evaluator.measures.correlations import pairwise
 from evaluator.measures.intervals import BOOTSTRAPS, named
 from evaluator.measures.ordered import mean
+from evaluator.measures.sampled import Label, Sampled, units
 from evaluator.measures.scales import array_on_scale, on_scale
 from evaluator.tasks.base import TIDY, MeasureOptions, Scale, tidy
 
@@ -224,7 +225,9 @@ class _Matrix:
     groups: tuple[str, ...]
     polarity: tuple[str | None, ...]
     strata: tuple[Stratum, ...]
+    samples: tuple[tuple[int, ...], ...]
     family: Stratum | None
+    family_samples: tuple[int, ...]
 
 
 def intervals(scores: pl.DataFrame, bootstrap: Bootstrap, scale: Scale) -> pl.DataFrame:
@@ -246,8 +249,11 @@ def _matrix(frame: pl.DataFrame) -> _Matrix:
     numbers = with_counts(wide.select(pl.col(columns).cast(pl.Float64).fill_null(float("nan"))).to_numpy())
     runs = wide.group_by("group", maintain_order=True).agg(pl.len(), pl.col("polarity").first())
     ends = runs["len"].cum_sum()
+    samples = wide["sample"].to_numpy()
     found = zip(runs["group"], runs["polarity"], ends - runs["len"], ends, strict=True)
-    parts = sorted(((g, polarity, numbers[start:end]) for g, polarity, start, end in found), key=lambda p: _natural(p[0]))
+    parts = sorted(
+        ((group, polarity, slice(start, end)) for group, polarity, start, end in found), key=lambda part: _natural(part[0])
+    )
     count = len(templates)
     family = wide.with_row_index("row").filter(pl.col("family"), pl.col("polarity") == "male").sort("sample")["row"].to_numpy()
     scores = [*range(count), *range(2 * count, 3 * count)]
@@ -255,8 +261,10 @@ def _matrix(frame: pl.DataFrame) -> _Matrix:
         templates=tuple(templates),
         groups=tuple(group for group, _, _ in parts),
         polarity=tuple(polarity for _, polarity, _ in parts),
-        strata=tuple(Stratum(group, values) for group, _, values in parts),
+        strata=tuple(Stratum(group, numbers[rows]) for group, _, rows in parts),
+        samples=tuple(tuple(samples[rows].tolist()) for _, _, rows in parts),
         family=Stratum("family", numbers[np.ix_(family, scores)]) if len(family) else None,
+        family_samples=tuple(samples[family].tolist()),
     )
 
 
@@ -264,11 +272,7 @@ def _model_intervals(
     matrix: _Matrix, bootstrap: Bootstrap, scale: Scale
 ) -> Iterator[tuple[str, str, str | None, float, float]]:
     """(template, measure, group, low, high) of one model."""
-    labels = [
-        *((t, "q", g) for g in matrix.groups for t in matrix.templates),
-        *((t, m, None) for m in ("q_f", "q_m", "g_s") for t in matrix.templates),
-    ]
-    plain = [("all", "g_s", None), *((t, "mass", None) for t in matrix.templates)]
+    labels, plain = _outputs(matrix)
     estimate = bootstrap.estimate(matrix.strata, _Statistic(matrix, scale))
     low, high = _bounds(estimate, len(labels), scale)
     for (template, measure, group), lower, upper in zip([*labels, *plain], low, high, strict=True):
@@ -278,6 +282,36 @@ def _model_intervals(
         low, high = _bounds(estimate, len(matrix.templates), scale)
         for template, lower, upper in zip(matrix.templates, low, high, strict=True):
             yield template, "q_family", None, lower, upper
+
+
+def _outputs(matrix: _Matrix) -> tuple[list[tuple[str, str, str | None]], list[tuple[str, str, str | None]]]:
+    """(template, measure, group) of `_Statistic`'s outputs: those that are natural logarithms, and those behind them."""
+    logs = [
+        *((t, "q", g) for g in matrix.groups for t in matrix.templates),
+        *((t, m, None) for m in ("q_f", "q_m", "g_s") for t in matrix.templates),
+    ]
+    return logs, [("all", "g_s", None), *((t, "mass", None) for t in matrix.templates)]
+
+
+def sampled(scores: pl.DataFrame, scale: Scale) -> list[Sampled]:
+    """One model's scores of one language as sampling units: all rates but q_family, then q_family."""
+    matrix = _matrix(complete(scores).with_columns(_MASS))
+    logs, plain = _outputs(matrix)
+    statistic = _Statistic(matrix, scale)
+
+    def printed(sums: Array) -> Array:
+        values = statistic(sums)
+        return np.concatenate([array_on_scale(values[..., : len(logs)], scale), values[..., len(logs) :]], axis=-1)
+
+    rates_of = [Label(*label, scale=None if label[1] == "mass" else scale) for label in (*logs, *plain)]
+    ratio = np.array([label.scale is not None and scale != "log10" for label in rates_of])
+    made = [Sampled(tuple(rates_of), tuple(map(units, matrix.strata, matrix.samples)), printed, ratio)]
+    if matrix.family is not None:
+        topic = tuple(Label(template, "q_family", scale=scale) for template in matrix.templates)
+        family = units(matrix.family, matrix.family_samples)
+        mine = np.full(len(topic), scale != "log10")
+        made.append(Sampled(topic, (family,), lambda sums: array_on_scale(means(sums)[..., 0, :], scale), mine))
+    return made
 
 
 def _bounds(estimate: Estimate, logs: int, scale: Scale) -> tuple[list[float], list[float]]:

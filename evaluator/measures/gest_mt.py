@@ -7,9 +7,11 @@ from collections.abc import Iterator
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from evaluator.measures.bootstrap import Array, Bootstrap, Stratum
 from evaluator.measures.intervals import BOOTSTRAPS, share_bounds
+from evaluator.measures.sampled import Label, Sampled, units
 from evaluator.tasks.base import TIDY, MeasureOptions, tidy
 
 _CELL = ["model", "task", "language"]
@@ -39,12 +41,11 @@ def mt_measures(scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
 
 def _cell_rows(frame: pl.DataFrame, options: MeasureOptions, bootstrap: Bootstrap) -> Iterator[_Row]:
     known = frame.filter(pl.col("score").is_not_null())
-    groups = sorted(frame["group"].unique(), key=lambda g: (len(g), g))
+    groups = _groups(frame)
     for group in groups:
         yield ("p", group, *_share(known.filter(pl.col("group") == group), options))
     yield ("p_family", None, *_share(known.filter(pl.col("family")), options))
-    polarity = dict(frame.select("group", "polarity").unique().iter_rows())
-    sides = [np.array([polarity[g] == side for g in groups]) for side in ("female", "male")]
+    sides = _sides(frame, groups)
     if all(side.any() for side in sides):
         estimate = bootstrap.estimate(
             [_stratum(group, frame.filter(pl.col("group") == group)) for group in groups],
@@ -57,6 +58,39 @@ def _cell_rows(frame: pl.DataFrame, options: MeasureOptions, bootstrap: Bootstra
                 yield (name, None, value, low, high, known.height, kind)
     yield ("yield", None, float(known.height), None, None, frame.height, None)
     yield ("conflicts", None, float(frame["conflict"].sum()), None, None, frame.height, None)
+
+
+def sampled(scores: pl.DataFrame) -> list[Sampled]:
+    """One system's translations into one language as sampling units: p, f_s and f_m, then p_family; shares are k/n."""
+    groups = _groups(scores)
+    sides = _sides(scores, groups)
+    parts = {group: scores.filter(pl.col("group") == group).sort("sample") for group in groups}
+    labels = [Label(None, "p", group) for group in groups]
+    wanted = all(side.any() for side in sides)
+
+    def rates(sums: Array) -> Array:
+        p = sums[..., 0] / sums[..., 1]
+        return np.concatenate([p, _f(sums, *sides)], axis=-1) if wanted else p
+
+    labels += [Label(None, "f_s"), Label(None, "f_m")] if wanted else []
+    strata = tuple(units(_stratum(group, part), part["sample"].to_list()) for group, part in parts.items())
+    made = [Sampled(tuple(labels), strata, rates, np.zeros(len(labels), dtype=bool))]
+    topical = scores.filter(pl.col("family")).sort("sample")
+    if topical.height:
+        family = units(_stratum("family", topical), topical["sample"].to_list())
+        label = Label(None, "p_family")
+        made.append(Sampled((label,), (family,), lambda sums: sums[..., 0, :1] / sums[..., 0, 1:], np.zeros(1, dtype=bool)))
+    return made
+
+
+def _groups(frame: pl.DataFrame) -> list[str]:
+    return sorted(frame["group"].unique(), key=lambda g: (len(g), g))
+
+
+def _sides(frame: pl.DataFrame, groups: list[str]) -> list[NDArray[np.bool_]]:
+    """Which of the groups are female, and which are male ones."""
+    polarity = dict(frame.select("group", "polarity").unique().iter_rows())
+    return [np.array([polarity[g] == side for g in groups]) for side in ("female", "male")]
 
 
 def _number(value: float) -> float | None:
@@ -78,7 +112,7 @@ def _stratum(group: str, frame: pl.DataFrame) -> Stratum:
     return Stratum(group, np.column_stack([score.fill_null(0.0).to_numpy(), score.is_not_null().cast(pl.Float64).to_numpy()]))
 
 
-def _f(sums: Array, female: Array, male: Array) -> Array:
+def _f(sums: Array, female: NDArray[np.bool_], male: NDArray[np.bool_]) -> Array:
     """f_s and f_m from sums […, stereotypes, (masculine, known)]."""
     p = sums[..., 0] / sums[..., 1]
     p_f, p_m = p[..., female].mean(axis=-1), p[..., male].mean(axis=-1)

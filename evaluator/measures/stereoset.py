@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from evaluator.measures.bootstrap import Bootstrap, Stratum
 from evaluator.measures.intervals import BOOTSTRAPS, share_bounds
+from evaluator.measures.sampled import Label, Sampled, units
 from evaluator.tasks.base import TIDY, Interval, MeasureOptions, tidy
 from evaluator_serving.errors import InputError
 
@@ -80,6 +81,26 @@ def stereoset_measures(scores: pl.DataFrame, options: MeasureOptions) -> pl.Data
     return tidy(made.with_columns(pl.col("value", "low", "high").fill_nan(None)))
 
 
+def sampled(scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
+    """One model's scores of one language as sampling units: the examples of each test."""
+    frame = _with_case(scores, options.extra.get("case"))
+    if frame.is_empty():
+        return []
+    layout = Layout.of(frame)
+    strata = layout.strata(frame)
+    names = [part["sample"].to_list() for _, part in frame.group_by("template", maintain_order=True)]
+    present = layout.sums(np.stack([stratum.values.sum(axis=0) for stratum in strata]))[..., 0] > 0
+    labels = tuple(Label(template, measure, group) for template in layout.templates for measure, _, group in layout.outputs)
+    return [
+        Sampled(
+            labels,
+            tuple(map(units, strata, names)),
+            lambda sums: _values(layout.sums(sums), layout, present),
+            np.zeros(len(labels), dtype=bool),
+        )
+    ]
+
+
 def _with_case(scores: pl.DataFrame, case: str | None) -> pl.DataFrame:
     if case is None:
         return scores
@@ -133,6 +154,12 @@ class Layout:
             classes[bias] = len(groups) + np.flatnonzero(members[groups.index(bias)])
         templates = (*tests, OVERALL) if len(tests) > 1 else tests
         return cls(templates, cells, groups, np.concatenate([np.stack(members), np.eye(len(cells))]), classes)
+
+    @property
+    def outputs(self) -> list[tuple[str, int, str]]:
+        """(measure, row of `members`, group) of each template's values, in the order of `_values`."""
+        simple = [(measure, row, group) for row, group in enumerate(self.groups) for measure in SIMPLE]
+        return simple + [(measure, self.groups.index(group), group) for group in self.classes for measure in MULTICLASS]
 
     def strata(self, frame: pl.DataFrame) -> list[Stratum]:
         """A stratum a test with, for each example, the columns of `wins` in its cell's place and zeros elsewhere."""
@@ -195,8 +222,7 @@ def _rows(
     estimate = bootstrap.estimate(strata, statistic)
     biased = estimate if shifted is bootstrap else shifted.estimate(strata, statistic)
     shift = biased.value - biased.mean
-    names = [(m, row, g) for row, g in enumerate(layout.groups) for m in SIMPLE]
-    names += [(m, layout.groups.index(g), g) for g in layout.classes for m in MULTICLASS]
+    names = layout.outputs
     for index, value in enumerate(estimate.value):
         template, (measure, row, group) = divmod(index, len(names))[0], names[index % len(names)]
         n, stereotype = sums[template, row, :2]

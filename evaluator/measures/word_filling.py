@@ -18,6 +18,7 @@ from evaluator.measures.bootstrap import Bootstrap, Stratum, clustered
 from evaluator.measures.correlations import LEAST_POINTS
 from evaluator.measures.intervals import BOOTSTRAPS, share_bounds
 from evaluator.measures.ordered import mean
+from evaluator.measures.sampled import Label, Sampled, Units
 from evaluator.measures.scales import LN10
 from evaluator.tasks.base import TIDY, MeasureOptions, tidy
 
@@ -166,8 +167,7 @@ def estimate(
     resampled together (None: samples are independent, and shares get Wilson's interval, or the published one). Correlations
     over fewer than LEAST_POINTS samples are null.
     """
-    exprs = [e for statistic in statistics for e in _padded(statistic)]
-    values = frame.select(e.alias(str(i)) for i, e in enumerate(exprs)).to_numpy()
+    values = _addends(frame, statistics)
     units = values if cluster is None else clustered(values, frame[cluster].to_list())
 
     def evaluate(sums: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -273,6 +273,59 @@ def pairs(scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
             found = estimate(samples, _positive("cs", group, "cs"), stratum, options, bootstrap)
             frames.append(found.with_columns(keys))
     return _tidy(frames)
+
+
+def sampled(scores: pl.DataFrame, options: MeasureOptions, *, paired: bool, by_original: bool) -> list[Sampled]:
+    """One model's scores as sampling units: the samples, or (`by_original`) the original pairs that they were made of.
+
+    `paired`: the scores are CrowS-Pairs'; else quadruples', of which those are units that the tokenizer filter keeps.
+    """
+    made = []
+    for _, part in models(scores):
+        template, task = part["template"][0], str(part["task"][0])
+        if paired:
+            for group in [*part["group"].unique(maintain_order=True), "all"]:
+                samples = part if group == "all" else part.filter(pl.col("group") == group)
+                made.append(_sampled(samples, _positive("cs", group, "cs"), f"{task}/{group}", template, options))
+            continue
+        samples = wide(part)
+        asked = statistics(samples["ss_original"].is_not_null().any())
+        cluster = "original" if by_original else "sample"
+        made.append(_sampled(samples.filter("kept"), asked, task, template, options, cluster))
+    return made
+
+
+def _sampled(
+    frame: pl.DataFrame,
+    statistics: Sequence[Statistic],
+    stratum: str,
+    template: str | None,
+    options: MeasureOptions,
+    cluster: str = "sample",
+) -> Sampled:
+    values, factors = _addends(frame, statistics), _factors(statistics, options)
+    names = frame[cluster].unique(maintain_order=True).to_list()
+    labels = tuple(
+        Label(template, s.measure, s.group, UNITS[options.scale] if isinstance(s, Mean) else None) for s in statistics
+    )
+    return Sampled(
+        labels,
+        (Units(stratum, tuple(names), clustered(values, frame[cluster].to_list())),),
+        lambda sums: _evaluate(statistics, sums) * factors,
+        np.zeros(len(labels), dtype=bool),
+    )
+
+
+def _addends(frame: pl.DataFrame, statistics: Sequence[Statistic]) -> NDArray[np.float64]:
+    """[samples, statistics × _ADDENDS]"""
+    exprs = [e for statistic in statistics for e in _padded(statistic)]
+    return frame.select(e.alias(str(i)) for i, e in enumerate(exprs)).to_numpy()
+
+
+def _factors(statistics: Sequence[Statistic], options: MeasureOptions) -> NDArray[np.float64]:
+    """What brings each statistic to the units of the report."""
+    unit = 1.0 if options.scale == "ratio" else 1 / LN10
+    return np.array([unit if isinstance(statistic, Mean) else 1.0 for statistic in statistics])
 
 
 def _log_frequencies(samples: pl.DataFrame, path: Path) -> list[pl.Series]:

@@ -22,6 +22,7 @@ import polars as pl
 from evaluator.datasets.check import sha256
 from evaluator.datasets.gest import read_groups, read_sentences
 from evaluator.datasets.registry import locate
+from evaluator.measures.sampled import Sampled
 from evaluator.reports.layout import Layout, rates_layout
 from evaluator.tasks import TASKS
 from evaluator.tasks.base import DataSource, MeasureOptions, Protocol_, Rendered, Samples
@@ -145,6 +146,12 @@ class GestTask:
         from evaluator.measures.gest import gest_measures
 
         return with_poles(gest_measures(scores, options), self.plan)
+
+    def sampled(self, scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
+        """One model's scores of one language as sampling units."""
+        from evaluator.measures.gest import sampled
+
+        return sampled(scores, options.scale)
 
     def warnings(self, scores: pl.DataFrame, options: MeasureOptions) -> list[str]:
         """Which rates rest on fewer groups or samples than they should."""

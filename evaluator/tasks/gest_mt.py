@@ -9,6 +9,7 @@ import polars as pl
 
 from evaluator.gender import LANGUAGES, GenderDetector, rules_detector
 from evaluator.gender.variants import source_key
+from evaluator.measures.sampled import Sampled
 from evaluator.reports.layout import Layout, Overview
 from evaluator.tasks.base import DataSource, MeasureOptions, Protocol_, Rendered, Samples
 from evaluator.tasks.gest import GestTask, gest, with_poles
@@ -51,6 +52,12 @@ class GestMtTask:
         from evaluator.measures.gest_mt import mt_measures
 
         return with_poles(mt_measures(scores, options), self._gest.plan)
+
+    def sampled(self, scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
+        """One system's translations into one language as sampling units."""
+        from evaluator.measures.gest_mt import sampled
+
+        return sampled(scores)
 
     def warnings(self, scores: pl.DataFrame, options: MeasureOptions) -> list[str]:
         """Systems and languages some of whose samples have no translation."""

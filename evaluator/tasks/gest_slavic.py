@@ -28,6 +28,7 @@ from evaluator.gender.variants import (
     released_first_letter,
     same_first_letter,
 )
+from evaluator.measures.sampled import Sampled
 from evaluator.reports.layout import Layout
 from evaluator.tasks.base import DataSource, MeasureOptions, Protocol_, Rendered, Samples, tidy
 from evaluator.tasks.gest import gest, with_poles
@@ -160,6 +161,10 @@ class GestSlavicTask:
         return pl.concat(
             [with_poles(gest_measures(scores, options), gest().plan), tidy(yields.with_columns(measure=pl.lit("yield")))]
         )
+
+    def sampled(self, scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
+        """One model's pairs of one language as sampling units."""
+        return gest().sampled(scores, options)
 
     def layout(self, options: MeasureOptions) -> Layout:
         """GEST's layout and the yield."""

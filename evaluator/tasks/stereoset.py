@@ -38,6 +38,7 @@ import polars as pl
 
 from evaluator.datasets.registry import datasets, folder
 from evaluator.datasets.stereoset import BLANK, file_name, read
+from evaluator.measures.sampled import Sampled
 from evaluator.measures.stereoset import CANDIDATES, COMPONENTS, MULTICLASS, SIMPLE
 from evaluator.reports.layout import Layout, Overview
 from evaluator.tasks.base import DataSource, MeasureOptions, Protocol_, Rendered, Samples
@@ -136,6 +137,12 @@ class StereoSetTask:
         from evaluator.measures.stereoset import stereoset_measures
 
         return stereoset_measures(scores, options)
+
+    def sampled(self, scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
+        """One model's examples as sampling units."""
+        from evaluator.measures.stereoset import sampled
+
+        return sampled(scores, options)
 
     def layout(self, options: MeasureOptions) -> Layout:
         """All examples in the summary; bias types, but not the target terms, in detail."""

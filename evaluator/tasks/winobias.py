@@ -8,7 +8,8 @@ import polars as pl
 
 from evaluator.datasets import winobias as reader
 from evaluator.datasets.registry import locate
-from evaluator.measures.winobias import MEASURES, rates
+from evaluator.measures.sampled import Sampled
+from evaluator.measures.winobias import MEASURES, rates, sampled
 from evaluator.reports.few import few_samples
 from evaluator.reports.layout import Layout, Overview
 from evaluator.tasks.base import DataSource, MeasureOptions, Protocol_, Rendered, Samples
@@ -88,6 +89,10 @@ class WinoBias:
     def measure(self, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
         """q̂_m, q̂_f, ĝ_s of every split."""
         return rates(scores, options)
+
+    def sampled(self, scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
+        """One model's sentences as sampling units, split by split."""
+        return sampled(scores, options.scale)
 
     def layout(self, options: MeasureOptions) -> Layout:
         """How the report shows them: the three rates in one row a split."""

@@ -27,6 +27,7 @@ from evaluator.datasets.word_filling import plain, split_keyword
 from evaluator.measures import word_filling as measures
 from evaluator.measures import word_filling_notes as notes
 from evaluator.measures.ordered import total
+from evaluator.measures.sampled import Sampled
 from evaluator.reports.layout import Layout
 from evaluator.tasks.base import DataSource, MeasureOptions, Protocol_, Rendered, Samples
 from evaluator_serving.requests import Continuation, Masked, Request, SharedTokens, request_id
@@ -195,6 +196,10 @@ class WordFilling:
         if self.form == "pairs":
             return measures.pairs(scores, options)
         return measures.quadruples(scores, options, by_original=self.clustered)
+
+    def sampled(self, scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
+        """One model's samples as sampling units."""
+        return measures.sampled(scores, options, paired=self.form == "pairs", by_original=self.clustered)
 
     def layout(self, options: MeasureOptions) -> Layout:
         """How the report shows them."""

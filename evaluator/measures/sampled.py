@@ -1,0 +1,112 @@
+"""A model's scores as sampling units, with the statistics of them that a report prints: what comparisons and influences need.
+
+A task's measures are functions of sums over units (see `evaluator.measures.bootstrap`). Here such a function goes with the
+names of its outputs and the identity of each unit, so that two models' units can be matched, or one be left out.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evaluator.measures.bootstrap import Array, Statistic, Stratum
+
+ROUNDING = 1e-13
+"""A value that moves by less than this share of it hasn't moved."""
+
+
+class Label(NamedTuple):
+    """Which row of a report an output is: its columns template, measure, group and scale."""
+
+    template: str | None
+    measure: str
+    group: str | None = None
+    scale: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """A stratum whose units have names: `ids` [units], `values` [units, columns] (addends to each sum)."""
+
+    stratum: str
+    ids: tuple[object, ...]
+    values: Array
+
+    def only(self, kept: Iterable[object]) -> Self:
+        """Those of the units that are among `kept`, in the order of their names."""
+        wanted = set(kept)
+        order = sorted((i for i, name in enumerate(self.ids) if name in wanted), key=lambda i: repr(self.ids[i]))
+        return replace(self, ids=tuple(self.ids[i] for i in order), values=self.values[order])
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """One model's scores of one task and language.
+
+    Attributes:
+        labels: the outputs' names.
+        strata: units that were drawn together.
+        statistic: from sums over the strata [..., strata, columns] to the outputs as they are printed, NaN where undefined.
+        ratio: [outputs], whether an output is a positive ratio, of which differences are tested in logarithms.
+    """
+
+    labels: tuple[Label, ...]
+    strata: tuple[Units, ...]
+    statistic: Statistic
+    ratio: NDArray[np.bool_]
+
+    @property
+    def values(self) -> Array:
+        """The outputs over all units, [outputs]."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return self.statistic(np.stack([units.values.sum(axis=0) for units in self.strata]))
+
+    def tested(self, sums: Array) -> Array:
+        """The outputs on the scale on which differences are tested: ratios as natural logarithms."""
+        return logs_where(self.ratio, self.statistic(sums))
+
+
+def logs_where(ratio: NDArray[np.bool_], values: Array) -> Array:
+    """[..., outputs] with the natural logarithms of those outputs that are ratios."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(ratio, np.log(np.where(ratio, values, 1.0)), values)
+
+
+def units(stratum: Stratum, ids: Sequence[object]) -> Units:
+    """A stratum of the bootstrap with names for its units."""
+    if len(ids) != len(stratum.values):
+        raise ValueError(f"{len(ids)} names for {len(stratum.values)} units")
+    return Units(stratum.name, tuple(ids), stratum.values)
+
+
+def influences(strata: Sequence[Array], statistic: Callable[[Array], Array]) -> list[Array]:
+    """The jackknife's influence of every unit, [units, outputs] for each stratum of [units, columns].
+
+    (n − 1) · (mean of the statistic with one unit left out − the statistic without this unit): for a mean, how far the unit's
+    value lies from it; exactly 0 for outputs that don't rest on the stratum. A stratum of one unit tells nothing of its spread:
+    NaN for the outputs that rest on it.
+    """
+    sums = np.stack([values.sum(axis=0) for values in strata])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        whole = statistic(sums)
+    made = []
+    for index, values in enumerate(strata):
+        count = len(values)
+        if count == 0:
+            made.append(np.zeros((0, len(whole))))
+            continue
+        without = left_out(sums, index, values, statistic)
+        rests = ~(np.abs(without - whole) <= ROUNDING * np.maximum(1, np.abs(whole))).all(axis=0)
+        influence = (count - 1) * (without.mean(axis=0) - without) if count > 1 else np.full((1, len(whole)), np.nan)
+        made.append(np.where(rests, influence, 0.0))
+    return made
+
+
+def left_out(sums: Array, index: int, values: Array, statistic: Callable[[Array], Array]) -> Array:
+    """The statistic without each unit of the stratum at `index` in turn, [units, outputs]."""
+    left = np.repeat(sums[None], len(values), axis=0)
+    left[:, index] -= values
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return statistic(left)
