@@ -199,7 +199,7 @@ def open_ours(name: str, model: str, counter: Counter) -> Score:
         encoded = encode(texts)
         found = {
             answer.request: [sum(candidate) for candidate in answer.logprobs]
-            for chunk in chunks(encoded, tokens=tokens, share_prefixes=engine.share_prefixes)
+            for chunk in chunks(encoded, tokens=tokens)
             for answer in assemble(chunk, engine.score(chunk.merged.rows))
         }
         return [number for item in encoded for number in found[item.request]]

@@ -70,7 +70,7 @@ def command(model: str, text: str, words: tuple[str, ...], format_: str, **engin
     options = make_engine_options(engine["dtype"], engine["device"], engine["batch_tokens"], engine["extra"])
     loaded = open_engine(name, source, options, encoded.rows)
     try:
-        chunk = make_chunk([encoded], share_prefixes=loaded.share_prefixes)
+        chunk = make_chunk([encoded])
         (answer,) = assemble(chunk, loaded.score(chunk.merged.rows))
     finally:
         loaded.close()

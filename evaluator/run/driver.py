@@ -144,9 +144,7 @@ def _score_model(run: Run, model: PreparedModel, view: ProgressView, spec: RunSp
             run.add_start(model.name, start_record(0, "this process", model.spec.options.sizes(), seconds))
             run.update_model(model.name, engine_details=engine.describe().details)
             view.state(model.name, "running")
-            share = engine.share_prefixes
-            pending = model.pending_chunks(engine.device_kind, share_prefixes=share)
-            work = Work.of(pending, share_prefixes=share)
+            work = Work.of(model.pending_chunks(engine.device_kind))
             _drain(work, engine, run, model, view, skip_rows=spec.skip_rows)
     view.state(model.name, "done")
 

@@ -91,17 +91,17 @@ class PreparedModel:
         rows = merge([item for item in self.encoded if item.request not in self.given_up]).rows
         return tuple(sample_rows(rows)), Workload.of(rows)
 
-    def pending_chunks(self, device: DeviceKind, *, share_prefixes: bool) -> list[Chunk]:
+    def pending_chunks(self, device: DeviceKind) -> list[Chunk]:
         """The chunks of what has no answer yet, sized for `device`."""
         tokens = chunk_tokens(self.source.parameters, device)
         settled = self.answered | self.given_up
         pending = []
-        for chunk in chunks(self.encoded, tokens=tokens, share_prefixes=share_prefixes):
+        for chunk in chunks(self.encoded, tokens=tokens):
             rest = [item for item in chunk.encoded if item.request not in settled]
             if len(rest) == len(chunk.encoded):
                 pending.append(chunk)
             elif rest:
-                pending.append(make_chunk(rest, share_prefixes=share_prefixes))
+                pending.append(make_chunk(rest))
         return pending
 
     @property

@@ -17,14 +17,13 @@ class Work:
     """A queue of chunks. Each chunk is at any time either waiting here, in flight with one worker, done, or given up."""
 
     waiting: deque[Chunk]
-    share_prefixes: bool = True
     _kills: dict[tuple[str, ...], int] = field(default_factory=dict)
     _suspects: set[tuple[str, ...]] = field(default_factory=set)
 
     @classmethod
-    def of(cls, chunks: Iterable[Chunk], *, share_prefixes: bool = True) -> "Work":
+    def of(cls, chunks: Iterable[Chunk]) -> "Work":
         """Work that consists of these chunks, in this order."""
-        return cls(deque(chunks), share_prefixes)
+        return cls(deque(chunks))
 
     def take(self) -> Chunk | None:
         """The next chunk for a worker, None if none waits."""
@@ -44,7 +43,7 @@ class Work:
         key = tuple(item.request for item in chunk.encoded)
         kills = self._kills[key] = self._kills.get(key, 0) + 1
         suspect = key in self._suspects
-        cut = pieces(chunk, len(key) if suspect else max(2, round(len(key) ** 0.5)), share_prefixes=self.share_prefixes)
+        cut = pieces(chunk, len(key) if suspect else max(2, round(len(key) ** 0.5)))
         if len(cut) == 1 and kills >= KILLS_OF_ONE:
             return list(key)
         if len(cut) > 1 and (kills >= KILLS_BEFORE_SPLIT or suspect):
@@ -64,9 +63,9 @@ class Work:
         bad = set(requests)
         rest = [item for item in chunk.encoded if item.request not in bad]
         if rest:
-            self.waiting.appendleft(make_chunk(rest, share_prefixes=self.share_prefixes))
-        shared = make_chunk([item for item in chunk.encoded if item.request in bad], share_prefixes=self.share_prefixes)
-        apart = pieces(shared, max(2, round(len(bad) ** 0.5)), share_prefixes=self.share_prefixes)
+            self.waiting.appendleft(make_chunk(rest))
+        shared = make_chunk([item for item in chunk.encoded if item.request in bad])
+        apart = pieces(shared, max(2, round(len(bad) ** 0.5)))
         if len(apart) == 1:
             return list(requests)
         self.waiting.extendleft(reversed(apart))

@@ -71,7 +71,7 @@ def model_needs(model: PreparedModel, fleet: Fleet, throughput: float | None = N
     options = model.spec.options
     parameters = model.source.parameters
     pending = [item for item in model.encoded if item.request not in model.answered]
-    merged = merge(pending, share_prefixes=model.info.engine != "onnx")
+    merged = merge(pending)
     longest = max((row.length for row in merged.rows), default=0)
     config = model.source.config.get_text_config()
     several: dict[str, int] = {}

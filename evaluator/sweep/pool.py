@@ -35,7 +35,7 @@ from evaluator.sweep.replica import Load, Loaded, Replica, ahead
 from evaluator.sweep.schedule import Schedule
 from evaluator_serving.engine import DeviceKind
 from evaluator_serving.errors import EngineError, in_words
-from evaluator_serving.registry import engine_class, planned_device
+from evaluator_serving.registry import planned_device
 from evaluator_serving.rows import Chunk, Row, Workload
 from evaluator_serving.weights.access import HubAccess
 from evaluator_serving.weights.cache import readable
@@ -177,9 +177,8 @@ class Pool:
     @staticmethod
     def _cut(model: _Model, device: DeviceKind) -> None:
         """Cut a model's pending requests into chunks for a kind of device."""
-        share = engine_class(model.prepared.info.engine).share_prefixes
         model.device = device
-        model.work = Work.of(model.prepared.pending_chunks(device, share_prefixes=share), share_prefixes=share)
+        model.work = Work.of(model.prepared.pending_chunks(device))
         model.chunks = len(model.work.waiting)
 
     @contextlib.contextmanager

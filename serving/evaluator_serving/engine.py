@@ -101,13 +101,10 @@ class Engine(Protocol):
 
     `device_kind` says what a unit of work is cut for; a class that has it as a class attribute says it before it is loaded.
 
-    `share_prefixes` says whether a causal row may be read from a longer row with the same beginning.
-
     `harmless_extra`, on the class: names of extra options that can't move a number by more than rounding (memory, threads,
     retries). Every other one is part of the answers' identity, as all are where an engine names none.
     """
 
-    share_prefixes: bool
     device_kind: DeviceKind
 
     def describe(self) -> EngineInfo:

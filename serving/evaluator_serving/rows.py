@@ -139,14 +139,14 @@ def _causal_hosts(keys: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], tupl
     return hosts
 
 
-def merge(encoded: Sequence[Encoded], *, share_prefixes: bool = True) -> Merged:
+def merge(encoded: Sequence[Encoded]) -> Merged:
     """Reduce many requests' rows to distinct forward passes.
 
-    Rows with the same input become one with the union of their lookups. With `share_prefixes`, a causal row whose ids
-    begin another row's ids is read from that longer row (a causal model's outputs don't depend on what follows).
+    Rows with the same input become one with the union of their lookups. A causal row whose ids begin another row's ids is
+    read from that longer row: a causal model's outputs don't depend on what follows (`checks.causality` makes sure).
     """
     all_rows = [row for item in encoded for row in item.rows]
-    hosts = _causal_hosts([r.ids for r in all_rows if r.head == "causal"]) if share_prefixes else {}
+    hosts = _causal_hosts([r.ids for r in all_rows if r.head == "causal"])
     order: dict[Row, int] = {}
     lookups: list[dict[tuple[int, int], int]] = []
     places = []
@@ -257,13 +257,13 @@ def _blocks(singles: Sequence[_Block], rank: Mapping[int, int], tokens: int) -> 
     return [block[i] for i in range(len(block)) if home[i] == i]
 
 
-def chunks(encoded: Sequence[Encoded], *, tokens: int, share_prefixes: bool = True) -> list[Chunk]:
+def chunks(encoded: Sequence[Encoded], *, tokens: int) -> list[Chunk]:
     """Cut requests into chunks of about `tokens` forward tokens, longest rows first.
 
     A chunk takes less than `tokens` and what one request takes. Requests that share a forward pass fall into one chunk
     unless those that hang together so take more than `tokens`: then their shortest shared rows are computed once a chunk.
     """
-    merged = merge(encoded, share_prefixes=share_prefixes)
+    merged = merge(encoded)
     singles = [_single(i, item, merged) for i, item in enumerate(encoded)]
 
     def longest(block: _Block) -> tuple[int, str]:
@@ -276,7 +276,7 @@ def chunks(encoded: Sequence[Encoded], *, tokens: int, share_prefixes: bool = Tr
     def close() -> None:
         nonlocal filling
         if filling.members:
-            cut.append(make_chunk([encoded[i] for i in filling.members], share_prefixes=share_prefixes))
+            cut.append(make_chunk([encoded[i] for i in filling.members]))
         filling = _Block([], {}, 0)
 
     for block in sorted(_blocks(singles, rank, tokens), key=longest):
@@ -290,9 +290,9 @@ def chunks(encoded: Sequence[Encoded], *, tokens: int, share_prefixes: bool = Tr
     return cut
 
 
-def make_chunk(encoded: Sequence[Encoded], *, share_prefixes: bool = True) -> Chunk:
+def make_chunk(encoded: Sequence[Encoded]) -> Chunk:
     """One chunk of exactly these requests, its rows merged and ordered longest first."""
-    merged = merge(encoded, share_prefixes=share_prefixes)
+    merged = merge(encoded)
     order = sorted(range(len(merged.rows)), key=lambda r: (-merged.rows[r].length, merged.rows[r].ids))
     new = {old: i for i, old in enumerate(order)}
     places = tuple(tuple((new[index], lookups) for index, lookups in spots) for spots in merged.places)
@@ -317,7 +317,7 @@ def alike(chunk: Chunk) -> list[list[int]]:
     return list(found.values())
 
 
-def pieces(chunk: Chunk, count: int, *, share_prefixes: bool = True) -> list[Chunk]:
+def pieces(chunk: Chunk, count: int) -> list[Chunk]:
     """Cut a chunk into at most `count` chunks of about equally many requests, those that share rows together if they can be.
 
     One chunk comes back where all its requests have the same inputs: nothing less can be computed.
@@ -327,7 +327,4 @@ def pieces(chunk: Chunk, count: int, *, share_prefixes: bool = True) -> list[Chu
         groups = alike(chunk)
     count = min(count, len(groups))
     bounds = [len(groups) * i // count for i in range(count + 1)]
-    return [
-        make_chunk([chunk.encoded[i] for group in groups[a:b] for i in group], share_prefixes=share_prefixes)
-        for a, b in itertools.pairwise(bounds)
-    ]
+    return [make_chunk([chunk.encoded[i] for group in groups[a:b] for i in group]) for a, b in itertools.pairwise(bounds)]

@@ -48,10 +48,10 @@ def shared(count: int, *, alike: int = 1) -> list[Encoded]:
     return [Encoded(f"r{i}-{k}", rows[i], ()) for i in range(count) for k in range(alike)]
 
 
-@given(st.integers(2, 60), st.sets(st.integers(0, 59), min_size=1, max_size=3), st.booleans())
-def test_requests_that_share_a_row_are_given_up_alone(count: int, poison: set[int], share: bool) -> None:
+@given(st.integers(2, 60), st.sets(st.integers(0, 59), min_size=1, max_size=3))
+def test_requests_that_share_a_row_are_given_up_alone(count: int, poison: set[int]) -> None:
     """The poison is in a request's own row; the chunk's requests all hang together by another one."""
-    work = Work.of(chunks(shared(count), tokens=10**6, share_prefixes=share), share_prefixes=share)
+    work = Work.of(chunks(shared(count), tokens=10**6))
     killers = {f"r{i}-0" for i in poison if i < count}
     scored, lost, deaths = [], [], 0
     while chunk := work.take():
@@ -65,12 +65,10 @@ def test_requests_that_share_a_row_are_given_up_alone(count: int, poison: set[in
     assert deaths <= 5 * max(1, len(killers))
 
 
-@given(st.integers(1, 40), st.integers(0, 39), st.integers(1, 3), st.booleans())
-def test_a_row_that_can_not_be_scored_takes_only_requests_of_its_inputs(
-    count: int, wrong: int, alike: int, share: bool
-) -> None:
+@given(st.integers(1, 40), st.integers(0, 39), st.integers(1, 3))
+def test_a_row_that_can_not_be_scored_takes_only_requests_of_its_inputs(count: int, wrong: int, alike: int) -> None:
     """The engine names a merged row, which may be one that all requests of the chunk begin."""
-    work = Work.of(chunks(shared(count, alike=alike), tokens=10**6, share_prefixes=share), share_prefixes=share)
+    work = Work.of(chunks(shared(count, alike=alike), tokens=10**6))
     bad = {f"r{wrong}-{k}" for k in range(alike)} if wrong < count else set()
     scored, lost, calls = [], [], 0
     while chunk := work.take():

@@ -117,7 +117,6 @@ def test_rounding_of_a_real_model_is_no_false_alarm(smollm: ModelSource, dtype: 
 class Made:
     """An engine whose log P of a token is given by `says(the row's ids, position, token)`."""
 
-    share_prefixes = True
     says: Callable[[Sequence[int], int, int], float]
     device_kind = "cpu"
     closed = False

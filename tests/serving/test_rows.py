@@ -1,5 +1,7 @@
 """Merging and chunking: every lookup keeps its meaning, nothing is computed twice."""
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,9 +40,9 @@ def requests(draw: st.DrawFn) -> list[Encoded]:
     return out
 
 
-@given(requests(), st.booleans(), st.integers(1, 40))
-def test_chunks_answer_what_was_asked(encoded: list[Encoded], share: bool, tokens: int) -> None:
-    cut = chunks(encoded, tokens=tokens, share_prefixes=share)
+@given(requests(), st.integers(1, 40))
+def test_chunks_answer_what_was_asked(encoded: list[Encoded], tokens: int) -> None:
+    cut = chunks(encoded, tokens=tokens)
     assert sorted(item.request for chunk in cut for item in chunk.encoded) == sorted(item.request for item in encoded)
     # Masked rows depend on the whole input; value_of only sees the prefix, so compare them by their whole input instead.
     for chunk in cut:
@@ -51,14 +53,19 @@ def test_chunks_answer_what_was_asked(encoded: list[Encoded], share: bool, token
         assert lengths == sorted(lengths, reverse=True)
 
 
-def tokens_of(encoded: list[Encoded], share: bool) -> int:
+def tokens_of(encoded: list[Encoded]) -> int:
     """Tokens of the distinct forward passes behind requests."""
-    return sum(row.length for row in merge(encoded, share_prefixes=share).rows)
+    return sum(row.length for row in merge(encoded).rows)
 
 
-def hanging_together(encoded: list[Encoded], share: bool) -> list[list[Encoded]]:
+def cost(item: Encoded) -> int:
+    """Tokens of a request's distinct inputs, each by itself."""
+    return sum(row.length for row in {replace(row, lookups=()) for row in item.rows})
+
+
+def hanging_together(encoded: list[Encoded]) -> list[list[Encoded]]:
     """The plain way: requests that share a merged row, or share one with a request that does, and so on."""
-    places = merge(encoded, share_prefixes=share).places
+    places = merge(encoded).places
     left = {i: {row for row, _ in spots} for i, spots in enumerate(places)}
     found = []
     while left:
@@ -71,24 +78,22 @@ def hanging_together(encoded: list[Encoded], share: bool) -> list[list[Encoded]]
     return found
 
 
-@given(requests(), st.booleans(), st.integers(1, 40))
-def test_chunks_are_bounded_and_compute_no_input_twice_where_it_can_be_helped(
-    encoded: list[Encoded], share: bool, tokens: int
-) -> None:
-    cut = chunks(encoded, tokens=tokens, share_prefixes=share)
-    assert cut == chunks(encoded, tokens=tokens, share_prefixes=share), "a resumed run must cut the same chunks"
-    largest = max((tokens_of([item], share=False) for item in encoded), default=0)
+@given(requests(), st.integers(1, 40))
+def test_chunks_are_bounded_and_compute_no_input_twice_where_it_can_be_helped(encoded: list[Encoded], tokens: int) -> None:
+    cut = chunks(encoded, tokens=tokens)
+    assert cut == chunks(encoded, tokens=tokens), "a resumed run must cut the same chunks"
+    largest = max((cost(item) for item in encoded), default=0)
     assert all(chunk.tokens < tokens + largest for chunk in cut)
-    for group in hanging_together(encoded, share):
-        if tokens_of(group, share) <= tokens:  # kept whole
+    for group in hanging_together(encoded):
+        if tokens_of(group) <= tokens:  # kept whole
             names = {item.request for item in group}
             assert sum(bool(names & {item.request for item in chunk.encoded}) for chunk in cut) == 1
-    assert sum(chunk.tokens for chunk in cut) <= sum(tokens_of([item], share) for item in encoded)
+    assert sum(chunk.tokens for chunk in cut) <= sum(tokens_of([item]) for item in encoded)
 
 
 @given(requests())
 def test_rows_of_a_chunk_are_distinct(encoded: list[Encoded]) -> None:
-    (chunk,) = chunks(encoded, tokens=10**6, share_prefixes=True) or [None]
+    (chunk,) = chunks(encoded, tokens=10**6) or [None]
     keys = [(row.head, row.ids) for row in chunk.merged.rows] if chunk else []
     assert len(keys) == len(set(keys))
     causal = [ids for head, ids in keys if head == "causal"]
@@ -97,8 +102,8 @@ def test_rows_of_a_chunk_are_distinct(encoded: list[Encoded]) -> None:
     assert masked == {row.ids for item in encoded for row in item.rows if row.head == "masked"}
 
 
-@given(st.integers(1, 120), st.integers(1, 6), st.booleans(), st.integers(20, 300))
-def test_a_row_that_all_share_does_not_make_one_chunk(count: int, family: int, share: bool, tokens: int) -> None:
+@given(st.integers(1, 120), st.integers(1, 6), st.integers(20, 300))
+def test_a_row_that_all_share_does_not_make_one_chunk(count: int, family: int, tokens: int) -> None:
     """As in a whole-sentence protocol: every text reads the first token's row; `family` texts share a longer one too."""
     encoded = []
     for i in range(count):
@@ -106,11 +111,11 @@ def test_a_row_that_all_share_does_not_make_one_chunk(count: int, family: int, s
         rows = [Row("causal", (0,), ((0, 5),)), Row("causal", text, ((1, 2),))]
         rows.append(Row("masked", (2, i // family, 3, 4, 5, 6), ((2, 2),)))
         encoded.append(Encoded(str(i), tuple(rows), ()))
-    cut = chunks(encoded, tokens=tokens, share_prefixes=share)
+    cut = chunks(encoded, tokens=tokens)
     assert sorted(item.request for chunk in cut for item in chunk.encoded) == sorted(item.request for item in encoded)
-    largest = max(tokens_of([item], share=False) for item in encoded)
+    largest = max(cost(item) for item in encoded)
     assert all(chunk.tokens < tokens + largest for chunk in cut)
-    whole, apart = tokens_of(encoded, share), sum(chunk.tokens for chunk in cut)
+    whole, apart = tokens_of(encoded), sum(chunk.tokens for chunk in cut)
     # Families are small enough to be kept whole, so that the first token is all that is computed once a chunk.
     if family * 9 + 7 <= tokens:
         assert apart <= whole + len(cut)
@@ -124,7 +129,6 @@ def test_generative_templates_share_one_pass() -> None:
     merged = merge([short, long])
     assert merged.rows == (Row("causal", (5, 6, 7), ((1, 10), (1, 11), (2, 12), (2, 13))),)
     assert merged.places == (((0, (0, 1)),), ((0, (2, 3)),))
-    assert len(merge([short, long], share_prefixes=False).rows) == 2
 
 
 def test_masked_rows_never_share_prefixes() -> None:

@@ -30,8 +30,6 @@ Change = Callable[[list[np.ndarray]], list[np.ndarray]]
 class Changed:
     """The oracle's own numbers, changed; `fall_back` goes over to them unchanged if it is allowed to."""
 
-    share_prefixes = True
-
     def __init__(self, source: ModelSource, change: Change, *, plain: bool = False) -> None:
         self.engine = TransformersEngine(source, EngineOptions(), ROWS[:1])
         self.change = change

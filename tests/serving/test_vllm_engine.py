@@ -86,7 +86,7 @@ def worst_difference(
 ) -> float:
     """Largest |Δ log P| between the engine, through encoder, merge and answers, and a loop over context + candidate."""
     encoder = encoder_for(source)
-    chunk = make_chunk([encoder.encode(request) for request in requests], share_prefixes=engine.share_prefixes)
+    chunk = make_chunk([encoder.encode(request) for request in requests])
     answers = list(assemble(chunk, engine.score(chunk.merged.rows)))
     tokenizer = load_tokenizer(source)
     worst = 0.0
@@ -121,7 +121,7 @@ def test_one_gest_sentence_is_one_request_for_both_templates(engine: VllmEngine,
     from evaluator_serving.vllm_engine.plan import plan
 
     encoder = encoder_for(smollm)
-    chunk = make_chunk([encoder.encode(r) for r in gest_requests("gest-demo", None)], share_prefixes=True)
+    chunk = make_chunk([encoder.encode(r) for r in gest_requests("gest-demo", None)])
     queries = [query for row in chunk.merged.rows for query in plan(row, grid=False)]
     assert len(queries) == len(chunk.merged.rows) == 160
     assert not any(query.prompt_scores for query in queries)
@@ -217,7 +217,7 @@ def test_transformers_engine_agrees(engine: VllmEngine, smollm: ModelSource) -> 
     from evaluator_serving.transformers_engine.engine import TransformersEngine
 
     encoder = encoder_for(smollm)
-    chunk = make_chunk([encoder.encode(request) for request in gest_requests("gest-demo", None)], share_prefixes=True)
+    chunk = make_chunk([encoder.encode(request) for request in gest_requests("gest-demo", None)])
     oracle = TransformersEngine(smollm, EngineOptions(device="cpu"), chunk.merged.rows)
     pairs = zip(engine.score(chunk.merged.rows), oracle.score(chunk.merged.rows), strict=True)
     assert max(float(np.abs(a - b).max()) for a, b in pairs) <= TOLERANCE
@@ -266,7 +266,7 @@ if all(GEMMA):  # four packages of 60 MB; not defined rather than skipped withou
         encoder = encoder_for(source)
         encoded = [encoder.encode(request) for request in requests]
         assert all(row.ids[0] == 2 and row.ids[1] != 2 for item in encoded for row in item.rows)
-        gemma = VllmEngine(source, EngineOptions(), make_chunk(encoded, share_prefixes=True).merged.rows)
+        gemma = VllmEngine(source, EngineOptions(), make_chunk(encoded).merged.rows)
         try:
             assert worst_difference(requests, source, gemma, plain_loop(source.path)) <= TOLERANCE
         finally:

@@ -39,7 +39,6 @@ class OnnxEngine:
     this process may use), `tensorrt` (true: TensorRT's execution provider before CUDA's).
     """
 
-    share_prefixes = True
     harmless_extra = frozenset({"graph", "intra_op_threads"})
 
     def __init__(self, source: ModelSource, options: EngineOptions, rows: Sequence[Row]) -> None:

@@ -84,7 +84,6 @@ class OpenAIEngine:
     or can't give exact log-probabilities.
     """
 
-    share_prefixes = True
     device_kind: DeviceKind = "server"
     harmless_extra = frozenset({"concurrency", "retries", "timeout"})
 

@@ -33,8 +33,6 @@ Numbers = NDArray[np.floating]
 class TransformersEngine:
     """Scores rows with transformers models, one for each head that the rows ask for."""
 
-    share_prefixes = True
-
     def __init__(self, source: ModelSource, options: EngineOptions, rows: Sequence[Row]) -> None:
         """Load the heads that `rows` need. Raises InputError for options it has no use for and for unusable weights."""
         self._source = source

@@ -58,7 +58,6 @@ class VllmEngine:
     its own name. Raises InputError where the options or the model don't fit vLLM or this machine.
     """
 
-    share_prefixes = True
     sized = True
     harmless_extra = frozenset(
         # How much memory and how many tokens at once, how workers run and weights are read, what is logged. max_model_len isn't
