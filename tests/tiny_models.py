@@ -68,17 +68,24 @@ def roberta_bytes(split: Sequence[str] = ()) -> Tokenizer:
     return tokenizer
 
 
-def unigram(split: Sequence[str] = (), *, specials: Sequence[str], template: str, pair: str) -> Tokenizer:
-    """SentencePiece's kind: `▁` for a space and in front of the text, most probable segmentation, an unknown token."""
+def unigram(
+    split: Sequence[str] = (), *, specials: Sequence[str], template: str, pair: str, byte_fallback: bool = False
+) -> Tokenizer:
+    """SentencePiece's kind: `▁` for a space and in front of the text, most probable segmentation; what it doesn't know becomes
+    an unknown token, or (`byte_fallback`) the characters' bytes."""
     words = [w for w in WORDS if w not in split]
     pieces = [(s, 0.0) for s in specials]
     pieces += [(f"▁{w}", -6.0) for w in words] + [("▁wo", -6.5), ("man", -6.5), ("▁S", -6.5), ("he", -6.5)]
     pieces += [(c, -10.0) for c in [*_LETTERS, *_SIGNS, "▁"]]
-    tokenizer = Tokenizer(models.Unigram(pieces, unk_id=list(specials).index("<unk>")))
+    if byte_fallback:
+        pieces += [(f"<0x{byte:02X}>", 0.0) for byte in range(256)]
+    tokenizer = Tokenizer(models.Unigram(pieces, unk_id=list(specials).index("<unk>"), byte_fallback=byte_fallback))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
     ids = [(s, i) for i, s in enumerate(specials)]
     tokenizer.post_processor = processors.TemplateProcessing(single=template, pair=pair, special_tokens=ids)
-    tokenizer.decoder = decoders.Metaspace()
+    tokenizer.decoder = (
+        decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace()]) if byte_fallback else decoders.Metaspace()
+    )
     return tokenizer
 
 
@@ -110,9 +117,9 @@ def _t5(split: Sequence[str], extra: Sequence[str] = tuple(f"<extra_id_{i}>" for
     return _finished(raw, {"pad": "<pad>", "eos": "</s>", "unk": "<unk>"}, extra)
 
 
-def _llama(split: Sequence[str]) -> PreTrainedTokenizerFast:
+def _llama(split: Sequence[str], *, byte_fallback: bool = False) -> PreTrainedTokenizerFast:
     specials = ["<unk>", "<s>", "</s>"]
-    raw = unigram(split, specials=specials, template="<s> $A", pair="<s> $A <s> $B")
+    raw = unigram(split, specials=specials, template="<s> $A", pair="<s> $A <s> $B", byte_fallback=byte_fallback)
     return _finished(raw, {"bos": "<s>", "eos": "</s>", "unk": "<unk>"})
 
 
@@ -126,6 +133,7 @@ TOKENIZERS: dict[str, Callable[[Sequence[str]], PreTrainedTokenizerFast]] = {
     "nllb": lambda split: _t5(split, ("eng_Latn", "slk_Latn", "pol_Latn")),
     "marian": lambda split: _t5(split, ()),
     "llama": _llama,
+    "llama-bytes": lambda split: _llama(split, byte_fallback=True),
 }
 """Kinds of tokenizers; each also exists as `KIND-split`, which cuts the words of SPLIT."""
 

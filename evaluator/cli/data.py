@@ -51,7 +51,7 @@ def list_(data: Path | None) -> None:
 @command.command()
 @NAMES
 @click.option("--all", "everything", is_flag=True, help="Fetch every data set.")
-@click.option("--mirror", metavar="URL", help="Instead of raw.githubusercontent.com: URL/OWNER/REPOSITORY/HEAD/PATH.")
+@click.option("--mirror", metavar="URL", help="Instead of raw.githubusercontent.com: URL/OWNER/REPOSITORY/COMMIT/PATH.")
 def fetch(names: tuple[str, ...], everything: bool, mirror: str | None) -> None:
     """Download data sets from their public sources into the cache, verified by pinned sha256 digests.
 

@@ -64,6 +64,8 @@ def count(path: Path, unit: Unit) -> int | None:
         with path.open(encoding="utf-8", newline="") as file:
             if unit == "examples":
                 return sum(map(len, json.load(file)["data"].values()))
+            if unit == "keys":
+                return len(json.load(file).keys())
             if unit == "lines":
                 return sum(bool(line.strip()) for line in file)
             records = sum(bool(record) for record in csv.reader(file))

@@ -13,7 +13,7 @@ from evaluator.datasets.registry import DataFile, Dataset, SourceFile
 from evaluator_serving.errors import InputError
 
 PUBLIC = "https://raw.githubusercontent.com"
-"""Where OWNER/REPOSITORY/HEAD/PATH is looked for; a mirror has the same layout."""
+"""Where OWNER/REPOSITORY/COMMIT/PATH is looked for; a mirror has the same layout."""
 
 RETRIES = 3
 
@@ -51,7 +51,7 @@ def download(source: SourceFile, folder: Path, base: str = PUBLIC) -> Path:
     import pooch
     import requests
 
-    url = f"{base.rstrip('/')}/{source.repository}/HEAD/{source.path}"
+    url = f"{base.rstrip('/')}/{source.repository}/{source.commit}/{source.path}"
     name = Path(source.path).name
     logging.getLogger("pooch").setLevel(logging.ERROR)
     files = pooch.create(folder, base, registry={name: f"sha256:{source.sha256}"}, urls={name: url}, retry_if_failed=RETRIES)

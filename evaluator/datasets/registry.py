@@ -17,19 +17,22 @@ from evaluator.tasks.base import DataSource
 from evaluator_serving.cache import cache_dir
 from evaluator_serving.errors import InputError
 
-Unit = Literal["table", "records", "lines", "examples"]
-"""What is counted in a file: rows below a CSV's header, a CSV's records, lines not blank, StereoSet examples."""
+Unit = Literal["table", "records", "lines", "examples", "keys"]
+"""What is counted in a file: rows below a CSV's header, a CSV's records, lines not blank, StereoSet examples, a JSON object's
+keys."""
 
 HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file at its public source: repository `owner/name` on GitHub, path in it, sha256 in hexadecimal digits."""
+    """A file at its public source: repository `owner/name` on GitHub, path in it, sha256 in hexadecimal digits, and the commit
+    that has it (HEAD: the newest)."""
 
     repository: str
     path: str
     sha256: str
+    commit: str = "HEAD"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,7 @@ _ABOUT: dict[str, tuple[str, str]] = {
     "stereoset-genderswap": ("StereoSet gender sentences with swapped groups", _SA),
     "stereoset-genderswap-filtered": ("the same, doubtful ones left out", _SA),
     "slovak-gender": ("Slovak gender stereotypes with control pairs", _SA),
+    "eurogest": ("EuroGEST: GEST 1.1 in 29 languages, with its scaffolds and quotation marks", _APACHE),
     "winobias": ("WinoBias types 1 and 2, dev and test, with the occupation lists", "MIT"),
 }
 
@@ -106,7 +110,8 @@ def datasets() -> Mapping[str, Dataset]:
     with (HERE / "sources.tsv").open(encoding="utf-8", newline="") as lines:
         for row in csv.DictReader(lines, delimiter="\t"):
             key = row["dataset"], row["local"]
-            sources.setdefault(key, []).append(SourceFile(row["repository"], row["path"], row["sha256"]))
+            repository, _, commit = row["repository"].partition("@")
+            sources.setdefault(key, []).append(SourceFile(repository, row["path"], row["sha256"], commit or "HEAD"))
             files[key] = row["unit"], int(row["rows"])  # type: ignore[assignment]
     by_name: dict[str, list[DataFile]] = {"gest-demo": [_DEMO]}
     for (name, local), (unit, rows) in files.items():

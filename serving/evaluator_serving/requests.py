@@ -12,8 +12,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-MaskedMethod = Literal["sequential", "joint", "single", "written", "positional", "one_token"]
-ContinuationMethod = Literal["conditional", "to_end", "last_token", "start_text"]
+MaskedMethod = Literal["sequential", "joint", "single", "written", "positional", "one_token", "words", "unmasked"]
+ContinuationMethod = Literal["conditional", "together", "to_end", "last_token", "start_text", "whole", "difference"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,11 @@ class Masked:
       differs is masked at once and read (GEST's released code; with unequal token counts this masks the shifted tail).
     - `one_token`: exactly two candidates; if their texts have equally many tokens and differ in one of them, it is masked and
       read. Otherwise both candidates have no tokens, and nothing is computed (the filter of GEST's released Slavic code).
+    - `words`: every token of the whole text (special tokens left out), masked together with the later tokens of its own word,
+      so that a word's first piece can't be guessed from the rest (Kauf and Ivanova's pseudo-log-likelihood, 2023). The tokens
+      of a word are those that the tokenizer itself cuts one of its words into.
+    - `unmasked`: every token of the whole text (special tokens left out), all read from the text as it stands, without a mask
+      (Kaneko and Bollegala's all unmasked likelihood, 2022).
     """
 
     parts: tuple[str, ...]
@@ -54,11 +59,19 @@ class Continuation:
     starts with its start token, `context` and the candidate. `method`:
 
     - `conditional`: every token of the candidate; a token that straddles the boundary belongs to the candidate.
+    - `together`: `conditional`, but all candidates are read from the same token on: the first one where any of them leaves the
+      context's own tokens. So the difference of two candidates' sums is that of their whole texts, however a tokenizer cuts
+      the place where they part.
     - `to_end`: `conditional` for encoder-decoder models, with the end token as the last of each candidate's tokens.
     - `last_token`: only the last token id of the candidate tokenized alone, read after the context (GEST's released code).
     - `start_text`: the tokens of the text as the model's tokenizer gives them, special tokens included. The first one is
       read after the first token that the tokenizer makes of the *text* `<|endoftext|>`, the others with nothing in front of
       the text's own tokens (StereoSet's released code; empty context only).
+    - `whole`: the tokens of the text as the model's tokenizer gives them, special tokens included, without the first one, which
+      nothing predicts (EuroGEST's code of 2025; empty context only).
+    - `difference`: exactly two candidates, tokenized as for `whole`, each read from the first token on in which they differ;
+      where one begins the other, from the shorter one's last token on; where their very first tokens differ, the last token
+      alone (EuroGEST's code of 2026, its errors included; empty context only).
     """
 
     context: str

@@ -210,16 +210,16 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 def test_from_fetch_to_the_task(
     server: Server, tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    names = ("gest", "crows-pairs", "winobias")
+    names = ("gest", "crows-pairs", "winobias", "eurogest")
     for name in names:
         for file in datasets()[name].files:
             (source,) = file.sources
-            server.content[f"/{source.repository}/HEAD/{source.path}"] = (data_dir / file.local).read_bytes()
+            server.content[f"/{source.repository}/{source.commit}/{source.path}"] = (data_dir / file.local).read_bytes()
     monkeypatch.setenv("EVALUATOR_CACHE", str(tmp_path))
     monkeypatch.delenv("EVALUATOR_DATA", raising=False)
     assert run(monkeypatch, "check", *names) == 2
     out, err = capsys.readouterr()
-    assert len(err.splitlines()) == 12
+    assert len(err.splitlines()) == 16
     assert f"evaluator: gest: {tmp_path}/data/gest/gest.csv: no such file: run `evaluator data fetch gest`" in err
     assert run(monkeypatch, "fetch", *names, "--mirror", server.url) == 0
     out, err = capsys.readouterr()

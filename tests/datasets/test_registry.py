@@ -1,5 +1,6 @@
 """The table of data sets: complete, pinned to the published digests, and where its files are looked for."""
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ NAMES = [
     "stereoset-genderswap",
     "stereoset-genderswap-filtered",
     "slovak-gender",
+    "eurogest",
     "winobias",
 ]
 
@@ -36,7 +38,14 @@ def test_digests_are_those_of_the_public_table(data_dir: Path) -> None:
     lines = (data_dir / "SHA256.tsv").read_text().splitlines()[1:]
     published = {(repository, path): digest for repository, path, digest in (line.split("\t") for line in lines)}
     pinned = {(s.repository, s.path): s.sha256 for d in datasets().values() for f in d.files for s in f.sources}
-    # StereoSet's own repository is not in that table, the English frames are not needed beside dev.json
+    # StereoSet's own repository is not in that table, the English frames are not needed beside dev.json; EuroGEST's files lie
+    # in the data folder as they are at their source
+    for name in ("gest_translations_gender_insensitive.csv", "gest_translations_gender_sensitive.csv"):
+        digest = hashlib.sha256((data_dir / "eurogest" / name).read_bytes()).hexdigest()
+        assert pinned.pop(("JacquelineRowe/EuroGEST", f"data/{name}")) == digest
+    for name in ("prompt_scaffolds.json", "punc_map.json"):
+        digest = hashlib.sha256((data_dir / "eurogest" / name).read_bytes()).hexdigest()
+        assert pinned.pop(("JacquelineRowe/EuroGEST", f"evaluate_models/configs/{name}")) == digest
     assert {key[1] for key in pinned.keys() - published.keys()} == {"data/dev.json", "data/test_terms.txt"}
     assert {Path(key[1]).name for key in published.keys() - pinned.keys()} == {
         "df_intrasentence_en.pkl",

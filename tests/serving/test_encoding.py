@@ -564,7 +564,7 @@ class Shifted:
     def encode(self, *args: Any, **options: Any) -> Any:
         found = self._backend.encode(*args, **options)
         offsets = [(a + self._by, b + self._by) if b else (a, b) for a, b in found.offsets]
-        parts = {name: getattr(found, name) for name in ("ids", "type_ids", "special_tokens_mask")}
+        parts = {name: getattr(found, name) for name in ("ids", "type_ids", "special_tokens_mask", "word_ids")}
         return SimpleNamespace(**parts, offsets=offsets)
 
 

@@ -37,6 +37,12 @@ MASKED: list[Request] = [
     )
 ]
 
+TEXTS: list[Request] = [
+    Masked(("", ""), ((sentence,), (f"She {sentence}",)), method)  # type: ignore[arg-type]
+    for sentence in SENTENCES
+    for method in ("words", "unmasked")
+]
+
 SHARED: list[Request] = [
     SharedTokens("She is a strong nurse.", "He is a strong nurse."),
     SharedTokens("the woman was tired of children", "the man was not tired of work"),
@@ -52,6 +58,12 @@ CAUSAL: list[Request] = [
         Continuation(sentence, (" The child is happy.", " you and I", " work")),
         Continuation("", (sentence, sentence[:-3])),
         Continuation("", (sentence,), "start_text"),
+        Continuation("", (sentence, sentence[:-3], f"not {sentence}"), "whole"),
+        Continuation("", (f"{sentence} He", f"{sentence} She was"), "difference"),
+        Continuation("", (sentence, f"{sentence} She"), "difference"),
+        Continuation("", (f"he {sentence}", f"she {sentence}"), "difference"),
+        Continuation(sentence, (" He was", " She was", "man"), "together"),
+        Continuation("", (f"he {sentence}", f"she {sentence}"), "together"),
     )
 ]
 
@@ -111,6 +123,8 @@ class Loop:
             [t for t, (a, b) in enumerate(coded["offset_mapping"]) if a < b and a < end and b > start] for start, end in spans
         ]
         mask = self.tokenizer.mask_token_id
+        if method in ("words", "unmasked"):
+            return self._every_token(text, method == "words")
         if method == "single":
             numbers = []
             for j, position in enumerate(slots[0]):
@@ -128,6 +142,18 @@ class Loop:
             hidden = places if method == "joint" else places[j:]
             line = [mask if t in hidden else token for t, token in enumerate(ids)]
             numbers.append(float(self.log_probs(input_ids=line)[position, ids[position]]))
+        return numbers
+
+    def _every_token(self, text: str, masked: bool) -> list[float]:
+        """Each token of the text's own, at its place; `masked` with the later ones of its word."""
+        coded = self.tokenizer(text)
+        ids, words = coded["input_ids"], coded.word_ids()
+        numbers = []
+        for t, word in enumerate(words):
+            if word is not None:
+                hidden = [u for u in range(t, len(ids)) if words[u] == word] if masked else []
+                line = [self.tokenizer.mask_token_id if u in hidden else token for u, token in enumerate(ids)]
+                numbers.append(float(self.log_probs(input_ids=line)[t, ids[t]]))
         return numbers
 
     def _positional(self, request: Masked) -> list[list[float]]:
@@ -177,6 +203,12 @@ class Loop:
                 word = candidate if front == [] else candidate.strip()  # these tokenizers write a space themselves
                 line = front + self.ids(request.context)
                 every.append([float(self.log_probs(input_ids=line)[-1, self.ids(word)[-1]])])
+            elif request.method in ("whole", "difference"):
+                own = [self.tokenizer(text)["input_ids"] for text in request.candidates]
+                scores = self.log_probs(input_ids=self.tokenizer(candidate)["input_ids"])
+                line = self.tokenizer(candidate)["input_ids"]
+                numbers = [float(scores[t, line[t + 1]]) for t in range(len(line) - 1)]
+                every.append(numbers if request.method == "whole" else numbers[_first_difference(own) :])
             elif request.method == "start_text":
                 line = self.tokenizer(candidate)["input_ids"]
                 first = [float(self.log_probs(input_ids=self.tokenizer("<|endoftext|>")["input_ids"])[0, line[0]])]
@@ -184,9 +216,10 @@ class Loop:
                 every.append(first + [float(scores[t - 1, line[t]]) for t in range(1, len(line))])
             else:
                 context, line = front + self.ids(request.context), front + self.ids(request.context + candidate)
-                same = 0
-                while same < len(context) and context[same] == line[same]:
-                    same += 1
+                same = _same(context, line)
+                if request.method == "together":
+                    lines = [front + self.ids(request.context + each) for each in request.candidates]
+                    same = min(_same(context, each) for each in lines)
                 if same == 0:
                     line, same = [start, *line], 1
                 scores = self.log_probs(input_ids=line)
@@ -215,6 +248,17 @@ class Loop:
         return numbers
 
 
+def _same(one: list[int], other: list[int]) -> int:
+    equal = [a == b for a, b in zip(one, other, strict=False)]
+    return equal.index(False) if False in equal else len(equal)
+
+
+def _first_difference(texts: list[list[int]]) -> int:
+    """Where EuroGEST's code of 2026 begins to read in the list of next-token scores; -1: the last one alone."""
+    same = _same(*texts)
+    return min(map(len, texts)) - 2 if same == min(map(len, texts)) else same - 1
+
+
 def _case(family: str) -> tuple[list[Request], str]:
     if family == "bert-nsp":
         return PAIRS, "AutoModelForNextSentencePrediction"
@@ -222,7 +266,7 @@ def _case(family: str) -> tuple[list[Request], str]:
         return SEQ2SEQ, "AutoModelForSeq2SeqLM"
     if FAMILIES[family][2] in ("gpt2", "llama"):
         return CAUSAL, "AutoModelForCausalLM"
-    return MASKED + SHARED, "AutoModelForMaskedLM"
+    return MASKED + TEXTS + SHARED, "AutoModelForMaskedLM"
 
 
 @pytest.mark.parametrize("split", [False, True], ids=["whole", "split"])

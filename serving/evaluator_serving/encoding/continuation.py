@@ -1,31 +1,32 @@
 """Continuations for generative (causal) models: candidates after a context (method.md §1.2, §2)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from evaluator_serving.encoding.text import TextTokenizer, check_different, check_text
 from evaluator_serving.errors import InputError
-from evaluator_serving.requests import Continuation
+from evaluator_serving.packing import shared
+from evaluator_serving.requests import Continuation, ContinuationMethod
 from evaluator_serving.rows import Coverage, EncodedCandidate, Head, Read, Row
 
 Asked = tuple[list[Row], tuple[int, ...], tuple[int, ...]]
-"""A candidate's rows, the tokens that are read from them, and all its tokens."""
+"""A candidate's rows, the tokens that are read from them, and its own tokens."""
 
 
 def encode(request: Continuation, text: TextTokenizer) -> tuple[list[Row], list[EncodedCandidate], Coverage]:
     """Rows of a continuation; see `Continuation` for what each method asks."""
     if request.method == "to_end":
         raise InputError("the to_end method is for encoder-decoder models")
-    if request.method == "start_text" and request.context:
-        raise InputError("the start_text method scores whole texts: its context must be empty")
-    one = {"conditional": _conditional, "last_token": _last_token, "start_text": _start_text}
+    if request.method in _WHOLE and request.context:
+        raise InputError(f"the {request.method} method scores whole texts: its context must be empty")
     context = _with_specials(request.context, text)
     coverage = text.coverage(context[text.opening_length :])
+    for candidate in request.candidates:
+        check_text(candidate, "candidate")
     rows: list[Row] = []
     candidates = []
     whole = []
-    for candidate in request.candidates:
-        check_text(candidate, "candidate")
-        inputs, tokens, own = one[request.method](context, request.context, candidate, text)
+    asked = _METHODS[request.method](context, request, text)
+    for candidate, (inputs, tokens, own) in zip(request.candidates, asked, strict=True):
         text.check_continuation(request.context, candidate, own)
         coverage += text.coverage(own)
         reads = tuple(Read(len(rows) + r, lookup) for r, row in enumerate(inputs) for lookup in range(len(row.lookups)))
@@ -62,24 +63,83 @@ def _with_specials(written: str, text: TextTokenizer) -> tuple[int, ...]:
     return ids if text.front and ids[: len(text.front)] == text.front else (*text.front, *ids)
 
 
-def _conditional(prefix: tuple[int, ...], context: str, candidate: str, text: TextTokenizer) -> Asked:
-    whole = _with_specials(context + candidate, text)
-    start = follow(prefix, whole, candidate)
+def _conditional(prefix: tuple[int, ...], request: Continuation, text: TextTokenizer) -> list[Asked]:
+    wholes = [_with_specials(request.context + candidate, text) for candidate in request.candidates]
+    starts = [follow(prefix, whole, candidate) for whole, candidate in zip(wholes, request.candidates, strict=True)]
+    return [_read_from(start, start, whole, text) for start, whole in zip(starts, wholes, strict=True)]
+
+
+def _together(prefix: tuple[int, ...], request: Continuation, text: TextTokenizer) -> list[Asked]:
+    wholes = [_with_specials(request.context + candidate, text) for candidate in request.candidates]
+    starts = [follow(prefix, whole, candidate) for whole, candidate in zip(wholes, request.candidates, strict=True)]
+    return [_read_from(min(starts), own, whole, text) for own, whole in zip(starts, wholes, strict=True)]
+
+
+def _read_from(start: int, own: int, whole: tuple[int, ...], text: TextTokenizer) -> Asked:
+    """A text read from its token `start` on, its candidate being what stands from `own` on."""
+    mine = whole[own:]
     if start == 0:  # a first token is predicted from something: BOS, or end-of-text as GPT-2 was trained
         whole, start = (text.start_id, *whole), 1
-    return [reading("causal", whole, start)], whole[start:], whole[start:]
+    return [reading("causal", whole, start)], whole[start:], mine
 
 
-def _last_token(prefix: tuple[int, ...], _context: str, candidate: str, text: TextTokenizer) -> Asked:
-    alone = text.ids(candidate.lstrip(" ") if text.puts_space_in_front() else candidate)
-    text.check_word(candidate, alone)
-    ids = prefix or (text.start_id,)
-    return [Row("causal", ids, ((len(ids) - 1, alone[-1]),))], alone[-1:], alone
+def _last_token(prefix: tuple[int, ...], request: Continuation, text: TextTokenizer) -> list[Asked]:
+    asked: list[Asked] = []
+    for candidate in request.candidates:
+        alone = text.ids(candidate.lstrip(" ") if text.puts_space_in_front() else candidate)
+        text.check_word(candidate, alone)
+        ids = prefix or (text.start_id,)
+        asked.append(([Row("causal", ids, ((len(ids) - 1, alone[-1]),))], alone[-1:], alone))
+    return asked
 
 
-def _start_text(_prefix: tuple[int, ...], _context: str, candidate: str, text: TextTokenizer) -> Asked:
+def _start_text(_prefix: tuple[int, ...], request: Continuation, text: TextTokenizer) -> list[Asked]:
+    asked: list[Asked] = []
+    for candidate in request.candidates:
+        ids, own = _template_ids(candidate, text)
+        text.check_word(candidate, own[:1])
+        first = Row("causal", (text.start_text_id,), ((0, ids[0]),))
+        asked.append(([first, reading("causal", ids, 1)] if len(ids) > 1 else [first], ids, own))
+    return asked
+
+
+def _whole(_prefix: tuple[int, ...], request: Continuation, text: TextTokenizer) -> list[Asked]:
+    texts = [_template_ids(candidate, text) for candidate in request.candidates]
+    return [_tail(ids, 1, own, candidate) for (ids, own), candidate in zip(texts, request.candidates, strict=True)]
+
+
+def _difference(_prefix: tuple[int, ...], request: Continuation, text: TextTokenizer) -> list[Asked]:
+    if len(request.candidates) != 2:
+        raise InputError(f"the difference method compares two candidates, not {len(request.candidates)}")
+    texts = [_template_ids(candidate, text) for candidate in request.candidates]
+    (first, _), (second, _) = texts
+    shortest = min(len(first), len(second))
+    same = shared(first, second)
+    starts = [len(ids) - 1 if same == 0 else min(same, shortest - 1) for ids, _ in texts]
+    parts = zip(texts, starts, request.candidates, strict=True)
+    return [_tail(ids, start, own, candidate) for (ids, own), start, candidate in parts]
+
+
+def _template_ids(candidate: str, text: TextTokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """A text's ids as the tokenizer gives them, and those of them that aren't special."""
     tokens = text.tokens(candidate)
-    ids, own = tokens.ids, tuple(i for i, special in zip(tokens.ids, tokens.special, strict=True) if not special)
-    text.check_word(candidate, own[:1])
-    first = Row("causal", (text.start_text_id,), ((0, ids[0]),))
-    return ([first, reading("causal", ids, 1)] if len(ids) > 1 else [first]), ids, own
+    return tokens.ids, tuple(i for i, special in zip(tokens.ids, tokens.special, strict=True) if not special)
+
+
+def _tail(ids: tuple[int, ...], start: int, own: tuple[int, ...], candidate: str) -> Asked:
+    if len(ids) < 2:
+        raise InputError(f"{candidate!r} is one token, which nothing predicts")
+    return [reading("causal", ids, start)], ids[start:], own
+
+
+_METHODS: dict[ContinuationMethod, Callable[[tuple[int, ...], Continuation, TextTokenizer], list[Asked]]] = {
+    "conditional": _conditional,
+    "together": _together,
+    "last_token": _last_token,
+    "start_text": _start_text,
+    "whole": _whole,
+    "difference": _difference,
+}
+
+_WHOLE = ("start_text", "whole", "difference")
+"""Methods of whole texts."""

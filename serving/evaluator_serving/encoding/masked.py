@@ -19,6 +19,8 @@ def encode(request: Masked, text: TextTokenizer, sentinel: bool = False) -> tupl
         return _one_token(request, text, mask_id)
     if request.method == "written":
         return _written(request, text, SENTINEL if sentinel else text.mask_text, mask_id)
+    if request.method in ("words", "unmasked"):
+        return _texts(request, text, mask_id if request.method == "words" else None)
     filled = [_fill(request.parts, fillers, text) for fillers in request.candidates]
     words = [tuple(tuple(tokens.ids[i] for i in slot) for slot in slots) for tokens, slots in filled]
     check_different(request.candidates, words)
@@ -145,10 +147,42 @@ def _positional(texts: Sequence[Tokens], mask: int) -> tuple[list[Row], list[Enc
     )
 
 
-def _one_token(request: Masked, text: TextTokenizer, mask: int) -> tuple[list[Row], list[EncodedCandidate], Coverage]:
-    texts = [
+def _filled(request: Masked, text: TextTokenizer) -> list[Tokens]:
+    """The whole text with each candidate in its slots."""
+    return [
         text.tokens("".join(itertools.chain(*zip(request.parts, (*words, ""), strict=True)))) for words in request.candidates
     ]
+
+
+def _texts(request: Masked, text: TextTokenizer, mask: int | None) -> tuple[list[Row], list[EncodedCandidate], Coverage]:
+    """All tokens of whole texts: each masked with the later ones of its word, or (no mask) all of them as they stand."""
+    whole = _filled(request, text)
+    own = [tuple(i for i, special in enumerate(tokens.special) if not special) for tokens in whole]
+    for words, places in zip(request.candidates, own, strict=True):
+        if not places:
+            raise InputError(f"{' … '.join(words)!r} yields no token")
+    asked = (
+        _word_by_word(tokens, at, mask) if mask is not None else _as_it_is(tokens, at)
+        for tokens, at in zip(whole, own, strict=True)
+    )
+    return *_gathered(asked), sum((text.coverage(tokens.ids) for tokens in whole), Coverage())
+
+
+def _word_by_word(tokens: Tokens, own: tuple[int, ...], mask: int) -> Asked:
+    rows = []
+    for at in own:
+        word = tokens.words[at]
+        hidden = tuple(i for i in own if i == at or (i > at and word is not None and tokens.words[i] == word))
+        rows.append(Row("masked", _masked(tokens, hidden, mask), ((at, tokens.ids[at]),)))
+    return rows, tuple(tokens.ids[at] for at in own)
+
+
+def _as_it_is(tokens: Tokens, own: tuple[int, ...]) -> Asked:
+    return [Row("masked", tokens.ids, tuple((at, tokens.ids[at]) for at in own))], tuple(tokens.ids[at] for at in own)
+
+
+def _one_token(request: Masked, text: TextTokenizer, mask: int) -> tuple[list[Row], list[EncodedCandidate], Coverage]:
+    texts = _filled(request, text)
     if len(texts) != 2:
         raise InputError(f"the one_token method compares two candidates, not {len(texts)}")
     coverage = text.coverage(texts[0].ids)

@@ -33,12 +33,14 @@ class Tokens:
         offsets: half-open character ranges of the text, one a token; tokens of one character's bytes share its range.
         special: whether the tokenizer's template added the token (it is no part of the text).
         type_ids: token type ids, None for a model without any.
+        words: which of its own words the tokenizer cut each token from; None for those of its template.
     """
 
     ids: tuple[int, ...]
     offsets: tuple[tuple[int, int], ...]
     special: tuple[bool, ...]
     type_ids: tuple[int, ...] | None
+    words: tuple[int | None, ...]
 
     def span(self, start: int, end: int) -> tuple[int, ...]:
         """Positions of the tokens that hold at least one of the characters [start, end); those of the template hold none."""
@@ -111,7 +113,7 @@ class TextTokenizer:
         ids, special = tuple(encoding.ids), tuple(map(bool, encoding.special_tokens_mask))
         if sum(map(self._control.__contains__, ids)) > sum(special):
             self._refuse_control([i for i, own in zip(ids, special, strict=True) if not own])
-        return Tokens(ids, tuple(encoding.offsets), special, types)
+        return Tokens(ids, tuple(encoding.offsets), special, types, tuple(encoding.word_ids))
 
     def ids(self, text: str) -> tuple[int, ...]:
         """Ids of a text alone, without the model's special tokens.
