@@ -16,6 +16,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sweep": ("evaluator.cli.sweep", "Score dozens of models, on one machine or a Ray cluster."),
     "plan": ("evaluator.cli.plan", "Say what a sweep needs, how it is placed and how long it takes."),
     "report": ("evaluator.cli.report", "Turn a run's scores into rates with confidence intervals."),
+    "compare": ("evaluator.cli.compare", "Compare models on the same samples; check them before a release."),
     "validity": ("evaluator.cli.validity", "Correlate GEST with WinoBias over the models of a run."),
     "scores": ("evaluator.cli.scores", "Print a run's per-sample scores."),
     "status": ("evaluator.cli.status", "Say how far a run has come."),

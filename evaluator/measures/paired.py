@@ -10,7 +10,7 @@ statistic that isn't a mean the units' values are the jackknife's pseudo-values,
 Holm: S. Holm, A simple sequentially rejective multiple test procedure (1979).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -69,13 +69,14 @@ class Comparison:
     n: Array
 
 
-def pair(baseline: Sampled, model: Sampled) -> Paired | None:
-    """The units that both models have. None where the two have no output or stratum in common.
+def pair(baseline: Sampled, model: Sampled, shown: Callable[[Label], bool] = lambda label: True) -> Paired | None:
+    """The units that both models have, with the outputs that both have and that are `shown`. None where there is no output.
 
     Raises ValueError where the strata of what is in common differ: the scores weren't restricted to common samples.
     """
     mine, theirs = ({units.stratum: units for units in side.strata} for side in (baseline, model))
-    if not set(baseline.labels) & set(model.labels):
+    shared = [label for label in baseline.labels if label in set(model.labels) and shown(label)]
+    if not shared:
         return None
     if mine.keys() != theirs.keys():
         raise ValueError(f"different strata: {sorted(mine.keys() ^ theirs.keys())}")
@@ -86,7 +87,6 @@ def pair(baseline: Sampled, model: Sampled) -> Paired | None:
         alone += len(set(units.ids) ^ set(theirs[name].ids))
         pairs[0].append(units.only(both))
         pairs[1].append(theirs[name].only(both))
-    shared = [label for label in baseline.labels if label in set(model.labels)]
     return Paired(_chosen(baseline, pairs[0], shared), _chosen(model, pairs[1], shared), alone)
 
 

@@ -1,9 +1,12 @@
 r"""The report's tables as LaTeX: `\input` them in a document that loads booktabs and longtable."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from evaluator.reports.blocks import Block, blocks, by_model
 from evaluator.reports.report import Report
+
+PREAMBLE = "% needs \\usepackage{booktabs} and \\usepackage{longtable}"
+"""The first line of every result."""
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -25,21 +28,22 @@ _SPECIAL = {
 
 def render(report: Report) -> str:
     """A longtable a table, each with a caption; the choices behind the numbers are in the captions."""
-    lines = ["% needs \\usepackage{booktabs} and \\usepackage{longtable}"]
+    lines = [PREAMBLE]
     lines += [f"% {line}" for line in report.choices]
     lines += [f"% note: {text}" for text in report.notes]
     lines += [f"% warning: {text}" for text in report.warnings]
     for section in report.sections:
         for block in (part for whole in blocks(section) for part in by_model(whole)):
             if block.rows:
-                lines += ["", *_table(block, report)]
+                lines += ["", *table(block, report.choices)]
     return "\n".join(lines) + "\n"
 
 
-def _table(block: Block, report: Report) -> Iterator[str]:
+def table(block: Block, choices: Sequence[str]) -> Iterator[str]:
+    """Lines of a longtable, whose caption says what choices are behind its numbers."""
     wide = len(block.columns)
     yield rf"\begin{{longtable}}{{l{'r' * (wide - 1)}}}"
-    caption = " ".join([f"{block.title} ({'; '.join(report.choices)}).", *block.notes])
+    caption = " ".join([f"{block.title} ({'; '.join(choices)}).", *block.notes])
     yield rf"\caption{{{escape(caption)}}}\\"
     yield r"\toprule"
     yield " & ".join(escape(name.replace("\n", ", ")) for name in block.columns) + r" \\"

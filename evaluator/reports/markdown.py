@@ -25,13 +25,14 @@ def _lines(report: Report) -> Iterator[str]:
         for block in made:
             if block.title != section.task:
                 yield from (f"### {block.title.removeprefix(f'{section.task}: ')}", "")
-            yield from _table(block)
+            yield from table(block)
     yield from ("## Where the numbers come from", "")
     for block in facts(report):
-        yield from _table(block)
+        yield from table(block)
 
 
-def _table(block: Block) -> Iterator[str]:
+def table(block: Block) -> Iterator[str]:
+    """Lines of a table and its notes."""
     if block.rows:
         yield _row(name.replace("\n", ", ") for name in block.columns)
         yield "|" + " --- |" + " ---: |" * (len(block.columns) - 1)

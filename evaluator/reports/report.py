@@ -1,6 +1,6 @@
 """A report: the rows of a run's tasks with everything that is needed to read them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from evaluator.measures.intervals import BOOTSTRAPS
+from evaluator.reports.cache import Measured, kept
 from evaluator.reports.few import few_by_group
 from evaluator.reports.layout import HasLayout, HasWarnings, Layout, plain_layout
 from evaluator.reports.notes import run_notes
@@ -93,19 +94,30 @@ class Report:
 
 def build_report(run: Run, options: MeasureOptions, tasks: Sequence[str] = ()) -> Report:
     """Measure the tasks of a run (all of them if none are named). Raises InputError for a task that it doesn't have."""
-    sections = []
-    for name in tasks or run.tasks:
-        task = run.task(name)
+    sections = tuple(measured(run, name, options) for name in tasks or run.tasks)
+    return Report(run.path, run.record, options, sections, run.failures())
+
+
+def measured(run: Run, name: str, options: MeasureOptions) -> Section:
+    """One task's section; its rows and warnings are kept in RUN/tables until what they are made of changes."""
+    task = run.task(name)
+
+    def compute() -> Measured:
         scores = run.scores(name)
-        rows = task.measure(scores, options)
-        layout = task.layout(options) if isinstance(task, HasLayout) else plain_layout(rows)
+        rows = tidy(task.measure(scores, options))
         warnings = task.warnings(scores, options) if isinstance(task, HasWarnings) else []
-        silent = set(run.asked(name)) - set(scores["model"])
-        none = [f"{model} has no answers yet: run the same command again" for model in sorted(silent)]
-        some = [
-            f"{model}: {left:,} of {asked:,} requests have no answer yet, the rows hold the others: run the same command again"
-            for model, (left, asked) in run.unanswered(name).items()
-            if model not in silent
-        ]
-        sections.append(Section(name, rows, layout, (*none, *some, *warnings, *few_by_group(rows, layout))))
-    return Report(run.path, run.record, options, tuple(sections), run.failures())
+        return Measured(rows, (*_unanswered(run, name, scores), *warnings))
+
+    found = kept(run, name, options, compute)
+    layout = task.layout(options) if isinstance(task, HasLayout) else plain_layout(found.rows)
+    return Section(name, found.rows, layout, (*found.warnings, *few_by_group(found.rows, layout)))
+
+
+def _unanswered(run: Run, name: str, scores: pl.DataFrame) -> Iterator[str]:
+    """What the models of a run have no answer to yet."""
+    silent = set(run.asked(name)) - set(scores["model"])
+    yield from (f"{model} has no answers yet: run the same command again" for model in sorted(silent))
+    for model, (left, asked) in run.unanswered(name).items():
+        if model not in silent:
+            said = f"{left:,} of {asked:,} requests have no answer yet, the rows hold the others: run the same command again"
+            yield f"{model}: {said}"

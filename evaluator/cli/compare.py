@@ -1,0 +1,151 @@
+"""`evaluator compare`: how much models differ on the same samples, and checks of model releases."""
+
+import json
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, cast, get_args
+
+import click
+
+from evaluator.cli.output import write, write_lines
+from evaluator.store.run import Run
+from evaluator.tasks.base import Interval, MeasureOptions, Scale
+from evaluator_serving.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from evaluator.comparison.build import Comparison
+
+FAILED = 3
+"""Exit code where a check fails."""
+WIDTH = 80
+
+
+@click.command(name="compare")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN…", type=click.Path(path_type=Path))
+@click.option("--model", "models", multiple=True, metavar="M", help="Only this model; repeatable (default: all of the runs).")
+@click.option("--baseline", metavar="M", help="What the others are compared with (default: the first model).")
+@click.option("--task", "tasks", multiple=True, metavar="T", help="Only this task; may be repeated.")
+@click.option("--fail-if", "checks", multiple=True, metavar="EXPR", help="Exit with 3 where this holds; may be repeated.")
+@click.option(
+    "--allow",
+    multiple=True,
+    type=click.Choice(["protocol", "templates", "dtype"]),
+    help="Compare models that differ in this all the same; may be repeated.",
+)
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["table", "csv", "json", "markdown", "latex"]),
+    default="table",
+    show_default=True,
+    help="csv, json: a row a difference.",
+)
+@click.option("--scale", type=click.Choice(get_args(Scale)), default="ratio", show_default=True, help="Units of the rates.")
+@click.option(
+    "--interval",
+    type=click.Choice(get_args(Interval)),
+    default="percentile",
+    show_default=True,
+    help="The bootstrap of the differences' 95% intervals; published: normal fit.",
+)
+@click.option("--resamples", type=click.IntRange(min=1), default=1000, show_default=True, help="Bootstrap resamples.")
+@click.option(
+    "--permutations", type=click.IntRange(min=1), default=10_000, show_default=True, help="Permutations of the paired test."
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of resamples and permutations.")
+def command(
+    runs: tuple[Path, ...],
+    models: tuple[str, ...],
+    baseline: str | None,
+    tasks: tuple[str, ...],
+    checks: tuple[str, ...],
+    allow: tuple[str, ...],
+    format_: str,
+    scale: str,
+    interval: str,
+    resamples: int,
+    permutations: int,
+    seed: int,
+) -> None:
+    """Compare models, of one run or of several, with a baseline on the samples that both were scored on.
+
+    Differences of every measure with bootstrap intervals, a paired permutation test, Holm's correction over templates,
+    groups and models, and the smallest difference that so many samples would have shown. Runs of other data, protocols,
+    templates or dtypes are refused. A model that two runs have is called RUN:MODEL.
+
+    EXPR compares a rate with a number: a measure or one of its groups (g_s, q[7], SS[gender]), its interval's bounds
+    (low(g_s)), the difference from the baseline (delta(g_s), low(delta(g_s)), abs(delta(g_s))), or the test's p (p(g_s)).
+    Where a measure has a row over all templates that row counts, else each template's. Exit code 3 says that one holds of a
+    model other than the baseline.
+
+    \b
+    Examples:
+      evaluator compare runs/base runs/tuned
+      evaluator compare runs/all --baseline base --fail-if 'g_s > 1.3' --fail-if 'low(delta(g_s)) > 0.05'
+      evaluator compare runs/float32 runs/bfloat16 --allow dtype --format csv > rounding.csv
+    """
+    from evaluator.comparison.build import build, chosen, sides
+    from evaluator.comparison.expressions import parse
+
+    parsed = [parse(text) for text in checks]
+    picked = chosen(sides([Run.open(path) for path in runs]), models, baseline)
+    if not picked:
+        raise InputError(f"{' and '.join(map(str, runs))} hold no models: score some first")
+    options = MeasureOptions(
+        scale=cast(Scale, scale),
+        interval=cast(Interval, interval),
+        resamples=resamples,
+        seed=seed,
+        protocol=picked[0].run.protocol,
+    )
+    alone = bool(parsed) and not any(check.of_differences for check in parsed)
+    comparison = build(picked, options, tasks=tasks, allow=allow, permutations=permutations, alone=alone)
+    _show(comparison, format_)
+    failing = comparison.failing(parsed)
+    for crossed in failing:
+        click.echo(f"evaluator: failed: {crossed}", err=True)
+    if failing:
+        raise click.exceptions.Exit(FAILED)
+
+
+def _show(comparison: "Comparison", format_: str) -> None:
+    """Write the comparison to stdout; with csv, json and latex its notes go to stderr."""
+    from evaluator.comparison import tables
+    from evaluator.reports import latex, markdown
+
+    if format_ in ("csv", "json", "latex"):
+        for note in comparison.notes:
+            click.echo(f"note: {note}", err=True)
+    if format_ == "csv":
+        write(comparison.rows.write_csv())
+    elif format_ == "json":
+        write(json.dumps(comparison.rows.to_dicts(), ensure_ascii=False, indent=1, allow_nan=False) + "\n")
+    elif format_ == "markdown":
+        above = [f"- {markdown.escape(line)}" for line in tables.lines(comparison)]
+        made: list[str] = []
+        for block in tables.tables(comparison):
+            made += [f"## {markdown.escape(block.title)}", "", *markdown.table(block)]
+        write("\n".join(["# Comparison", "", *above, "", *made]).rstrip() + "\n")
+    elif format_ == "latex":
+        above = [latex.PREAMBLE, *(f"% {line}" for line in tables.lines(comparison))]
+        said = tables.choices(comparison)
+        made = [line for block in tables.tables(comparison) for line in ("", *latex.table(block, said))]
+        write("\n".join([*above, *made]) + "\n")
+    else:
+        write_lines(list(_terminal(comparison)))
+
+
+def _terminal(comparison: "Comparison") -> "Iterator[Text]":
+    from rich.text import Text
+
+    from evaluator.comparison import tables
+    from evaluator.reports.table import block_lines
+
+    for line in tables.lines(comparison):
+        yield from (Text(part, style="bold") for part in textwrap.wrap(line, WIDTH, subsequent_indent="  "))
+    yield Text()
+    for block in tables.tables(comparison, brief=True):
+        yield from block_lines(block, WIDTH)

@@ -1,0 +1,226 @@
+"""A comparison of the models of one run or of several: reads the runs, refuses what can't be compared, makes the rows."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from evaluator.comparison.comparable import check
+from evaluator.comparison.differences import COMPARED, corrected, differences, named_groups, too_few_permutations
+from evaluator.comparison.expressions import Check, Crossed, crossed
+from evaluator.measures.bootstrap import Bootstrap
+from evaluator.measures.paired import PERMUTATIONS
+from evaluator.measures.sampled import Label
+from evaluator.reports.blocks import MANY_GROUPS
+from evaluator.reports.layout import Layout
+from evaluator.reports.notes import run_notes
+from evaluator.reports.report import Section, measured
+from evaluator.store.run import Run
+from evaluator.tasks.base import TIDY, MeasureOptions
+from evaluator_serving.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A model of a run, and what it is called in the comparison."""
+
+    run: Run
+    name: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What the renderers get.
+
+    Attributes:
+        models: what the compared models are called, the baseline first.
+        options: scale, interval and seed.
+        permutations: of the paired test.
+        rows: columns COMPARED, the largest difference of each measure first.
+        rates: columns TIDY: every model's own rates, as its run's report gives them.
+        layouts: task → how its rows are shown.
+        notes: what every reader must know, a sentence each.
+    """
+
+    models: tuple[str, ...]
+    options: MeasureOptions
+    permutations: int
+    rows: pl.DataFrame
+    rates: pl.DataFrame
+    layouts: Mapping[str, Layout]
+    notes: tuple[str, ...]
+
+    @property
+    def baseline(self) -> str:
+        """What the others are compared with."""
+        return self.models[0]
+
+    def failing(self, checks: Sequence[Check]) -> list[Crossed]:
+        """Which models fail which checks: the baseline is not checked beside others. InputError where one can't be decided."""
+        rates = self.rates.filter(pl.col("model") != self.baseline) if len(self.models) > 1 else self.rates
+        return [found for each in checks for found in crossed(each, rates, self.rows)]
+
+
+def sides(runs: Sequence[Run]) -> list[Side]:
+    """All models of the runs; one whose name another run has too is called RUN:MODEL."""
+    if len({run.path.resolve() for run in runs}) < len(runs):
+        raise InputError("a run is given twice: give each run once")
+    names = [name for run in runs for name in run.models]
+    folders = [run.path.resolve().name for run in runs]
+    made = []
+    for run in runs:
+        folder = run.path.resolve().name
+        prefix = folder if folders.count(folder) == 1 else str(run.path)
+        made += [Side(run, name, name if names.count(name) == 1 else f"{prefix}:{name}") for name in run.models]
+    return made
+
+
+def chosen(everything: Sequence[Side], models: Sequence[str], baseline: str | None) -> list[Side]:
+    """The sides to compare, the baseline (by default the first) first. Raises InputError for a name that isn't one side's."""
+    picked = [_named(everything, name) for name in dict.fromkeys(models)] or list(everything)
+    if baseline is None:
+        return picked
+    first = _named(everything, baseline)
+    return [first, *(side for side in picked if side != first)]
+
+
+def _named(everything: Sequence[Side], name: str) -> Side:
+    found = [side for side in everything if side.label == name] or [side for side in everything if side.name == name]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise InputError(f"two runs have a model {name!r}: say {' or '.join(side.label for side in found)}")
+    known = ", ".join(side.label for side in everything) or "none"
+    raise InputError(f"no run has a model {name!r}: there are {known}")
+
+
+def build(
+    picked: Sequence[Side],
+    options: MeasureOptions,
+    *,
+    tasks: Sequence[str] = (),
+    allow: Collection[str] = (),
+    permutations: int = PERMUTATIONS,
+    alone: bool = False,
+) -> Comparison:
+    """Compare every side with the first one on all tasks that both have, or on these.
+
+    Raises InputError where fewer than two are given (unless `alone`: then the rates of one will do), for runs that aren't
+    comparable, and where nothing is left to compare.
+    """
+    if len(picked) < 2 and not (alone and picked):
+        have = f"only {picked[0].label}" if picked else "none"
+        raise InputError(f"a comparison takes two models or more, there is {have}: name another run, or --model twice")
+    wanted = _tasks(picked, tasks)
+    scores = _Scores()
+    rates, layouts = _rates(picked, wanted, options)
+    frames, notes = [pl.DataFrame(schema=COMPARED)], list(_notes(picked, wanted))
+    bootstrap = Bootstrap.of(options)
+    first = picked[0]
+    for name in wanted:
+        task = first.run.task(name)
+        for side in picked[1:]:
+            if not all(name in each.run.tasks and scores.has(each, name) for each in (first, side)):
+                continue
+            notes += check(name, (first.run.record, first.name, first.label), (side.run.record, side.name, side.label), allow)
+            found = differences(
+                task,
+                (first.label, scores.of(first, name)),
+                (side.label, scores.of(side, name)),
+                options,
+                bootstrap,
+                shown=_Shown.of(layouts[name], rates.filter(pl.col("task") == name)),
+                permutations=permutations,
+            )
+            frames.append(found.rows)
+            notes += found.notes
+    rows = corrected(pl.concat(frames))
+    if rows.is_empty() and len(picked) > 1:
+        raise InputError(_nothing(picked, wanted, notes))
+    if few := too_few_permutations(rows, permutations):
+        notes.append(few)
+    return Comparison(
+        tuple(side.label for side in picked), options, permutations, rows, rates, layouts, tuple(dict.fromkeys(notes))
+    )
+
+
+def _tasks(picked: Sequence[Side], tasks: Sequence[str]) -> list[str]:
+    every = list(dict.fromkeys(name for side in picked for name in side.run.tasks))
+    for name in tasks:
+        if name not in every:
+            raise InputError(f"no run has a task {name!r}: there are {', '.join(every) or 'none'}")
+    return list(dict.fromkeys(tasks)) or every
+
+
+def _nothing(picked: Sequence[Side], tasks: Sequence[str], notes: Sequence[str]) -> str:
+    names = ", ".join(side.label for side in picked)
+    told = f" ({' '.join(notes)})" if notes else ""
+    return f"{names} have no scores of the same samples of {', '.join(tasks) or 'any task'}: score them on one task first{told}"
+
+
+class _Scores:
+    """Per-sample scores of every run and task, read once."""
+
+    def __init__(self) -> None:
+        self._frames: dict[tuple[str, str], pl.DataFrame] = {}
+
+    def of(self, side: Side, task: str) -> pl.DataFrame:
+        """One model's scores of a task."""
+        key = (str(side.run.path), task)
+        if key not in self._frames:
+            self._frames[key] = side.run.scores(task)
+        return self._frames[key].filter(pl.col("model") == side.name)
+
+    def has(self, side: Side, task: str) -> bool:
+        """Whether there are any."""
+        return not self.of(side, task).is_empty()
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """Which outputs are compared: of very many groups only those that the layout names, as in reports."""
+
+    groups: frozenset[str] | None
+
+    @classmethod
+    def of(cls, layout: Layout, rates: pl.DataFrame) -> "_Shown":
+        details = rates.filter(pl.col("measure").is_in(layout.details))["group"].n_unique()
+        return cls(frozenset(layout.groups) if details > MANY_GROUPS and layout.groups else None)
+
+    def __call__(self, label: Label) -> bool:
+        return self.groups is None or named_groups(label, self.groups)
+
+
+def _rates(picked: Sequence[Side], tasks: Sequence[str], options: MeasureOptions) -> tuple[pl.DataFrame, dict[str, Layout]]:
+    """Every model's own rates under the names of the comparison, and each task's layout."""
+    frames = [pl.DataFrame(schema=TIDY)]
+    layouts: dict[str, Layout] = {}
+    for name in tasks:
+        sections: dict[str, Section] = {}
+        for side in picked:
+            if name in side.run.tasks:
+                key = str(side.run.path)
+                sections[key] = sections.get(key) or measured(side.run, name, options)
+                layouts.setdefault(name, sections[key].layout)
+                mine = sections[key].rows.filter(pl.col("model") == side.name)
+                frames.append(mine.with_columns(pl.lit(side.label).alias("model")))
+    return pl.concat(frames), layouts
+
+
+def _notes(picked: Sequence[Side], tasks: Sequence[str]) -> Iterator[str]:
+    """What is known of the models and tasks of each run, whether it is still being written, and what has no answer yet."""
+    for path in dict.fromkeys(side.run.path for side in picked):
+        mine = [side for side in picked if side.run.path == path]
+        run, record = mine[0].run, mine[0].run.record
+        models = {side.name: record["models"][side.name] for side in mine}
+        yield from run_notes({**record, "models": models, "tasks": {n: e for n, e in record["tasks"].items() if n in tasks}})
+        if run.busy:
+            yield f"{path} is being written at this moment: what it held when it was read is compared."
+        for name in (task for task in tasks if task in run.tasks):
+            left = run.unanswered(name)
+            yield from (
+                f"{side.label}: {left[side.name][0]:,} of {left[side.name][1]:,} requests of {name} have no answer yet."
+                for side in mine
+                if side.name in left
+            )

@@ -1,0 +1,131 @@
+"""A comparison as tables: made once from its rows, set by each format in its own way."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import polars as pl
+
+from evaluator.comparison.build import Comparison
+from evaluator.comparison.expressions import OVER_ALL
+from evaluator.measures.intervals import BOOTSTRAPS
+from evaluator.reports.blocks import UNDEFINED, Block, Row, digits_for, number, significant, with_interval
+from evaluator.reports.layout import Layout
+from evaluator.reports.report import SCALES
+
+LEVEL = 0.05
+TOP = 10
+"""Differences by group that are shown of each measure and model in brief tables."""
+COLUMNS = ("difference [95%]", "value", "baseline", "p", "smallest")
+NOTES = (
+    "difference: value − baseline on the samples that both have. p: paired permutation test, after Holm's correction over the "
+    "models, templates and groups of a measure. smallest: the difference that so many samples would have shown four times in "
+    "five (a single test at 5%): what is smaller can't be told from no difference here.",
+)
+
+
+def choices(comparison: Comparison) -> tuple[str, ...]:
+    """Baseline, scale, interval and test in words, a line each."""
+    options = comparison.options
+    lines = [
+        f"baseline: {comparison.baseline}",
+        f"interval: 95%, {BOOTSTRAPS[options.interval]}, {options.resamples:,} resamples; "
+        f"test: paired, {comparison.permutations:,} permutations; seed {options.seed}",
+    ]
+    if comparison.rows["scale"].is_not_null().any():
+        lines.insert(1, f"scale: {options.scale} ({SCALES[options.scale]})")
+    return tuple(lines)
+
+
+def verdict(comparison: Comparison) -> str:
+    """One sentence on how much was found."""
+    tested = comparison.rows.drop_nulls("p_holm")
+    found = tested.filter(pl.col("p_holm") <= LEVEL).height
+    if tested.filter(_differs()).is_empty():
+        return f"No difference: all {tested.height:,} values are equal to the baseline's."
+    if tested.is_empty():
+        return "No difference could be tested."
+    if not found:
+        return f"None of {tested.height:,} differences remains after Holm's correction (p ≤ {LEVEL})."
+    return f"{found:,} of {tested.height:,} differences remain after Holm's correction (p ≤ {LEVEL})."
+
+
+def tables(comparison: Comparison, *, brief: bool = False) -> list[Block]:
+    """A table a task with the measures over all groups, then one by group; `brief`: of the latter the largest only."""
+    made = []
+    for (task,), rows in comparison.rows.group_by("task", maintain_order=True):
+        layout = comparison.layouts[str(task)]
+        plain = pl.col("group").is_null() | (pl.col("group") == "all")
+        order = {measure: place for place, measure in enumerate(layout.summary)}
+        whole = rows.filter(plain).sort(
+            pl.col("measure").replace_strict(_main_first(layout, order), default=len(order)),
+            ~pl.col("template").is_in(OVER_ALL).fill_null(True),
+            "measure",
+            "template",
+            maintain_order=True,
+        )
+        models = [name for name in comparison.models[1:] if name in set(rows["model"])]
+        if whole.height:
+            made.append(_block(f"{task}: differences from {comparison.baseline}", whole, models, layout, NOTES))
+        for measure in rows.filter(~plain)["measure"].unique(maintain_order=True):
+            groups = rows.filter(~plain, pl.col("measure") == measure)
+            title = f"{task}: differences of {layout.shown(measure)} by group, largest first"
+            shown = groups.filter(_differs()).group_by("model", maintain_order=True).head(TOP) if brief else groups
+            if shown.is_empty():
+                continue
+            left = groups.height - shown.height
+            notes = (f"{left:,} more: --format csv has all.",) if left else ()
+            made.append(_block(title, shown, models, layout, notes))
+    return made
+
+
+def _differs() -> pl.Expr:
+    return pl.col("difference").ne_missing(0.0)
+
+
+def _main_first(layout: Layout, order: dict[str, int]) -> dict[str, int]:
+    """The layout's order of measures with the one that models are compared by in front."""
+    return {**order, **{overview.measure: place - len(layout.overview) for place, overview in enumerate(layout.overview)}}
+
+
+def _block(title: str, rows: pl.DataFrame, models: Sequence[str], layout: Layout, notes: tuple[str, ...]) -> Block:
+    largest = dict(rows.group_by("measure").agg(pl.max_horizontal(pl.col("value", "baseline_value").abs()).max()).iter_rows())
+    several = rows["language"].n_unique() > 1
+    table: list[Row] = []
+    for model in models:
+        mine = rows.filter(pl.col("model") == model)
+        if mine.height:
+            table.append(Row(model))
+            table += [_row(row, layout, digits_for(largest[row["measure"]]), several) for row in mine.iter_rows(named=True)]
+    undefined = any(cell.startswith(UNDEFINED) for row in table for cell in row.cells)
+    why = (f"{UNDEFINED}: there is nothing to compute it from (an empty group, a single sample).",) if undefined else ()
+    return Block(title, ("", *COLUMNS), tuple(table), (*notes, *why))
+
+
+def _row(row: dict[str, Any], layout: Layout, digits: int, several: bool) -> Row:
+    group = None if row["group"] in (None, "all") else layout.named(row["group"])
+    parts = [group or layout.shown(row["measure"]), row["language"] if several else None, row["template"]]
+    difference = {"value": row["difference"], "low": row["low"], "high": row["high"], "n": row["n"]}
+    cells = [with_interval(difference, digits)]
+    cells += [_number(row[name], digits) for name in ("value", "baseline_value")]
+    cells += [probability(row["p_holm"]), _number(row["smallest"], digits)]
+    return Row(" · ".join(part for part in parts if part), tuple(cells))
+
+
+def _number(value: float | None, digits: int) -> str:
+    return UNDEFINED if value is None else number(value, significant([value], digits))
+
+
+def probability(p: float | None) -> str:
+    """A p with two digits that count; what is below 0.001 with one."""
+    if p is None:
+        return UNDEFINED
+    return f"{p:.1g}" if p < 0.001 else f"{p:.{2 - math.floor(math.log10(p)) - 1}f}" if p < 0.1 else f"{p:.2f}"
+
+
+def lines(comparison: Comparison) -> Iterator[str]:
+    """What stands above the tables: how much was found, the choices, notes."""
+    if comparison.rows.height:
+        yield verdict(comparison)
+    yield from choices(comparison)
+    yield from (f"note: {text}" for text in comparison.notes)

@@ -1,0 +1,108 @@
+"""Rates kept under RUN/tables/rates, so that several formats of a report compute once.
+
+A file's name is a digest of all that its rows follow from: the run's record of the task and its models, the answers, samples
+and failures (files of a run appear whole and are never changed, so that names, sizes and times tell them), the options, and
+this program's own code. What is kept can be deleted at any time, and a run that can't be written to is read all the same.
+"""
+
+import contextlib
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+import evaluator
+from evaluator.store.files import write_parquet
+from evaluator.store.run import Run, folder_name
+from evaluator.tasks.base import TIDY, MeasureOptions
+
+FOLDER = "rates"
+CODE = ("measures", "tasks", "datasets", "vocabulary")
+"""Packages whose code decides a rate."""
+WARNING = "warning"
+KEPT = 8
+"""Files of a task that are kept: some scales and intervals of its present scores."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A task's rows (columns TIDY) and its warnings."""
+
+    rows: pl.DataFrame
+    warnings: tuple[str, ...]
+
+
+def kept(run: Run, task: str, options: MeasureOptions, compute: Callable[[], Measured]) -> Measured:
+    """What is kept of this task and these options, else what `compute` makes, which is kept then."""
+    folder = run.path / "tables" / FOLDER
+    path = folder / f"{folder_name(task)}-{_digest(run, task, options)}.parquet"
+    with contextlib.suppress(OSError, pl.exceptions.PolarsError, KeyError):
+        return _read(path)
+    made = compute()
+    with contextlib.suppress(OSError):
+        write_parquet(path, _frame(made))
+        _forget(folder, folder_name(task))
+    return made
+
+
+def _frame(measured: Measured) -> pl.DataFrame:
+    """Rows and warnings in one frame: a warning is a row with nothing else."""
+    warnings = pl.DataFrame({WARNING: list(measured.warnings)}, schema={WARNING: pl.String()})
+    return pl.concat([measured.rows, warnings], how="diagonal")
+
+
+def _read(path: Path) -> Measured:
+    frame = pl.read_parquet(path)
+    rows = frame.filter(pl.col(WARNING).is_null()).select(pl.col(name).cast(dtype) for name, dtype in TIDY.items())
+    return Measured(rows, tuple(frame[WARNING].drop_nulls()))
+
+
+def _forget(folder: Path, task: str) -> None:
+    """Remove the oldest files of a task (others' names may begin alike: a digest has no hyphen)."""
+    mine = [path for path in folder.glob("*.parquet") if path.stem.rpartition("-")[0] == task]
+    for path in sorted(mine, key=lambda path: path.stat().st_mtime_ns)[:-KEPT]:
+        path.unlink(missing_ok=True)
+
+
+def _digest(run: Run, task: str, options: MeasureOptions) -> str:
+    record = run.record
+    said: dict[str, Any] = {
+        "code": _code(),
+        "options": asdict(options),
+        "named": [list(_file(Path(value))) for value in options.extra.values() if Path(value).is_file()],
+        "task": record["tasks"].get(task),
+        "protocol": record["protocol"],
+        "models": {name: {k: v for k, v in entry.items() if k != "starts"} for name, entry in record["models"].items()},
+        "files": sorted(_files(run, task)),
+    }
+    return hashlib.blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=12).hexdigest()
+
+
+def _files(run: Run, task: str) -> Iterator[tuple[str, int, int]]:
+    """Everything in the run that this task's scores are made of."""
+    own = folder_name(task)
+    for pattern in (f"samples/{own}.parquet", f"imported/{own}/*.parquet", "logprobs/*/*/*.parquet", "failures/*.parquet"):
+        for path in run.path.glob(pattern):
+            with contextlib.suppress(FileNotFoundError):
+                yield _file(path, run.path)
+
+
+def _file(path: Path, base: Path | None = None) -> tuple[str, int, int]:
+    status = path.stat()
+    return str(path.relative_to(base) if base else path.resolve()), status.st_size, status.st_mtime_ns
+
+
+@functools.cache
+def _code() -> str:
+    """A digest of the program's own code that rates are made by."""
+    home = Path(evaluator.__file__).parent
+    digest = hashlib.blake2b(evaluator.__version__.encode(), digest_size=12)
+    for package in CODE:
+        for path in sorted((home / package).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
