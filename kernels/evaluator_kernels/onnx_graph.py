@@ -158,6 +158,10 @@ def linear(graph: GraphBuilder, x: str, name: str) -> str:
     return graph.op("Gemm", x, graph.stored(f"{name}.weight"), bias, transB=1)
 
 
+INT8_LEVELS = 63
+"""Weights are quantized to 7 bits: processors without VNNI add pairs of 8-bit products in 16 bits, and would saturate."""
+
+
 def store_int8(weights: WeightFile, name: str, weight: NDArray[np.float32], levels: int) -> None:
     """Store a weight [outputs, inputs] as int8 in -levels..levels, with one float32 scale an output."""
     scale = np.maximum(np.abs(weight).max(axis=1), np.finfo(np.float32).tiny) / levels
@@ -170,6 +174,16 @@ def layer_norm(graph: GraphBuilder, x: str, name: str, epsilon: float) -> str:
     """Layer normalization over the last axis with the stored `name.weight` and, where there is one, `name.bias`."""
     bias = [graph.stored(f"{name}.bias")] if f"{name}.bias" in graph.weights.tensors else []
     return graph.op("LayerNormalization", x, graph.stored(f"{name}.weight"), *bias, axis=-1, epsilon=epsilon)
+
+
+def rms_norm(graph: GraphBuilder, x: str, name: str, epsilon: float, *, plain: bool) -> str:
+    """Root-mean-square normalization over the last axis with the stored `name.weight`; `plain`: of standard operators."""
+    weight = graph.stored(f"{name}.weight")
+    if not plain:
+        return graph.op("SimplifiedLayerNormalization", x, weight, axis=-1, epsilon=epsilon)
+    mean = graph.op("ReduceMean", graph.op("Mul", x, x), graph.ints(-1), keepdims=1)
+    size = graph.op("Sqrt", graph.op("Add", mean, graph.scalar(epsilon)))
+    return graph.op("Mul", graph.op("Div", x, size), weight)
 
 
 ACTIVATIONS = {
@@ -197,18 +211,7 @@ def vocabulary_head(graph: GraphBuilder, hidden: str, candidates: str, name: str
     The blocks are rows of the stored vocabulary, so each costs a mapping, not a copy. Every block gives a row maximum and
     a sum of exp(logit - maximum); the maximum is kept finite, so that a block of -inf sums to 0 instead of NaN.
     """
-    weight, bias = graph.weights.tensors[f"{name}.weight"], graph.weights.tensors[f"{name}.bias"]
-    parts: list[str] = []
-    for start in range(0, weight.shape[0], VOCABULARY_BLOCK):
-        stop = min(start + VOCABULARY_BLOCK, weight.shape[0])
-        block = graph.stored(f"{name}.weight.{start}", weight.rows(start, stop))
-        offsets = graph.stored(f"{name}.bias.{start}", bias.rows(start, stop))
-        logits = _float32(graph, graph.op("Gemm", hidden, block, offsets, transB=1))
-        top = graph.op("ReduceMax", logits, graph.ints(1), keepdims=1)
-        top = graph.op("Max", top, graph.constant(np.array(np.finfo(np.float32).min)))
-        total = graph.op("ReduceSum", graph.op("Exp", graph.op("Sub", logits, top)), graph.ints(1), keepdims=1)
-        parts.append(graph.op("Add", top, graph.op("Log", total)))
-    logsumexp = graph.op("ReduceLogSumExp", graph.op("Concat", *parts, axis=1), graph.ints(1), keepdims=1)
+    logsumexp = _logsumexp(graph, hidden, name)
 
     padding = graph.op("Less", candidates, graph.ints(0))
     ids = graph.op("Max", candidates, graph.ints(0))
@@ -219,6 +222,47 @@ def vocabulary_head(graph: GraphBuilder, hidden: str, candidates: str, name: str
     log_probs = graph.op("Sub", chosen, logsumexp)
     nothing = graph.constant(np.array(-np.inf, np.float32))
     return graph.op("Where", padding, nothing, log_probs), graph.op("Squeeze", logsumexp, graph.ints(1))
+
+
+def causal_head(graph: GraphBuilder, hidden: str, lookups: tuple[str, str], name: str, cap: float | None) -> tuple[str, str]:
+    """Log-probabilities of single tokens after single states, and the log-sum-exp, without [N, V] logits.
+
+    hidden [N, H]; lookups: int64 values [C], which row of hidden, and which token; the vocabulary is the stored `name.weight`
+    [V, H], with `name.bias` [V] where there is one. With `cap` c, logits become c · tanh(logit / c). Returns float32 values
+    log_probs [C] and logsumexp [N].
+    """
+    logsumexp = _logsumexp(graph, hidden, name, cap)
+    where, tokens = lookups
+    products = graph.op("Mul", graph.op("Gather", hidden, where), graph.op("Gather", graph.stored(f"{name}.weight"), tokens))
+    logits = graph.op("ReduceSum", products, graph.ints(1), keepdims=0)
+    if f"{name}.bias" in graph.weights.tensors:
+        logits = graph.op("Add", logits, graph.op("Gather", graph.stored(f"{name}.bias"), tokens))
+    logits = _float32(graph, _capped(graph, logits, cap))
+    totals = graph.op("Squeeze", logsumexp, graph.ints(1))
+    return graph.op("Sub", logits, graph.op("Gather", totals, where)), totals
+
+
+def _logsumexp(graph: GraphBuilder, hidden: str, name: str, cap: float | None = None) -> str:
+    """Log-sum-exp [N, 1] of hidden [N, H] times the vocabulary `name`, block by block."""
+    weight, bias = graph.weights.tensors[f"{name}.weight"], graph.weights.tensors.get(f"{name}.bias")
+    parts: list[str] = []
+    for start in range(0, weight.shape[0], VOCABULARY_BLOCK):
+        stop = min(start + VOCABULARY_BLOCK, weight.shape[0])
+        block = graph.stored(f"{name}.weight.{start}", weight.rows(start, stop))
+        offsets = [graph.stored(f"{name}.bias.{start}", bias.rows(start, stop))] if bias else []
+        logits = _float32(graph, _capped(graph, graph.op("Gemm", hidden, block, *offsets, transB=1), cap))
+        top = graph.op("ReduceMax", logits, graph.ints(1), keepdims=1)
+        top = graph.op("Max", top, graph.constant(np.array(np.finfo(np.float32).min)))
+        total = graph.op("ReduceSum", graph.op("Exp", graph.op("Sub", logits, top)), graph.ints(1), keepdims=1)
+        parts.append(graph.op("Add", top, graph.op("Log", total)))
+    return graph.op("ReduceLogSumExp", graph.op("Concat", *parts, axis=1), graph.ints(1), keepdims=1)
+
+
+def _capped(graph: GraphBuilder, logits: str, cap: float | None) -> str:
+    """c · tanh(logit / c), or the logits themselves."""
+    if not cap:
+        return logits
+    return graph.op("Mul", graph.op("Tanh", graph.op("Div", logits, graph.scalar(cap))), graph.scalar(cap))
 
 
 def _float32(graph: GraphBuilder, value: str) -> str:

@@ -34,7 +34,7 @@ def _onnx_can(source: ModelSource, options: EngineOptions) -> bool:
     if not on_cuda and options.device != "cpu" and _cuda():
         return False
     dtypes = ("float32", "float16", "int8") if on_cuda else ("float32", "int8")
-    return options.dtype in dtypes and supports(source.config)
+    return options.dtype in dtypes and supports(source.config, "masked")
 
 
 def _cuda() -> bool:

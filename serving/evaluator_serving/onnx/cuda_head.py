@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from evaluator_kernels import masked_log_probs
-from evaluator_serving.onnx.export import Manifest
+from evaluator_serving.onnx.feeds import Inputs
+from evaluator_serving.onnx.manifest import Manifest
 
 
 class CudaHead:
@@ -41,8 +42,8 @@ class CudaHead:
         """Where a row of the pool begins in device memory."""
         return int(pool[row:].data_ptr())
 
-    def log_probs(self, pool: Tensor, filled: int, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Log-probabilities [filled, K] of candidates at the pool's first `filled` rows."""
-        ids = torch.from_numpy(candidates).to(self._device)
-        values = masked_log_probs(pool[:filled], self._weight, ids, self._bias).log_probs
+    def log_probs(self, states: Tensor, asked: Inputs) -> NDArray[np.float32]:
+        """Log-probabilities [N, K] of candidates at these N hidden states."""
+        ids = torch.from_numpy(asked["candidate_ids"]).to(self._device)
+        values = masked_log_probs(states, self._weight, ids, self._bias).log_probs
         return np.asarray(values.cpu().numpy())

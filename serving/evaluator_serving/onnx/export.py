@@ -1,6 +1,6 @@
-"""Writing a masked model as ONNX graphs: four forms over one weight file, with a manifest beside them.
+"""Writing a model as ONNX graphs: four forms over one weight file, with a manifest beside them.
 
-A folder made here holds
+A folder made here of a masked model holds (of a causal one: the same with the inputs that `decoder_export` names)
 - `scores.onnx`: the whole model. Inputs (int64) input_ids, attention_mask, token_type_ids (where the model has several
   types) [batch, length], mask_positions [N, 2] (row, position) and candidate_ids [N, K] (-1: no candidate); outputs
   (float32, natural log) log_probs [N, K] and logsumexp [N].
@@ -12,12 +12,10 @@ A folder made here holds
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -27,6 +25,7 @@ from onnx import TensorProto
 
 from evaluator_kernels.onnx_graph import (
     ACTIVATIONS,
+    INT8_LEVELS,
     OPSET,
     GraphBuilder,
     WeightFile,
@@ -38,95 +37,65 @@ from evaluator_kernels.onnx_graph import (
 from evaluator_serving.cache import cache_dir
 from evaluator_serving.errors import InputError
 from evaluator_serving.models.source import ModelSource
+from evaluator_serving.onnx import decoder_families, families
 from evaluator_serving.onnx.architecture import Architecture, Layer, Norm
+from evaluator_serving.onnx.decoder_export import write_decoder
 from evaluator_serving.onnx.encoder import masked_hidden_states
-from evaluator_serving.onnx.families import Tensors, architecture, refusal
-
-FORMAT = 1
-"""Version of the folder's layout and of the graphs' arithmetic: part of the cache's key."""
+from evaluator_serving.onnx.families import Tensors, architecture
+from evaluator_serving.onnx.manifest import FORMAT, HIDDEN, VOCABULARY, Kind, Manifest
 
 DTYPES = ("float32", "float16", "int8")
 
-INT8_LEVELS = 63
-"""Weights are quantized to 7 bits: processors without VNNI add pairs of 8-bit products in 16 bits, and would saturate."""
 
-VOCABULARY = "vocabulary"
-"""Name that the vocabulary matrix and its bias have in the graphs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """What an exported folder holds.
-
-    Attributes:
-        model, revision: spec and content hash or commit of the checkpoint.
-        family: transformers' model type.
-        dtype: float32, float16 or int8 (the encoder's matrices in 8 bits, the rest float32).
-        width: H of masked_hidden_states.
-        types: whether the graphs take token_type_ids.
-        padding: id that pads input_ids.
-        repacks: whether ONNX Runtime may keep repacked copies of weights (not where layers share theirs).
-        vocabulary: place of the vocabulary matrix [V, H] and bias [V] in `weights.bin`: offset and shape.
-        versions: of the libraries that made the folder, and the opset.
-    """
-
-    model: str
-    revision: str
-    family: str
-    dtype: str
-    width: int
-    types: bool
-    padding: int
-    repacks: bool
-    vocabulary: dict[str, tuple[int, list[int]]]
-    versions: dict[str, str]
-    format: int = FORMAT
+def supports(config: Any, head: Kind) -> bool:
+    """Whether a model with this transformers config and head can be exported."""
+    return refusal(config, head) is None
 
 
-def supports(config: Any) -> bool:
-    """Whether a masked model with this transformers config can be exported."""
-    return refusal(config) is None
+def refusal(config: Any, head: Kind) -> str | None:
+    """Why it can't, or None if it can."""
+    return decoder_families.refusal(config) if head == "causal" else families.refusal(config)
 
 
-def read_manifest(folder: Path) -> Manifest:
-    """The manifest of an exported folder. Raises InputError where there is none or its format isn't this version's."""
-    try:
-        content: dict[str, Any] = json.loads((folder / "manifest.json").read_text("utf8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{folder}: no exported model here (manifest.json is missing or damaged)") from error
-    if content.get("format") != FORMAT:
-        raise InputError(f"{folder}: exported by another version (format {content.get('format')}); export it again")
-    places = {part: (offset, shape) for part, (offset, shape) in content.pop("vocabulary").items()}
-    return Manifest(**content, vocabulary=places)
-
-
-def cached_export(source: ModelSource, dtype: str) -> Path:
+def cached_export(source: ModelSource, dtype: str, head: Kind) -> Path:
     """The model's exported folder in the cache, made if it isn't there."""
-    name = f"{source.revision.removeprefix('sha256:')[:40]}-{dtype}-{FORMAT}"
+    name = f"{source.revision.removeprefix('sha256:')[:40]}-{head}-{dtype}-{FORMAT}"
     folder = cache_dir() / "onnx" / name
     if not (folder / "manifest.json").is_file():
-        export(source, folder, dtype)
+        export(source, folder, dtype, head)
     return folder
 
 
-def export(source: ModelSource, folder: Path, dtype: str) -> Manifest:
+def exported_head(source: ModelSource) -> Kind:
+    """Which of a model's heads is exported where nobody says. Raises InputError where it has none that can be."""
+    heads: tuple[Kind, ...] = ("masked", "causal")
+    for head in heads:
+        if head in source.heads:
+            return head
+    raise InputError(f"model {source.spec}: only masked and generative language models can be exported to ONNX")
+
+
+def export(source: ModelSource, folder: Path, dtype: str, head: Kind | None = None) -> Manifest:
     """Write `source` as ONNX into the new folder `folder`. Raises InputError for what can't be exported.
 
     The folder appears whole, by a rename; one that another process made meanwhile is left as it is.
     """
     if dtype not in DTYPES:
         raise InputError(f"the onnx engine has no dtype {dtype}: choose one of {', '.join(DTYPES)}")
-    if "masked" not in source.heads:
-        raise InputError(f"model {source.spec}: only masked language models can be exported to ONNX")
-    if reason := refusal(source.config):  # before minutes are spent on loading
+    head = head or exported_head(source)
+    if head == "causal" and dtype == "float16":
+        raise InputError("the onnx engine scores generative models on CPUs: choose float32 or int8")
+    if reason := refusal(source.config, head):  # before minutes are spent on loading
         raise InputError(f"model {source.spec}: {reason}; use --engine transformers")
     if (folder / "manifest.json").is_file():
         raise InputError(f"{folder}: holds an exported model already; choose another folder")
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        model, tensors = _load(source)
-        manifest = write(source, temporary, dtype, model, tensors)
+        if head == "causal":
+            manifest = write_decoder(source, temporary, dtype)
+        else:
+            manifest = write(source, temporary, dtype, *_load(source))
         if folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()
         try:
@@ -159,19 +128,20 @@ def write(source: ModelSource, folder: Path, dtype: str, model: Architecture, te
     manifest = Manifest(
         model=source.spec,
         revision=source.revision,
+        head="masked",
         family=model.family,
         dtype=dtype,
         width=vocabulary["weight"].shape[1],
+        heads=model.heads,
         types=model.embeddings.types > 1,
         padding=source.config.pad_token_id or 0,
         repacks=not model.shares_layers,
         vocabulary={part: (tensor.offset, list(tensor.shape)) for part, tensor in vocabulary.items()},
         versions={"opset": str(OPSET), **{name: version(name) for name in ("onnx", "torch", "transformers")}},
     )
-    properties = {key: value if isinstance(value, str) else json.dumps(value) for key, value in asdict(manifest).items()}
     for form in ("scores", "hidden", "head", "plain"):
-        _save_form(form, GraphBuilder(weights, stored), model, folder, properties)
-    (folder / "manifest.json").write_text(json.dumps(asdict(manifest), indent=1), "utf8")
+        _save_form(form, GraphBuilder(weights, stored), model, folder, manifest.properties())
+    manifest.save(folder)
     return manifest
 
 
@@ -182,11 +152,11 @@ def _save_form(form: str, graph: GraphBuilder, model: Architecture, folder: Path
     """Build one of the four graphs and write it."""
     width = graph.weights.tensors[f"{VOCABULARY}.weight"].shape[1]
     if form == "head":
-        hidden = graph.input("masked_hidden_states", graph.onnx_type, ["masks", width])
+        hidden = graph.input(HIDDEN["masked"], graph.onnx_type, ["masks", width])
     else:
         hidden = _transform(graph, masked_hidden_states(graph, model, plain=form == "plain"), model)
     if form == "hidden":
-        graph.output("masked_hidden_states", hidden, graph.onnx_type, ["masks", width])
+        graph.output(HIDDEN["masked"], hidden, graph.onnx_type, ["masks", width])
     else:
         candidates = graph.input("candidate_ids", TensorProto.INT64, ["masks", "candidates"])
         log_probs, logsumexp = vocabulary_head(graph, hidden, candidates, VOCABULARY)

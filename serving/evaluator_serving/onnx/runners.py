@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,15 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from evaluator_serving.errors import InputError
-from evaluator_serving.onnx.export import Manifest
+from evaluator_serving.onnx.feeds import Inputs
+from evaluator_serving.onnx.manifest import HIDDEN, Manifest
 
 POOL = {"cpu": 192, "cuda": 4_096}
-"""Masked hidden states that are collected before the head runs over them: reading a large vocabulary matrix for a batch's
-few masks takes longer than multiplying by it."""
+"""Hidden states that are collected before the head runs over them: reading a large vocabulary matrix for a batch's
+few reads takes longer than multiplying by it. The head takes up to twice as many at once."""
 
-Inputs = Mapping[str, NDArray[np.int64]]
+Wanted = Sequence[tuple[int, ...]]
+"""Token ids that are asked at each position read."""
 
 
 def provider_names(device: str, *, tensorrt: bool) -> tuple[str, list[Any]]:
@@ -48,12 +51,11 @@ def is_out_of_memory(error: Exception) -> bool:
 
 
 class Runner(ABC):
-    """Takes batches, gives back the log-probabilities of the candidates at every masked position, in order."""
+    """Takes batches, gives back the log-probabilities of the tokens wanted at every position read, in order."""
 
     def __init__(self, folder: Path, manifest: Manifest, providers: Sequence[Any], threads: int) -> None:
         self._folder, self._manifest = folder, manifest
         self._providers, self._threads = list(providers), threads
-        self._wanted: list[tuple[int, ...]] = []
 
     @property
     @abstractmethod
@@ -61,12 +63,12 @@ class Runner(ABC):
         """Whether it is time to collect."""
 
     @abstractmethod
-    def submit(self, inputs: Inputs, wanted: Sequence[tuple[int, ...]]) -> None:
-        """Take a batch and the candidate ids at each of its masked positions."""
+    def submit(self, inputs: Inputs, wanted: Wanted) -> None:
+        """Take a batch and the token ids wanted at each position read."""
 
     @abstractmethod
     def collect(self) -> list[NDArray[np.float32]]:
-        """Log-probabilities for every masked position submitted since the last time."""
+        """Log-probabilities for every position submitted since the last time."""
 
     def _session(self, form: str, *, optimize: bool = True) -> onnxruntime.InferenceSession:
         """Load one of the graphs."""
@@ -83,19 +85,21 @@ class Runner(ABC):
             options.add_session_config_entry("session.disable_prepacking", "1")
         return onnxruntime.InferenceSession(self._folder / f"{form}.onnx", options, providers=self._providers)
 
-    def _candidates(self) -> NDArray[np.int64]:
-        """The wanted ids as a matrix, padded with -1."""
-        width = max((len(ids) for ids in self._wanted), default=0)
-        matrix = np.full((len(self._wanted), max(1, width)), -1, np.int64)
-        for row, ids in zip(matrix, self._wanted, strict=True):
+    def _asked(self, wanted: Wanted) -> Inputs:
+        """The head's inputs for what is wanted: a matrix of ids padded with -1, or for causal models (read, token) pairs."""
+        if self._manifest.head == "causal":
+            tokens = np.array([token for ids in wanted for token in ids], np.int64)
+            return {"lookup_reads": np.repeat(np.arange(len(wanted)), [len(ids) for ids in wanted]), "lookup_tokens": tokens}
+        matrix = np.full((len(wanted), max(1, *map(len, wanted), 1)), -1, np.int64)
+        for row, ids in zip(matrix, wanted, strict=True):
             row[: len(ids)] = ids
-        return matrix
+        return {"candidate_ids": matrix}
 
-    def _cut(self, log_probs: NDArray[np.float32]) -> list[NDArray[np.float32]]:
-        """Take the padding away again and forget what was wanted."""
-        values = [row[: len(ids)] for row, ids in zip(log_probs, self._wanted, strict=True)]
-        self._wanted = []
-        return values
+    def _cut(self, log_probs: NDArray[np.float32], wanted: Wanted) -> list[NDArray[np.float32]]:
+        """What the head answered, by position."""
+        if self._manifest.head == "causal":
+            return np.split(log_probs, np.cumsum([len(ids) for ids in wanted])[:-1])
+        return [row[: len(ids)] for row, ids in zip(log_probs, wanted, strict=True)]
 
 
 class Plain(Runner):
@@ -111,11 +115,10 @@ class Plain(Runner):
         """Always: nothing is gained by waiting."""
         return True
 
-    def submit(self, inputs: Inputs, wanted: Sequence[tuple[int, ...]]) -> None:
+    def submit(self, inputs: Inputs, wanted: Wanted) -> None:
         """Score a batch."""
-        self._wanted = list(wanted)
-        (log_probs,) = self._scores.run(["log_probs"], {**inputs, "candidate_ids": self._candidates()})
-        self._done += self._cut(log_probs)
+        (log_probs,) = self._scores.run(["log_probs"], {**inputs, **self._asked(wanted)})
+        self._done += self._cut(log_probs, wanted)
 
     def collect(self) -> list[NDArray[np.float32]]:
         """What has been scored."""
@@ -142,17 +145,18 @@ class Pooled(Runner):
 
             self._head: Any = CudaHead(folder, manifest, self._device_id)
         else:
-            self._head = CpuHead(self._session("head"))
+            self._head = CpuHead(self._session("head"), HIDDEN[manifest.head])
         self._pool = self._head.allocate(self._size, manifest.width)
         self._filled = 0
+        self._wanted: list[tuple[int, ...]] = []
 
     @property
     def full(self) -> bool:
         """Whether the pool has reached its size."""
         return self._filled >= self._size
 
-    def submit(self, inputs: Inputs, wanted: Sequence[tuple[int, ...]]) -> None:
-        """Run the encoder on a batch; its masked hidden states go into the pool."""
+    def submit(self, inputs: Inputs, wanted: Wanted) -> None:
+        """Run the encoder on a batch; the hidden states that are read go into the pool."""
         needed = self._filled + len(wanted)
         if needed > len(self._pool):
             self._pool = self._head.grow(self._pool, self._filled, needed)
@@ -160,7 +164,7 @@ class Pooled(Runner):
         for name, value in inputs.items():
             binding.bind_cpu_input(name, value)
         binding.bind_output(
-            "masked_hidden_states",
+            HIDDEN[self._manifest.head],
             "cuda" if self._on_cuda else "cpu",
             self._device_id,
             self._type,
@@ -174,18 +178,22 @@ class Pooled(Runner):
 
     def collect(self) -> list[NDArray[np.float32]]:
         """Run the head over the pool and empty it."""
-        if not self._wanted:
-            return []
-        log_probs = self._head.log_probs(self._pool, self._filled, self._candidates())
-        self._filled = 0
-        return self._cut(log_probs)
+        values: list[NDArray[np.float32]] = []
+        count = max(1, self._filled // self._size)
+        bounds = [self._filled * i // count for i in range(count + 1)]
+        for start, stop in itertools.pairwise(bounds):
+            wanted = self._wanted[start:stop]
+            if wanted:
+                values += self._cut(self._head.log_probs(self._pool[start:stop], self._asked(wanted)), wanted)
+        self._filled, self._wanted = 0, []
+        return values
 
 
 class CpuHead:
     """The head graph over a pool in host memory."""
 
-    def __init__(self, session: onnxruntime.InferenceSession) -> None:
-        self._session = session
+    def __init__(self, session: onnxruntime.InferenceSession, hidden: str) -> None:
+        self._session, self._hidden = session, hidden
 
     def allocate(self, rows: int, width: int) -> NDArray[np.float32]:
         """A pool of `rows` hidden states."""
@@ -201,8 +209,7 @@ class CpuHead:
         """Where a row of the pool begins in memory."""
         return int(pool.ctypes.data + row * pool.strides[0])
 
-    def log_probs(self, pool: NDArray[np.float32], filled: int, candidates: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Log-probabilities [filled, K] of candidates at the pool's first `filled` rows."""
-        inputs = {"masked_hidden_states": pool[:filled], "candidate_ids": candidates}
-        (values,) = self._session.run(["log_probs"], inputs)
+    def log_probs(self, states: NDArray[np.float32], asked: Inputs) -> NDArray[np.float32]:
+        """Log-probabilities of what is asked after these hidden states."""
+        (values,) = self._session.run(["log_probs"], {self._hidden: states, **asked})
         return np.asarray(values)

@@ -23,7 +23,8 @@ from evaluator_serving.models.source import ModelSource
 from evaluator_serving.onnx import export as export_module
 from evaluator_serving.onnx import runners
 from evaluator_serving.onnx.engine import OnnxEngine
-from evaluator_serving.onnx.export import export, read_manifest
+from evaluator_serving.onnx.export import export
+from evaluator_serving.onnx.manifest import read_manifest
 from evaluator_serving.opening import open_engine
 from evaluator_serving.requests import Masked, SharedTokens
 from evaluator_serving.rows import Row, merge
