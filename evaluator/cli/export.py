@@ -1,4 +1,4 @@
-"""`evaluator export`: a masked model as ONNX graphs."""
+"""`evaluator export`: a model as ONNX graphs."""
 
 from pathlib import Path
 
@@ -13,16 +13,18 @@ import click
     type=click.Choice(["float32", "float16", "int8"]),
     default="float32",
     show_default=True,
-    help="Of the weights; int8: the encoder's matrices in 8 bits, quantized on the fly.",
+    help="Of the weights; int8: the layers' matrices in 8 bits, what they multiply quantized on the fly.",
 )
 @click.option("--no-verify", is_flag=True, help="Skip the comparison with transformers.")
 def command(model: str, folder: Path, dtype: str, no_verify: bool) -> None:
-    """Write MODEL, a masked language model, into the new folder DIR as ONNX graphs.
+    """Write MODEL, a masked or a generative language model, into the new folder DIR as ONNX graphs.
 
-    DIR/scores.onnx takes input_ids, attention_mask, token_type_ids (where the model has several types), mask_positions
-    and candidate_ids, and gives the candidates' log-probabilities (natural log) and the log-sum-exp. DIR/hidden.onnx
-    ends at the masked hidden states, DIR/head.onnx goes on from there. What was exported is compared with transformers
-    on the shipped demo sentences; the largest difference (for int8: the drift) is printed.
+    Of a masked model, DIR/scores.onnx takes input_ids, attention_mask, token_type_ids (where the model has several types),
+    mask_positions and candidate_ids, and gives the candidates' log-probabilities (natural log) and the log-sum-exp. Of a
+    generative one it takes a tree of tokens (input_ids, row_nodes, node_places), reads (nodes), and lookup_reads and
+    lookup_tokens: after which of the reads, which token. DIR/hidden.onnx ends at the hidden states that are read,
+    DIR/head.onnx goes on from there. What was exported is compared with transformers on the shipped demo sentences; the
+    largest difference (for int8: the drift) is printed.
 
     \b
     Examples:
@@ -51,7 +53,7 @@ def command(model: str, folder: Path, dtype: str, no_verify: bool) -> None:
     from evaluator_serving.rows import merge
 
     task = gest_demo()
-    requests = task.render(task.load(DataSource()), frozenset({"masked"}), "default").requests
+    requests = task.render(task.load(DataSource()), frozenset({manifest.head}), "default").requests
     encoder = encoder_for(source)
     rows = merge([encoder.encode(request) for request in requests.values()]).rows
     options = EngineOptions(dtype=dtype, device="cpu", extra={"folder": str(folder)})

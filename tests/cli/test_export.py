@@ -53,7 +53,7 @@ def test_an_exported_folder_is_used_for_its_own_model_only(tmp_path: Path) -> No
     (number,) = open_engine("onnx", resolve(str(model)), options, rows).score(rows)
     assert np.isfinite(number).all()
     assert not (tmp_path / "cache" / "onnx").exists()
-    with pytest.raises(InputError, match="holds another model or dtype"):
+    with pytest.raises(InputError, match="holds another model, head or dtype"):
         open_engine("onnx", resolve(str(other)), options, rows)
 
 
@@ -65,9 +65,17 @@ def test_int8_says_its_drift(tmp_path: Path) -> None:
     assert "max |Δ log P|" in done.stdout
 
 
-def test_a_generative_model_is_refused(tmp_path: Path) -> None:
+def test_a_generative_model_is_exported_and_verified(tmp_path: Path) -> None:
     model = tiny_model("gpt2", tmp_path / "model")
     done = CliRunner().invoke(command, [str(model), str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    assert "verified against transformers" in done.stdout
+    assert json.loads((tmp_path / "out" / "manifest.json").read_text())["head"] == "causal"
+
+
+def test_a_translator_is_refused(tmp_path: Path) -> None:
+    model = tiny_model("t5", tmp_path / "model")
+    done = CliRunner().invoke(command, [str(model), str(tmp_path / "out")])
     assert isinstance(done.exception, InputError)
-    assert "only masked language models" in str(done.exception)
+    assert "only masked and generative language models" in str(done.exception)
     assert not (tmp_path / "out").exists()

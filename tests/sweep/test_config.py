@@ -195,7 +195,7 @@ def test_words_in_lists_and_names_of_folders(tmp_path: Path, text: str, said: st
 
 
 MISFITS = [
-    ("gpt2", 'engine = "onnx"', "the onnx engine scores masked language models only"),
+    ("gpt2", 'engine = "onnx"\ndtype = "bfloat16"', "the onnx engine has no dtype bfloat16"),
     ("bert", 'engine = "vllm"', "the vllm engine scores generative models"),
     ("bert", 'engine = "openai"', "the openai engine scores generative models"),
     ("gpt2", 'engine = "openai"', "needs the server's URL"),

@@ -30,6 +30,8 @@ def refusal(config: Any) -> str | None:
         return f"no ONNX graph for {config.model_type} models with activation {activation}"
     if "longrope" in _rope_types(config):
         return f"no ONNX graph for {config.model_type} models whose rotary frequencies depend on the length (longrope)"
+    if getattr(config, "word_embed_proj_dim", config.hidden_size) != config.hidden_size:
+        return f"no ONNX graph for {config.model_type} models with projected embeddings"
     for name, allowed in family.settings.items():
         if (value := getattr(config, name, None)) not in allowed:
             return f"no ONNX graph for {config.model_type} models with {name} = {value}"
@@ -290,8 +292,6 @@ class Opt(Family):
 
     def architecture(self) -> Decoder:
         config = self.config
-        if config.word_embed_proj_dim != config.hidden_size:
-            raise InputError("no ONNX graph for OPT models with projected embeddings; use --engine transformers")
         width = config.hidden_size // config.num_attention_heads
         return Decoder(
             family=config.model_type,

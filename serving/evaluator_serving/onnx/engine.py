@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from evaluator_serving.engine import DeviceKind, EngineInfo, EngineOptions
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.models.source import ModelSource
-from evaluator_serving.onnx.export import DTYPES, cached_export
-from evaluator_serving.onnx.feeds import CausalFeeds, Feeds, MaskedFeeds, Place
+from evaluator_serving.onnx.export import DTYPES, cached_export, exported_head, refusal
+from evaluator_serving.onnx.feeds import CausalFeeds, Feeds, MaskedFeeds, Part, Place
 from evaluator_serving.onnx.manifest import Kind, read_manifest
 from evaluator_serving.onnx.runners import Plain, Pooled, Runner, is_out_of_memory, provider_names
 from evaluator_serving.rows import Row
@@ -55,7 +55,7 @@ class OnnxEngine:
         """
         heads = frozenset(row.head for row in rows)
         self.check(source, options, heads)
-        self._head: Kind = "causal" if "causal" in heads else "masked"
+        self._head: Kind = "causal" if "causal" in heads else "masked" if heads else exported_head(source)
         self._source, self._options = source, options
         tensorrt = str(options.extra.get("tensorrt", "false")).lower() == "true"
         self._device, self._providers = provider_names(options.device, tensorrt=tensorrt)
@@ -80,6 +80,9 @@ class OnnxEngine:
         """Raise InputError for options that this engine has no use for and for requests of other heads."""
         _check(options)
         _only_one_head(heads, source)
+        for head in sorted(heads):
+            if reason := refusal(source.config, "causal" if head == "causal" else "masked"):
+                raise InputError(f"model {source.spec}: {reason}; use --engine transformers")
 
     def describe(self) -> EngineInfo:
         """What is loaded, with the versions that the numbers depend on."""
@@ -109,30 +112,14 @@ class OnnxEngine:
         Raises EngineError with the row's index where a number isn't finite or one row alone is too much for the memory.
         """
         _only_one_head({row.head for row in rows}, source=self._source, loaded=self._head)
-        assert self._runner is not None, "the engine is closed"
-        runner = self._runner
-        answers: list[NDArray[np.floating]] = [np.full(len(row.lookups), np.nan, np.float32) for row in rows]
         parts = self._feeds.parts(rows)
-        pending = self._feeds.batches(parts)[::-1]
-        places: list[list[list[Place]]] = []  # of each position and token submitted
-        while pending:
-            batch = pending.pop()
-            feed = self._feeds.feed([parts[b] for b in batch])
-            try:
-                runner.submit(feed.inputs, feed.wanted)
-            except Exception as error:
-                if not is_out_of_memory(error):
-                    raise
-                if len(batch) == 1:
-                    row = parts[batch[0]].index
-                    raise EngineError(f"row {row}: {len(rows[row].ids)} tokens don't fit in memory", row, again=True) from error
-                half = len(batch) // 2
-                pending += [batch[half:], batch[:half]]
-                continue
-            places += feed.places
-            if runner.full or not pending:
-                _put(runner.collect(), places, answers)
-                places = []
+        answers: list[NDArray[np.floating]] = [np.full(len(row.lookups), np.nan, np.float32) for row in rows]
+        self._answer(parts, answers)
+        # A NaN spreads to rows that share a tree with it: alone, only the row at fault has it.
+        for index in [i for i, numbers in enumerate(answers) if not np.isfinite(numbers).all()]:
+            self._answer([part for part in parts if part.index == index], answers)
+            if not np.isfinite(answers[index]).all():
+                raise EngineError(f"row {index}: the model's logits are NaN or infinite", index)
         return answers
 
     def fall_back(self) -> bool:
@@ -152,6 +139,32 @@ class OnnxEngine:
         kind = Plain if self._graph == "plain" else Pooled
         return kind(self._folder, self._manifest, self._providers, self._threads)
 
+    def _answer(self, parts: Sequence[Part], answers: list[NDArray[np.floating]]) -> None:
+        """Compute parts of rows and write the numbers to the rows' answers."""
+        assert self._runner is not None, "the engine is closed"
+        runner = self._runner
+        pending = self._feeds.batches(parts)[::-1]
+        places: list[list[list[Place]]] = []  # of each position and token submitted
+        while pending:
+            batch = pending.pop()
+            feed = self._feeds.feed([parts[b] for b in batch])
+            try:
+                runner.submit(feed.inputs, feed.wanted)
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                if len(batch) == 1:
+                    part = parts[batch[0]]
+                    said = f"row {part.index}: {len(part.row.ids)} tokens don't fit in memory"
+                    raise EngineError(said, part.index, again=True) from error
+                half = len(batch) // 2
+                pending += [batch[half:], batch[:half]]
+                continue
+            places += feed.places
+            if runner.full or not pending:
+                _put(runner.collect(), places, answers)
+                places = []
+
     def _feeding(self, tokens: int | None) -> Feeds:
         if self._head == "causal":
             return CausalFeeds(self._manifest, tokens=tokens or _NODES, score_bytes=_SCORE_BYTES)
@@ -159,12 +172,10 @@ class OnnxEngine:
 
 
 def _put(values: list[NDArray[np.float32]], places: list[list[list[Place]]], answers: list[NDArray[np.floating]]) -> None:
-    """Write the numbers read at each position to their places. Raises EngineError where one isn't finite."""
+    """Write the numbers read at each position to their places."""
     for numbers, spots in zip(values, places, strict=True):
         for number, some in zip(numbers, spots, strict=True):
             for row, lookup in some:
-                if not np.isfinite(number):
-                    raise EngineError(f"row {row}: the model's logits are NaN or infinite", row)
                 answers[row][lookup] = number
 
 

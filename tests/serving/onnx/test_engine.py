@@ -232,11 +232,13 @@ def test_a_missing_provider_is_named(options: EngineOptions, provider: str, tmp_
 
 def test_other_heads_and_families_are_refused_by_name(tmp_path: Path) -> None:
     source = tiny(tmp_path)
+    with pytest.raises(InputError, match="need a pair head"):
+        OnnxEngine(source, EngineOptions(), [Row("pair", (2, 3), ((0, 1),))])
     with pytest.raises(InputError, match="need a causal head"):
-        OnnxEngine(source, EngineOptions(), [Row("causal", (2, 3), ((0, 3),))])
-    causal = resolve(str(tiny_model("gpt2", tmp_path / "gpt2")))
-    with pytest.raises(InputError, match="only masked language models"):
-        export(causal, tmp_path / "x", "float32")
+        OnnxEngine(source, EngineOptions(), rows_of(source)).score([Row("causal", (2, 3), ((0, 3),))])
+    translator = resolve(str(tiny_model("t5", tmp_path / "t5")))
+    with pytest.raises(InputError, match="only masked and generative language models"):
+        export(translator, tmp_path / "x", "float32")
     for config, reason in (
         (transformers.MPNetConfig(), "no ONNX graph for mpnet models"),
         (transformers.DebertaConfig(), "no ONNX graph for deberta models"),
