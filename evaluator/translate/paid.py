@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
+
 from evaluator_serving.errors import EngineError, InputError
 
 RETRIES = 6
@@ -42,20 +44,25 @@ class Paid:
 
     def translate(self, texts: Sequence[str], language: str) -> list[str]:
         """The texts in `language`. Raises EngineError where the service goes on failing, InputError where it refuses."""
-        for attempt in range(RETRIES + 1):
-            self._sleep(max(0.0, self._next - time.monotonic()))
-            self._next = time.monotonic() + self.pause
-            try:
-                answers = self._call(list(texts), language)
-            except Retry as error:
-                if attempt == RETRIES:
-                    raise EngineError(f"{self.system} failed {RETRIES + 1} times: {error}") from error
-                self._sleep(FIRST_WAIT * 2**attempt)
-                continue
-            if len(answers) != len(texts):
-                raise EngineError(f"{self.system} answered {len(answers)} of {len(texts)} texts")
-            return answers
-        raise AssertionError("unreachable")
+        patient = Retrying(
+            retry=retry_if_exception_type(Retry),
+            stop=stop_after_attempt(RETRIES + 1),
+            wait=wait_exponential(FIRST_WAIT),
+            sleep=self._sleep,
+        )
+        try:
+            answers = patient(self._paced, list(texts), language)
+        except RetryError as error:
+            last = error.last_attempt.exception()
+            raise EngineError(f"{self.system} failed {RETRIES + 1} times: {last}") from last
+        if len(answers) != len(texts):
+            raise EngineError(f"{self.system} answered {len(answers)} of {len(texts)} texts")
+        return answers
+
+    def _paced(self, texts: list[str], language: str) -> list[str]:
+        self._sleep(max(0.0, self._next - time.monotonic()))
+        self._next = time.monotonic() + self.pause
+        return self._call(texts, language)
 
     def _call(self, texts: list[str], language: str) -> list[str]:
         """One call. Raises Retry, InputError or EngineError."""

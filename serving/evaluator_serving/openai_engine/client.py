@@ -1,12 +1,12 @@
 """A JSON client for a server that may be busy, restarting or gone: retries with exponential back-off."""
 
-import random
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential, wait_random_exponential
 
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Statuses that the same request may not meet again a little later."""
@@ -14,11 +14,19 @@ _LONGEST_WAIT = 30.0
 
 
 class ServerError(Exception):
-    """A request that failed for good. `status` is the HTTP status, None where the server could not be reached."""
+    """A request that failed.
 
-    def __init__(self, message: str, status: int | None = None) -> None:
+    Attributes:
+        status: the HTTP status, None where the server could not be reached.
+        passing: whether the same request may succeed a little later.
+        wait: seconds that the server asks to wait before that.
+    """
+
+    def __init__(self, message: str, status: int | None = None, *, passing: bool = False, wait: float | None = None) -> None:
         super().__init__(message)
         self.status = status
+        self.passing = passing
+        self.wait = wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +43,24 @@ class Patience:
     timeout: float = 600.0
     first_wait: float = 0.5
 
-    def wait(self, tried: int, asked: str | None) -> float:
-        """Seconds before the next try, after `tried` ones; `asked` is the server's Retry-After header."""
-        if asked is not None and asked.isdigit():
-            return min(float(asked), _LONGEST_WAIT)
-        # Spread out, so that clients that failed together don't come back together.
-        return min(self.first_wait * 2.0 ** (tried - 1), _LONGEST_WAIT) * random.uniform(0.5, 1.0)
+    def retrying(self) -> Retrying:
+        """Calls a function until it raises no passing ServerError; raises the last one in the end."""
+        # Half of a wait is chance, so that clients that failed together don't come back together.
+        half = {"multiplier": self.first_wait / 2, "max": _LONGEST_WAIT / 2}
+        spread = wait_exponential(**half) + wait_random_exponential(**half)
+
+        def wait(state: RetryCallState) -> float:
+            error = state.outcome.exception() if state.outcome else None
+            asked = error.wait if isinstance(error, ServerError) else None
+            return spread(state) if asked is None else min(asked, _LONGEST_WAIT)
+
+        return Retrying(
+            retry=retry_if_exception(lambda error: isinstance(error, ServerError) and error.passing),
+            stop=stop_after_attempt(self.retries + 1),
+            wait=wait,
+            sleep=time.sleep,
+            reraise=True,
+        )
 
 
 class Client:
@@ -58,35 +78,26 @@ class Client:
 
     def get(self, path: str) -> Any:
         """The JSON at `path`. Raises ServerError."""
-        return self._ask("GET", path, None)
+        return self._patience.retrying()(self._ask, "GET", path, None)
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """The JSON that answers `body`. Raises ServerError."""
-        return self._ask("POST", path, body)
+        return self._patience.retrying()(self._ask, "POST", path, body)
 
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
-        tried = 0
-        while True:
-            tried += 1
-            asked = None
-            try:
-                response = self._http.request(method, path, json=body)
-            except (httpx.TransportError, httpx.InvalidURL) as error:
-                failure = ServerError(f"no answer ({error or type(error).__name__})")
-            else:
-                if response.is_success:
-                    return _json(response)
-                failure = ServerError(f"HTTP {response.status_code}: {_message(response)}", response.status_code)
-                asked = response.headers.get("retry-after")
-                if response.status_code not in _PASSING:
-                    raise failure
-            if tried > self._patience.retries:
-                raise failure
-            time.sleep(self._patience.wait(tried, asked))
+        try:
+            response = self._http.request(method, path, json=body)
+        except (httpx.TransportError, httpx.InvalidURL) as error:
+            raise ServerError(f"no answer ({error or type(error).__name__})", passing=True) from error
+        status, asked = response.status_code, response.headers.get("retry-after", "")
+        if response.is_success:
+            return _json(response)
+        wait = float(asked) if asked.isdigit() else None
+        raise ServerError(f"HTTP {status}: {_message(response)}", status, passing=status in _PASSING, wait=wait)
 
 
 def _json(response: httpx.Response) -> Any:
