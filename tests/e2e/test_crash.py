@@ -71,6 +71,7 @@ def wait_for_parts(run: Path, process: subprocess.Popen[str], count: int) -> Non
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_cleanly_and_resumes(
     undisturbed: Path, evaluator: Evaluator, tiny_gpt2: Path, samples: Path, tmp_path: Path
 ) -> None:
@@ -96,6 +97,7 @@ def test_ctrl_c_ends_cleanly_and_resumes(
     assert again.stdout == done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small file system")
 def test_full_disk_is_one_line_and_resumes(
     undisturbed: Path, evaluator: Evaluator, tiny_gpt2: Path, samples: Path, tmp_path: Path
