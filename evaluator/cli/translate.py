@@ -30,8 +30,9 @@ def write_csv(path: Path, rows: list[tuple[str, ...]]) -> None:
 
 def open_translator(spec: str, cache: Path, offline: bool, max_cost: float, workers: int) -> "CachedTranslator":
     """The translator behind its cache; with several workers a local model is spread over them by Ray."""
+    from evaluator.answer_cache import AnswerCache
     from evaluator.translate.base import Translator, make_translator
-    from evaluator.translate.cache import AnswerCache, CachedTranslator
+    from evaluator.translate.cache import CachedTranslator
     from evaluator_serving.errors import InputError
 
     translator: Translator

@@ -42,11 +42,12 @@ def command(
       evaluator translate-dataset stereoset --to sk --translator deepl --max-cost 15 --out mydata
       evaluator run stereoset-sk --data mydata --model bert-base-multilingual-cased --out runs/sk
     """
+    from evaluator.answer_cache import AnswerCache
     from evaluator.datasets.stereoset import file_name
     from evaluator.store.files import write_bytes
     from evaluator.tasks.stereoset import stereoset
     from evaluator.translate.base import make_translator
-    from evaluator.translate.cache import AnswerCache, CachedTranslator
+    from evaluator.translate.cache import CachedTranslator
     from evaluator.translate.stereoset import failures_csv, read_repairs, translate_stereoset
     from evaluator_serving.cache import cache_dir
     from evaluator_serving.errors import InputError

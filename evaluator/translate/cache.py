@@ -1,66 +1,10 @@
-"""Translations on disk: what was answered once is never asked again."""
+"""Translations on disk: a translator that asks only for what it has never been asked."""
 
-import contextlib
-import fcntl
-import hashlib
-import json
-import os
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
+from evaluator.answer_cache import AnswerCache, answer_key
 from evaluator.translate.base import Translator
 from evaluator_serving.errors import InputError
-
-
-def answer_key(text: str, system: str, language: str, parameters: Mapping[str, str]) -> str:
-    """The identity of an answer: a hash of everything that it depends on."""
-    content = json.dumps([text, system, language, dict(parameters)], ensure_ascii=False, sort_keys=True)
-    return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
-
-
-class AnswerCache:
-    """An append-only file of answers, a JSON object a line. A line cut short by a crash counts as absent."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._answers: dict[str, str] = {}
-        self._read = 0
-        self._refresh()
-
-    def __len__(self) -> int:
-        return len(self._answers)
-
-    def get(self, key: str) -> str | None:
-        """The answer, None if there is none."""
-        return self._answers.get(key)
-
-    def add(self, entries: Sequence[Mapping[str, object]]) -> None:
-        """Append entries (`key`, `answer` and whatever helps a reader) and wait until they are on disk."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            size = os.fstat(handle).st_size
-            torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
-            lines = "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries)
-            os.write(handle, ("\n" * torn + lines).encode())
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-        self._refresh()
-
-    def _refresh(self) -> None:
-        """Read what was appended, by this process or another, since the last time."""
-        if not self.path.is_file():
-            return
-        with self.path.open("rb") as file:
-            file.seek(self._read)
-            for line in file:
-                if line.endswith(b"\n"):
-                    self._read += len(line)
-                with contextlib.suppress(ValueError, KeyError, TypeError):
-                    entry = json.loads(line)
-                    self._answers.setdefault(str(entry["key"]), str(entry["answer"]))
 
 
 class CachedTranslator:
@@ -90,8 +34,8 @@ class CachedTranslator:
         than what is left of `max_cost`.
         """
         system, parameters = self.inner.system, self.inner.parameters
-        keys = {text: answer_key(text, system, language, parameters) for text in texts}
-        missing = [text for text, key in keys.items() if self.cache.get(key) is None]
+        keys = {text: answer_key(text, system, language, dict(parameters)) for text in texts}
+        missing = [text for text, key in keys.items() if key not in self.cache]
         if missing:
             self._check(missing, language)
         for start in range(0, len(missing), self.inner.batch):
@@ -102,7 +46,7 @@ class CachedTranslator:
             pairs = zip(batch, answers, strict=True)
             self.cache.add([{"key": keys[text], "text": text, **about, "answer": answer} for text, answer in pairs])
             self._report(f"{system} {language}: {start + len(batch)} of {len(missing)} texts")
-        return [self.cache.get(keys[text]) or "" for text in texts]
+        return [self.cache[keys[text]] for text in texts]
 
     def _cost(self, texts: Sequence[str]) -> float:
         return self.inner.price * sum(map(len, texts)) / 1e6

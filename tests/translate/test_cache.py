@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from evaluator.answer_cache import AnswerCache
 from evaluator.translate.base import make_translator
-from evaluator.translate.cache import AnswerCache, CachedTranslator, answer_key
+from evaluator.translate.cache import CachedTranslator
 from evaluator.translate.folder import FolderTranslator
 from evaluator_serving.errors import InputError
 
@@ -47,7 +48,6 @@ def test_system_language_and_parameters_are_part_of_the_key(tmp_path: Path) -> N
     for translator, language in ((Echo(beams="4"), "sk"), (Echo(), "pl")):
         CachedTranslator(translator, cache).translate(["a"], language)
         assert translator.asked == ["a"]
-    assert len({answer_key("a", "echo", language, {}) for language in ("sk", "pl")}) == 2
 
 
 def test_a_torn_line_is_asked_again_and_harms_nothing(tmp_path: Path) -> None:
@@ -60,17 +60,11 @@ def test_a_torn_line_is_asked_again_and_harms_nothing(tmp_path: Path) -> None:
     assert len(AnswerCache(path)) == 2
 
 
-def test_two_writers_see_each_other(tmp_path: Path) -> None:
-    one, two = (AnswerCache(tmp_path / "answers.jsonl") for _ in range(2))
-    one.add([{"key": "k1", "answer": "x"}])
-    two.add([{"key": "k2", "answer": "y"}])
-    assert two.get("k1") == "x"
-
-
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from evaluator.translate.cache import AnswerCache, CachedTranslator
+from evaluator.answer_cache import AnswerCache
+from evaluator.translate.cache import CachedTranslator
 class Deadly:
     system, parameters, price, batch = "echo", {}, 0.0, 2
     calls = 0

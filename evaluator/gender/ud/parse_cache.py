@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import astuple
 from pathlib import Path
 
-from evaluator.gender.answer_cache import AnswerCache, answer_key
+from evaluator.answer_cache import AnswerCache, answer_key
 from evaluator.gender.ud.parser import Parse, Parser, UdToken
 
 
@@ -34,8 +34,8 @@ class CachedParser:
         for start in range(0, len(missing), self._batch):
             batch = missing[start : start + self._batch]
             parses = self._parser.parse([text_of[key] for key in batch], language)
-            cache.add({key: _as_json(parse) for key, parse in zip(batch, parses, strict=True)})
-        return [_from_json(cache.get(key)) for key in keys]
+            cache.add([{"key": key, "answer": _as_json(parse)} for key, parse in zip(batch, parses, strict=True)])
+        return [_from_json(cache[key]) for key in keys]
 
 
 def _as_json(parse: Parse) -> list[list[tuple[object, ...]]]:
