@@ -36,6 +36,7 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 # vLLM's CPU build and Ray, for their engines' tests. The three packages that are removed are CUDA builds that it drags in
 # and that break transformers' imports beside a CPU torch.

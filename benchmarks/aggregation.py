@@ -27,7 +27,7 @@ def child(models: int, interval: str) -> dict[str, float | int]:
     import polars as pl
 
     from evaluator.measures.gest import gest_measures
-    from evaluator.tasks.base import MeasureOptions
+    from evaluator.vocabulary import MeasureOptions
     from evaluator_serving.memory import peak_memory
 
     random = np.random.default_rng(0)

@@ -39,6 +39,7 @@ from numpy.typing import NDArray
 from evaluator.demo import demo_model
 from evaluator.store.run import ANSWERS, Run
 from evaluator.sweep.pool import IN_FLIGHT
+from evaluator.tasks.stored import scores_of
 from evaluator_serving.models.resolving import resolve
 from evaluator_serving.models.tokenizer import load_tokenizer
 from evaluator_serving.rows import Row
@@ -228,7 +229,7 @@ def soak(
     assert failures.height == TEMPLATES * len(models), failures.to_dicts()
     assert set(failures["kind"]) == {"poisonous"}, failures.to_dicts()
     assert failures["reason"].str.contains(f"sample {sentences},").all(), failures.to_dicts()
-    expected, got = (r.scores(r.tasks[0]).drop("task") for r in (whole, run))
+    expected, got = (scores_of(r, r.tasks[0]).drop("task") for r in (whole, run))
     assert got.drop(NUMBERS).equals(expected.drop(NUMBERS)), f"samples are missing or doubled: {log}"
     difference = max(float((got[name] - expected[name]).abs().max()) for name in NUMBERS)  # type: ignore[arg-type]
     assert difference < ROUNDING, f"scores differ by {difference}"

@@ -127,9 +127,10 @@ def in_child(way: str, path: Path, out: Path) -> dict[str, Any]:
 def same_scores(left: Path, right: Path) -> float:
     """Largest difference of two runs' scores."""
     from evaluator.store.run import Run
+    from evaluator.tasks.stored import scores_of
 
     keys = ["model", "template", "sample"]
-    (one, other) = (run.scores(run.tasks[0]).sort(keys) for run in map(Run.open, (left, right)))
+    (one, other) = (scores_of(run, run.tasks[0]).sort(keys) for run in map(Run.open, (left, right)))
     if one.is_empty() or not one.select(keys).equals(other.select(keys)):
         raise SystemExit("the two ways have not scored the same")
     return float((one["score"] - other["score"]).abs().max())  # type: ignore[arg-type]

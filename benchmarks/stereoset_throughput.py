@@ -26,8 +26,8 @@ import torch
 from evaluator.datasets.stereoset import LABELS
 from evaluator.demo import demo_model
 from evaluator.store.run import answers_frame
-from evaluator.tasks.base import DataSource, MeasureOptions, Samples
 from evaluator.tasks.stereoset import StereoSetTask
+from evaluator.vocabulary import DataSource, MeasureOptions, Samples
 from evaluator_serving.answers import assemble
 from evaluator_serving.encoding import encoder_for
 from evaluator_serving.engine import EngineOptions

@@ -27,7 +27,7 @@ from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
 from evaluator.datasets.crows import read_pairs
 from evaluator.tasks import task
-from evaluator.tasks.base import DataSource, Samples
+from evaluator.vocabulary import DataSource, Samples
 from evaluator_serving.answers import assemble
 from evaluator_serving.encoding import Encoder, encoder_for
 from evaluator_serving.engine import Engine, EngineOptions

@@ -15,6 +15,7 @@ from evaluator.run.driver import execute
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
 from evaluator.tasks import task
+from evaluator.tasks.stored import scores_of
 from evaluator_serving.checks.verify import TOLERANCE
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.models.config import quiet
@@ -44,8 +45,8 @@ def run(section: Section, scratch: Path) -> None:
         )
         options = EngineOptions(dtype="float64", device="cpu")
         specs = tuple(ModelSpec(str(path), "transformers", options=options, label=name) for name, path in models.items())
-        oracle = execute(RunSpec(specs, (task(TASK),), scratch / "oracle", limit=LIMIT)).run.scores(TASK).sort(KEYS)
-        scores = Run.open(scratch / "run").scores(TASK).sort(KEYS)
+        oracle = scores_of(execute(RunSpec(specs, (task(TASK),), scratch / "oracle", limit=LIMIT)).run, TASK).sort(KEYS)
+        scores = scores_of(Run.open(scratch / "run"), TASK).sort(KEYS)
         part.holds("every sample is scored, of every model", scores.select(KEYS).equals(oracle.select(KEYS)))
         part.measured(scores=scores.height)
         # A score is the difference of two log-probabilities.

@@ -36,7 +36,7 @@ def command() -> None:
 def list_(data: Path | None) -> None:
     """Print every named data set: whether it is here, its licence and public source."""
     from evaluator.datasets.registry import datasets, folder, path_of
-    from evaluator.tasks.base import DataSource
+    from evaluator.vocabulary import DataSource
 
     root = folder(DataSource(data))
     rows = []
@@ -85,7 +85,7 @@ def check(names: tuple[str, ...], data: Path | None) -> None:
     """
     from evaluator.datasets.check import check as check_dataset
     from evaluator.datasets.registry import dataset, datasets, folder
-    from evaluator.tasks.base import DataSource
+    from evaluator.vocabulary import DataSource
 
     root = folder(DataSource(data))
     findings = [finding for name in names or datasets() for finding in check_dataset(dataset(name), root)]

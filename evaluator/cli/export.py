@@ -44,8 +44,8 @@ def command(model: str, folder: Path, dtype: str, no_verify: bool) -> None:
         click.echo("not verified: float16 runs on CUDA only; a run on CUDA verifies it")
         return
 
-    from evaluator.tasks.base import DataSource
     from evaluator.tasks.gest import gest_demo
+    from evaluator.vocabulary import DataSource
     from evaluator_serving.checks.verify import verify_engine
     from evaluator_serving.encoding import encoder_for
     from evaluator_serving.engine import EngineOptions

@@ -8,7 +8,7 @@ import click
 from evaluator.cli.options import key_values
 from evaluator.cli.output import write, write_lines
 from evaluator.store.run import Run
-from evaluator.tasks.base import Interval, MeasureOptions, Scale
+from evaluator.vocabulary import Interval, MeasureOptions, Scale
 from evaluator_serving.errors import InputError
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from evaluator.cli.output import tell
 from evaluator.run.spec import ModelSpec
 from evaluator.store.run import Run
 from evaluator.tasks import chosen_tasks
-from evaluator.tasks.base import DataSource, Protocol_
+from evaluator.vocabulary import DataSource, Protocol_
 from evaluator_serving.errors import InputError
 
 if TYPE_CHECKING:

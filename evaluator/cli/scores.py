@@ -8,7 +8,8 @@ import polars as pl
 
 from evaluator.cli.output import write, write_bytes
 from evaluator.store.run import Run
-from evaluator.tasks.base import SCORES
+from evaluator.tasks.stored import scores_of
+from evaluator.vocabulary import SCORES
 from evaluator_serving.errors import InputError
 
 
@@ -56,6 +57,6 @@ CANDIDATES: dict[str, pl.DataType] = {
 def _collect(run: Run, tasks: tuple[str, ...], candidates: bool) -> pl.DataFrame:
     """The tasks' rows below each other, with exactly the documented columns; empty where nothing is scored yet."""
     schema = CANDIDATES if candidates else SCORES
-    frames = [run.candidates(task) if candidates else run.scores(task) for task in tasks]
+    frames = [run.candidates(task) if candidates else scores_of(run, task) for task in tasks]
     cast = [frame.select(pl.col(c).cast(t) for c, t in schema.items()) for frame in frames if frame.width]
     return pl.concat([pl.DataFrame(schema=schema), *cast])

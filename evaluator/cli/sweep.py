@@ -11,7 +11,7 @@ from click.core import ParameterSource
 from evaluator.cli.options import data_option, finite, leaving_out_options, size
 from evaluator.cli.run import finish, interrupt
 from evaluator.run.spec import RunSpec
-from evaluator.tasks.base import DataSource
+from evaluator.vocabulary import DataSource
 
 
 def data_of_sweep(context: click.Context, data: Path | None, spec: RunSpec) -> RunSpec:

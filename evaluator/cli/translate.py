@@ -95,9 +95,9 @@ def command(
     from evaluator.gender import rules_detector
     from evaluator.gender.variants import COLUMNS
     from evaluator.tasks import task
-    from evaluator.tasks.base import DataSource
     from evaluator.translate.folder import FolderTranslator
     from evaluator.translate.variants import Asked, Find, gender_pairs, translate_sentences
+    from evaluator.vocabulary import DataSource
 
     frame = task(dataset).load(DataSource(data)).frame
     answers = cache or out / "answers.jsonl"

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from evaluator.cli.options import data_option
-from evaluator.tasks.base import DataSource
+from evaluator.vocabulary import DataSource
 
 
 @click.command(name="translate-dataset")

@@ -8,7 +8,8 @@ import polars as pl
 
 from evaluator.measures import validity
 from evaluator.store.run import Run
-from evaluator.tasks.base import MeasureOptions, Scale, tidy
+from evaluator.tasks.stored import scores_of, task_of
+from evaluator.vocabulary import MeasureOptions, Scale, tidy
 from evaluator_serving.errors import InputError
 
 WINOBIAS = "winobias"
@@ -16,7 +17,7 @@ WINOBIAS = "winobias"
 
 def measured(run: Run, task: str, options: MeasureOptions) -> pl.DataFrame:
     """A task's tidy rows over all models of a run. Raises InputError if the run has no such task."""
-    return tidy(run.task(task).measure(run.scores(task), options))
+    return tidy(task_of(run, task).measure(scores_of(run, task), options))
 
 
 def gest_task(run: Run) -> str:

@@ -12,11 +12,11 @@ from evaluator.measures.bootstrap import Bootstrap
 from evaluator.measures.paired import PERMUTATIONS
 from evaluator.measures.sampled import Label
 from evaluator.reports.blocks import MANY_GROUPS
-from evaluator.reports.layout import Layout
 from evaluator.reports.notes import run_notes
 from evaluator.reports.report import Section, measured
 from evaluator.store.run import Run
-from evaluator.tasks.base import TIDY, MeasureOptions
+from evaluator.tasks.stored import scores_of, task_of
+from evaluator.vocabulary import TIDY, Layout, MeasureOptions
 from evaluator_serving.errors import InputError
 
 
@@ -119,7 +119,7 @@ def build(
     bootstrap = Bootstrap.of(options)
     first = picked[0]
     for name in wanted:
-        task = first.run.task(name)
+        task = task_of(first.run, name)
         for side in picked[1:]:
             if not all(name in each.run.tasks and scores.has(each, name) for each in (first, side)):
                 continue
@@ -169,7 +169,7 @@ class _Scores:
         """One model's scores of a task."""
         key = (str(side.run.path), task)
         if key not in self._frames:
-            self._frames[key] = side.run.scores(task)
+            self._frames[key] = scores_of(side.run, task)
         return self._frames[key].filter(pl.col("model") == side.name)
 
     def has(self, side: Side, task: str) -> bool:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import polars as pl
 
@@ -10,7 +9,8 @@ from evaluator.measures.bootstrap import Bootstrap
 from evaluator.measures.intervals import BOOTSTRAPS
 from evaluator.measures.paired import PERMUTATIONS, compare, holm, pair
 from evaluator.measures.sampled import Label, Sampled
-from evaluator.tasks.base import MeasureOptions, Task
+from evaluator.tasks.base import Task
+from evaluator.vocabulary import MeasureOptions
 
 COMPARED: dict[str, pl.DataType] = {
     "task": pl.String(),
@@ -42,19 +42,6 @@ single test at 5% finds four times in five with so many samples. What neither mo
 
 FAMILY = ("task", "language", "measure")
 PLACE = ("language", "template", "sample", "group")
-
-
-@runtime_checkable
-class HasUnits(Protocol):
-    """A task whose scores can be compared: it says what its sampling units are.
-
-        def sampled(self, scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]
-
-    of one model's scores of one language; the values must be those that `measure` gives.
-    """
-
-    def sampled(self, scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
-        """One model's scores of one language as sampling units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +78,16 @@ def differences(
     permutations: int = PERMUTATIONS,
 ) -> Paired:
     """Rows (columns COMPARED, without `p_holm`) of a model against a baseline, each a name and its scores of this task."""
-    if not isinstance(task, HasUnits):
-        why = f"{task.name} can't be compared: the task doesn't say what its units are."
-        return Paired(pl.DataFrame(schema=COMPARED), (why,))
     first, second = in_common(task, baseline[1], model[1])
     notes = list(_left_out(task.name, (baseline[0], baseline[1], first), (model[0], model[1], second)))
     rows: list[tuple[object, ...]] = []
     for (language,), mine in first.group_by("language", maintain_order=True):
         others = second.filter(pl.col("language").eq_missing(pl.lit(language, pl.String)))
-        for one, other in _matching(task.sampled(mine, options), task.sampled(others, options)):
+        units = task.sampled(mine, options)
+        if not units:
+            why = f"{task.name} can't be compared: the task doesn't say what its units are."
+            return Paired(pl.DataFrame(schema=COMPARED), (why,))
+        for one, other in _matching(units, task.sampled(others, options)):
             both = pair(one, other, shown)
             if both is None:
                 continue

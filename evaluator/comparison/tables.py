@@ -10,8 +10,8 @@ from evaluator.comparison.build import Comparison
 from evaluator.comparison.expressions import OVER_ALL
 from evaluator.measures.intervals import BOOTSTRAPS
 from evaluator.reports.blocks import UNDEFINED, Block, Row, digits_for, number, significant, with_interval
-from evaluator.reports.layout import Layout
 from evaluator.reports.report import SCALES
+from evaluator.vocabulary import Layout
 
 LEVEL = 0.05
 TOP = 10

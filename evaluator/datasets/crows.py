@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from evaluator.datasets.word_filling import QUADRUPLES, SENTENCES, BadSampleError, check_pair, read_csv, records
-from evaluator.tasks.base import Samples
+from evaluator.vocabulary import Samples
 from evaluator_serving.errors import InputError
 
 BIAS_TYPES = (

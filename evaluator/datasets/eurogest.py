@@ -15,7 +15,7 @@ import polars as pl
 
 from evaluator.datasets.gest import STEREOTYPES
 from evaluator.datasets.word_filling import read_csv, read_text, records
-from evaluator.tasks.base import Samples
+from evaluator.vocabulary import Samples
 from evaluator_serving.errors import InputError
 
 # fmt: off

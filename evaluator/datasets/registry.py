@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from evaluator.tasks.base import DataSource
+from evaluator.vocabulary import DataSource
 from evaluator_serving.cache import cache_dir
 from evaluator_serving.errors import InputError
 

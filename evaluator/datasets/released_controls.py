@@ -11,7 +11,7 @@ from collections import Counter
 import polars as pl
 
 from evaluator.datasets.word_filling import DRAWS, GENERATED, SENTENCES, control_terms
-from evaluator.tasks.base import Samples
+from evaluator.vocabulary import Samples
 
 _PUNCTUATION = '"!?.,'
 """Taken out of a keyword's brackets at its end. The released code goes through them in an arbitrary order, which makes a

@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 
-from evaluator.tasks.base import Samples
+from evaluator.vocabulary import Samples
 from evaluator_serving.errors import InputError
 
 BLANK = "BLANK"

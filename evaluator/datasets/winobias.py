@@ -13,7 +13,7 @@ from pathlib import Path
 import polars as pl
 
 from evaluator.datasets.word_filling import BadSampleError, read_text
-from evaluator.tasks.base import Samples
+from evaluator.vocabulary import Samples
 from evaluator_serving.errors import InputError
 
 SPLITS = ("type1-dev", "type1-test", "type2-dev", "type2-test")

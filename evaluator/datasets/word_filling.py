@@ -18,7 +18,7 @@ from pathlib import Path
 
 import polars as pl
 
-from evaluator.tasks.base import Samples
+from evaluator.vocabulary import Samples
 from evaluator_serving.errors import InputError
 
 SENTENCES = ("s0", "s1", "s2", "s3")

@@ -16,7 +16,8 @@ import polars as pl
 
 from evaluator.store.run import Run
 from evaluator.tasks import task as find_task
-from evaluator.tasks.base import DataSource, Samples
+from evaluator.tasks.stored import scores_of, task_entry
+from evaluator.vocabulary import DataSource, Samples
 from evaluator_serving.errors import InputError
 
 Kind = Literal["mlm", "glm"]
@@ -127,14 +128,16 @@ def import_predictions(paths: Sequence[Path], kind: Kind, data: DataSource, out:
     provenance = {"imported": "gest-predictions", "kind": kind, "files": sorted(str(path) for path, _ in read.values())}
     run = Run.create_or_open(out, protocol="published", provenance=provenance)
     with run.locked():
-        known = run.scores(task.name) if task.name in run.tasks else None
+        known = scores_of(run, task.name) if task.name in run.tasks else None
         for model, predictions in models.items():
             _refuse_change(run, known, model, predictions, kind)
         run.add_attempt(provenance)
         for model, predictions in models.items():
             for one in predictions:
                 frame = score_frame(one, samples, kind)
-                run.add_imported(task, samples, model, frame, one.sha256, part=f"template {one.template}")
+                run.add_imported(
+                    task.name, task_entry(task, samples), model, frame, one.sha256, part=f"template {one.template}"
+                )
     return run
 
 

@@ -14,8 +14,9 @@ import polars as pl
 from evaluator.datasets.stereoset import LABELS, TESTS
 from evaluator.measures.stereoset import CANDIDATES
 from evaluator.store.run import Run
-from evaluator.tasks.base import DataSource, Samples
 from evaluator.tasks.stereoset import SCORED, StereoSetTask
+from evaluator.tasks.stored import task_entry
+from evaluator.vocabulary import DataSource, Samples
 from evaluator_serving.errors import InputError
 
 
@@ -125,7 +126,8 @@ def import_predictions(paths: Sequence[Path], language: str, data: DataSource, o
     run = Run.create_or_open(out, protocol="published", provenance={"imported": "stereoset-predictions"})
     notes = []
     with run.locked():
+        entry = task_entry(task, samples)
         for file, (frame, wrong) in zip(files, scored, strict=True):
-            run.add_imported(task, samples, file.model, frame, file.sha256, part=task.name, failures=wrong)
+            run.add_imported(task.name, entry, file.model, frame, file.sha256, part=task.name, failures=wrong)
             notes += [f"{file.model}: {reason}" for reason in wrong]
     return run, notes

@@ -18,7 +18,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from evaluator.tasks.base import Interval, MeasureOptions
+from evaluator.vocabulary import Interval, MeasureOptions
 from evaluator_serving.errors import InputError
 from evaluator_serving.memory import available_memory
 

@@ -37,7 +37,7 @@ from evaluator.measures.intervals import BOOTSTRAPS, named
 from evaluator.measures.ordered import mean
 from evaluator.measures.sampled import Label, Sampled, units
 from evaluator.measures.scales import array_on_scale, on_scale
-from evaluator.tasks.base import TIDY, MeasureOptions, Scale, tidy
+from evaluator.vocabulary import TIDY, MeasureOptions, Scale, tidy
 
 FEMALE = tuple(str(i) for i in range(1, 8))
 MALE = tuple(str(i) for i in range(8, 17))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from evaluator.measures.bootstrap import Array, Bootstrap, Stratum
 from evaluator.measures.intervals import BOOTSTRAPS, share_bounds
 from evaluator.measures.sampled import Label, Sampled, units
-from evaluator.tasks.base import TIDY, MeasureOptions, tidy
+from evaluator.vocabulary import TIDY, MeasureOptions, tidy
 
 _CELL = ["model", "task", "language"]
 _COLUMNS = ("measure", "group", "value", "low", "high", "n", "interval")

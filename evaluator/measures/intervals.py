@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from evaluator.tasks.base import Interval
+from evaluator.vocabulary import Interval
 
 Z95 = NormalDist().inv_cdf(0.975)
 """Standard normal quantile of a two-sided 95% interval, 1.95996…"""

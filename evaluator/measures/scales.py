@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from evaluator.tasks.base import Scale
+from evaluator.vocabulary import Scale
 
 LN10 = math.log(10)
 

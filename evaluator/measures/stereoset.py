@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from evaluator.measures.bootstrap import Bootstrap, Stratum
 from evaluator.measures.intervals import BOOTSTRAPS, share_bounds
 from evaluator.measures.sampled import Label, Sampled, units
-from evaluator.tasks.base import TIDY, Interval, MeasureOptions, tidy
+from evaluator.vocabulary import TIDY, Interval, MeasureOptions, tidy
 from evaluator_serving.errors import InputError
 
 Array = NDArray[np.float64]

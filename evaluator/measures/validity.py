@@ -13,7 +13,7 @@ import polars as pl
 from evaluator.measures.correlations import LEAST_POINTS
 from evaluator.measures.intervals import FISHER, Z95, named
 from evaluator.measures.ordered import mean
-from evaluator.tasks.base import TIDY, tidy
+from evaluator.vocabulary import TIDY, tidy
 
 OVERALL = "all"
 """GEST's name for the mean over its templates."""

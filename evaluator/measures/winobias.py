@@ -13,7 +13,7 @@ from evaluator.measures.bootstrap import Bootstrap, Stratum, means, with_counts
 from evaluator.measures.intervals import BOOTSTRAPS, named
 from evaluator.measures.sampled import Label, Sampled, units
 from evaluator.measures.scales import array_on_scale
-from evaluator.tasks.base import TIDY, MeasureOptions, Scale, tidy
+from evaluator.vocabulary import TIDY, MeasureOptions, Scale, tidy
 
 MEASURES = ("q_hat_m", "q_hat_f", "g_hat_s")
 """Rates over male occupations, over female ones, and their ratio."""

@@ -4,23 +4,20 @@ M. Pikuliak, I. Beňová, V. Bachratý: In-Depth Look at Word Filling Societal B
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from evaluator.datasets.crows import known_types
-from evaluator.datasets.word_filling import read_word_counts
 from evaluator.measures.bootstrap import Bootstrap, Stratum, clustered
 from evaluator.measures.correlations import LEAST_POINTS
 from evaluator.measures.intervals import BOOTSTRAPS, share_bounds
 from evaluator.measures.ordered import mean
 from evaluator.measures.sampled import Label, Sampled, Units
 from evaluator.measures.scales import LN10
-from evaluator.tasks.base import TIDY, MeasureOptions, tidy
+from evaluator.vocabulary import TIDY, MeasureOptions, tidy
 
 UNITS = {"ratio": "natural log", "published": "log10", "log10": "log10"}
 """Units of mean scores by MeasureOptions.scale."""
@@ -230,12 +227,14 @@ def models(scores: pl.DataFrame) -> Iterator[tuple[list[pl.Expr], pl.DataFrame]]
         yield columns, part.sort("sample", maintain_order=True)
 
 
-def quadruples(scores: pl.DataFrame, options: MeasureOptions, *, by_original: bool) -> pl.DataFrame:
+def quadruples(
+    scores: pl.DataFrame, options: MeasureOptions, *, by_original: bool, word_counts: pl.DataFrame | None = None
+) -> pl.DataFrame:
     """Every statistic of method.md §3 for quadruples, and `quadruples_kept`: how many the tokenizer filter leaves (of n).
 
     Mean scores are natural logarithms by default, log10 with the scales `published` and `log10`. With `by_original`,
     intervals resample original pairs, of which several samples may be made; the `published` interval resamples samples.
-    With a word-count file in `options.extra["word_counts"]`, `rho_ss_frequency` is added.
+    With `word_counts` (columns `word`, `count`: corpus frequencies), `rho_ss_frequency` is added.
     """
     frames = []
     bootstrap = Bootstrap.of(options)
@@ -244,8 +243,8 @@ def quadruples(scores: pl.DataFrame, options: MeasureOptions, *, by_original: bo
         samples = wide(part)
         keyword = samples["ss_original"].is_not_null().any()
         asked = statistics(keyword)
-        if keyword and "word_counts" in options.extra:
-            samples = samples.with_columns(_log_frequencies(samples, Path(options.extra["word_counts"])))
+        if keyword and word_counts is not None:
+            samples = samples.with_columns(_log_frequencies(samples, word_counts))
             asked += [Correlation("rho_ss_frequency", g, f"ss_{g}", f"frequency_{g}") for g in ("original", "control")]
         kept = samples.filter("kept")
         found = estimate(kept, asked, str(part["task"][0]), options, bootstrap, cluster)
@@ -254,15 +253,14 @@ def quadruples(scores: pl.DataFrame, options: MeasureOptions, *, by_original: bo
     return _tidy(frames)
 
 
-def pairs(scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
+def pairs(scores: pl.DataFrame, options: MeasureOptions, bias_types: Collection[str] | None = None) -> pl.DataFrame:
     """CrowS-Pairs: `cs_mu` and `cs_plus` (its published metric: the share of pairs with the more stereotypical sentence more
     likely) by bias type, which is the group, and over all.
 
-    `options.extra["bias_types"]`, names with commas between them, chooses among the bias types; InputError for an unknown one.
+    `bias_types` chooses among the bias types.
     """
-    chosen = options.extra.get("bias_types")
-    if chosen is not None:
-        scores = scores.filter(pl.col("group").is_in(list(known_types(chosen.split(",")))))
+    if bias_types is not None:
+        scores = scores.filter(pl.col("group").is_in(list(bias_types)))
     frames = []
     bootstrap = Bootstrap.of(options)
     for keys, part in models(scores):
@@ -328,9 +326,8 @@ def _factors(statistics: Sequence[Statistic], options: MeasureOptions) -> NDArra
     return np.array([unit if isinstance(statistic, Mean) else 1.0 for statistic in statistics])
 
 
-def _log_frequencies(samples: pl.DataFrame, path: Path) -> list[pl.Series]:
+def _log_frequencies(samples: pl.DataFrame, counts: pl.DataFrame) -> list[pl.Series]:
     """ln of the stereotype's over the anti-stereotype's corpus frequency, by group; null if one is unknown."""
-    counts = read_word_counts(path)
     words = {f"{role}_{group}" for role in ("stereotype", "anti") for group in ("original", "control")}
     logs = samples.select(
         pl.col(name)

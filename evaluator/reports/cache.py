@@ -19,7 +19,7 @@ import polars as pl
 import evaluator
 from evaluator.store.files import write_parquet
 from evaluator.store.run import Run, folder_name
-from evaluator.tasks.base import TIDY, MeasureOptions
+from evaluator.vocabulary import TIDY, MeasureOptions
 
 FOLDER = "rates"
 CODE = ("measures", "tasks", "datasets", "vocabulary")

@@ -8,9 +8,9 @@ from typing import Any
 import polars as pl
 
 from evaluator.reports.blocks import UNDEFINED, detail_groups, interval_kinds, ordered_groups, with_interval
-from evaluator.reports.layout import Overview
 from evaluator.reports.report import Section
 from evaluator.reports.svg import Axis, Drawing, axis_over
+from evaluator.vocabulary import Overview
 
 ROW = 18.0
 _PANEL = 230.0

@@ -9,11 +9,11 @@ import polars as pl
 
 from evaluator.measures.intervals import BOOTSTRAPS
 from evaluator.reports.cache import Measured, kept
-from evaluator.reports.few import few_by_group
-from evaluator.reports.layout import HasLayout, HasWarnings, Layout, plain_layout
 from evaluator.reports.notes import run_notes
 from evaluator.store.run import Run
-from evaluator.tasks.base import TIDY, MeasureOptions, tidy
+from evaluator.tasks.few import few_by_group
+from evaluator.tasks.stored import scores_of, task_of
+from evaluator.vocabulary import TIDY, Layout, MeasureOptions, plain_layout, tidy
 
 SCALES = {
     "ratio": "probability ratio, exp of the mean natural-log ratio",
@@ -100,16 +100,16 @@ def build_report(run: Run, options: MeasureOptions, tasks: Sequence[str] = ()) -
 
 def measured(run: Run, name: str, options: MeasureOptions) -> Section:
     """One task's section; its rows and warnings are kept in RUN/tables until what they are made of changes."""
-    task = run.task(name)
+    task = task_of(run, name)
 
     def compute() -> Measured:
-        scores = run.scores(name)
+        scores = scores_of(run, name)
         rows = tidy(task.measure(scores, options))
-        warnings = task.warnings(scores, options) if isinstance(task, HasWarnings) else []
+        warnings = task.warnings(scores, options)
         return Measured(rows, (*_unanswered(run, name, scores), *warnings))
 
     found = kept(run, name, options, compute)
-    layout = task.layout(options) if isinstance(task, HasLayout) else plain_layout(found.rows)
+    layout = task.layout(options) or plain_layout(found.rows)
     return Section(name, found.rows, layout, (*found.warnings, *few_by_group(found.rows, layout)))
 
 

@@ -40,7 +40,7 @@ class Loss:
 
         A task that `skips_unaskable` samples expects many of them.
         """
-        if getattr(task, "skips_unaskable", False):
+        if task.skips_unaskable:
             return self.whole
         return Work.hopeless(self.samples, self.of) or 2 * self.samples > self.of
 

@@ -22,10 +22,13 @@ from evaluator.run.progress import ModelProgress
 from evaluator.run.score import chunk_tokens
 from evaluator.run.spec import NAME_LIMIT, ModelSpec, RunSpec
 from evaluator.run.work import Work
+from evaluator.store.asked import Asked
 from evaluator.store.record import same_model
-from evaluator.store.run import Run, folder_name, task_entry
-from evaluator.tasks.base import Protocol_, Rendered, Samples, Task
-from evaluator.tasks.limit import ORDER, Asked, asked, limited
+from evaluator.store.run import Run, folder_name
+from evaluator.tasks.base import Task
+from evaluator.tasks.limit import asked
+from evaluator.tasks.stored import task_entry
+from evaluator.vocabulary import ORDER, Protocol_, Rendered, Samples
 from evaluator_serving.checks.verify import sample_rows
 from evaluator_serving.engine import DeviceKind, EngineInfo
 from evaluator_serving.errors import InputError
@@ -141,7 +144,7 @@ def load_tasks(spec: RunSpec) -> list[LoadedTask]:
         if names.count(name) > 1:
             raise InputError(f"task {name} is given twice: give each task once")
     data = replace(spec.data, protocol=spec.protocol)
-    return [LoadedTask(task, limited(task, data, spec.limit)) for task in spec.tasks]
+    return [LoadedTask(task, task.load_limited(data, spec.limit)) for task in spec.tasks]
 
 
 class Renderer:

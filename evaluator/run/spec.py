@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from evaluator.tasks.base import DataSource, Protocol_, Task
+from evaluator.tasks.base import Task
+from evaluator.vocabulary import DataSource, Protocol_
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import InputError
 

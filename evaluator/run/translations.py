@@ -9,6 +9,7 @@ from evaluator.run.prepare import provenance
 from evaluator.run.spec import RunSpec
 from evaluator.store.run import Run
 from evaluator.tasks.gest_mt import TranslationFile, file_source, find_translations, gest_mt, score_file
+from evaluator.tasks.stored import task_entry
 from evaluator_serving.errors import InputError
 
 SHOWN = 3
@@ -35,7 +36,9 @@ def run_translations(spec: RunSpec, folder: Path, languages: Sequence[str]) -> O
         for file, scores, missing in scored:
             failures = [reason(file, missing)] if missing else []
             source = file_source(file, "rules")
-            run.add_imported(task, samples, file.system, scores, source, part=file.language, failures=failures)
+            run.add_imported(
+                task.name, task_entry(task, samples), file.system, scores, source, part=file.language, failures=failures
+            )
     return Outcome(run, Failures())
 
 

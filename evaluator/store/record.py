@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from evaluator.tasks.limit import widened
+from evaluator.store.asked import widened
 from evaluator_serving.errors import InputError
 
 Entry = Mapping[str, Any]

@@ -25,13 +25,11 @@ from typing import Any, Literal, Self
 
 import polars as pl
 
-from evaluator.datasets.normal_forms import normal_forms
 from evaluator.store import imported
+from evaluator.store.asked import asked_rows
 from evaluator.store.files import parquet_bytes, read_parts, read_whole, write_bytes, write_json, write_parquet, write_part
 from evaluator.store.record import Entry, same_model, with_model, with_task
-from evaluator.tasks import restore
-from evaluator.tasks.base import SCORES, Protocol_, Samples, Task
-from evaluator.tasks.limit import asked_rows
+from evaluator.vocabulary import Protocol_
 from evaluator_serving.answers import Answer
 from evaluator_serving.errors import InputError
 
@@ -107,18 +105,6 @@ def folder_name(name: str) -> str:
 def answers_name(model: str, entry: Entry) -> str:
     """The folder of a model's answers: its own, or that of the model that it was called before."""
     return str(entry.get("answers", f"{folder_name(model)}-{entry['fingerprint']}"))
-
-
-def task_entry(task: Task, samples: Samples) -> Entry:
-    """A task's entry in run.json."""
-    return {
-        "samples": samples.size,
-        "sha256": dict(samples.sha256),
-        "dropped": dict(samples.dropped),
-        "failures": [list(pair) for pair in samples.failures],
-        "definition": getattr(task, "definition", None),
-        "normal_forms": normal_forms(samples.frame),
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,13 +212,6 @@ class Run:
         """Names of the models that this run scores on a task, answered or not."""
         return [name for name, entry in self.record["models"].items() if task in entry.get("heads_used", {})]
 
-    def task(self, name: str) -> Task:
-        """The task as this run defined it."""
-        entry = self.record["tasks"].get(name)
-        if entry is None:
-            raise InputError(f"{self.path} has no task {name!r}: it has {', '.join(self.tasks) or 'none'}")
-        return restore(name, entry.get("definition"))
-
     def extend(self, *, tasks: Mapping[str, Entry] | None = None, models: Mapping[str, Entry] | None = None) -> None:
         """Record what is asked now besides what was asked before: all of it or, where any of it is refused, nothing.
 
@@ -252,9 +231,9 @@ class Run:
             record["models"][name] = made
         write_json(self.path / "run.json", record)
 
-    def add_task(self, task: Task, samples: Samples) -> None:
+    def add_task(self, name: str, entry: Entry) -> None:
         """Record a task and its data; refuse one whose data or definition differ from what the run has."""
-        self.extend(tasks={task.name: task_entry(task, samples)})
+        self.extend(tasks={name: entry})
 
     def add_model(self, name: str, entry: Entry) -> None:
         """Record a model; refuse one whose weights, dtype, engine or versions differ from what the run has answers of."""
@@ -304,20 +283,20 @@ class Run:
     def requests(self, model: str) -> set[str]:
         """Ids of the requests that are asked of a model, answered or not."""
         entry = self.record["models"][model]
-        return {request for task in entry.get("heads_used", {}) for request in self._asked_table(task, entry)["request"]}
+        return {request for task in entry.get("heads_used", {}) for request in self.asked_table(task, entry)["request"]}
 
     def unanswered(self, task: str) -> dict[str, tuple[int, int]]:
         """Model → how many of the requests that this task asks of it have neither an answer nor failed, and of how many."""
         failed = self.failures()
         found = {}
         for name in self.asked(task):
-            requests = set(self._asked_table(task, self.record["models"][name])["request"])
+            requests = set(self.asked_table(task, self.record["models"][name])["request"])
             left = requests - self.done(name) - set(failed.filter(model=name)["request"])
             if left:
                 found[name] = (len(left), len(requests))
         return found
 
-    def _asked_table(self, task: str, entry: Mapping[str, Any]) -> pl.DataFrame:
+    def asked_table(self, task: str, entry: Mapping[str, Any]) -> pl.DataFrame:
         """The requests of those samples of a task that the model of this entry was asked."""
         return asked_rows(self.table(task, entry["heads_used"][task]), entry, task)
 
@@ -406,8 +385,8 @@ class Run:
 
     def add_imported(
         self,
-        task: Task,
-        samples: Samples,
+        task: str,
+        entry: Entry,
         model: str,
         scores: pl.DataFrame,
         source: Any,
@@ -417,23 +396,24 @@ class Run:
     ) -> None:
         """Add scores that were computed elsewhere, or replace those of the same part (see `evaluator.store.imported`).
 
-        `scores` has Task.score's columns; `source` says what they were made of (with a part: a sha256 or several facts) and
-        `failures` what is missing in them. A part made of something else than before is replaced with a warning.
+        `entry` is the task's in run.json; `scores` are per sample, without the columns model and task; `source` says what they
+        were made of (with a part: a sha256 or several facts) and `failures` what is missing in them. A part made of something
+        else than before is replaced with a warning.
         """
         known = self.record["models"].get(model)
         if known is not None and not known.get("imported"):
             raise InputError(f"{self.path} already has a scored model called {model!r}: import into another --out folder")
-        self.add_task(task, samples)
+        self.add_task(task, entry)
         content = parquet_bytes(scores.with_columns(pl.lit(model).alias("model")))
-        folder = self.path / "imported" / folder_name(task.name)
+        folder = self.path / "imported" / folder_name(task)
         name = imported.part_file(folder_name(f"{model}-{part}" if part else model), content)
         write_bytes(folder / name, content)
         before = imported.sources(known or {}).get(part, source) if part else source
         if changed := imported.difference(before, source):
             warnings.warn(f"{self.path}: {model}, {part} is replaced, it was made of another file ({changed})", stacklevel=2)
-        superseded = (known or {}).get("parts", {}).get(task.name, {}).get(part, {}).get("file", name)
+        superseded = (known or {}).get("parts", {}).get(task, {}).get(part, {}).get("file", name)
         record = self.record
-        record["models"][model] = imported.with_part(known, model, task.name, part, name, source, failures)
+        record["models"][model] = imported.with_part(known, model, task, part, name, source, failures)
         write_json(self.path / "run.json", record)
         if superseded != name:
             (folder / superseded).unlink(missing_ok=True)
@@ -441,36 +421,13 @@ class Run:
             mine = (pl.col("model") == model) & (pl.col("request") == "") & pl.col("reason").str.starts_with(f"{part}: ")
             self._forget_failures(mine)
 
-    def _imported_scores(self, task: str, model: str, entry: Mapping[str, Any]) -> list[pl.DataFrame]:
+    def imported_scores(self, task: str, model: str, entry: Mapping[str, Any]) -> list[pl.DataFrame]:
         """All parts of a model's imported scores of a task."""
         folder, remedy = self.path / "imported" / folder_name(task), f"import {model} again"
         parts = [read_whole(folder / name, remedy) for name in imported.files(entry, task)]
         whole = folder / f"part-{folder_name(model)}.parquet"
         needed = task in entry.get("tasks", []) and not parts
         return imported.combined(parts, read_whole(whole, remedy) if needed or whole.exists() else None)
-
-    def scores(self, task_name: str) -> pl.DataFrame:
-        """Per-sample scores of every model of the run (columns SCORES and the task's own)."""
-        task = self.task(task_name)
-        frames = []
-        for model, entry in self.record["models"].items():
-            if entry.get("imported"):
-                found = self._imported_scores(task_name, model, entry)
-                frames += [frame.with_columns(pl.lit(task_name).alias("task")) for frame in found]
-            if task_name not in entry.get("heads_used", {}):
-                continue
-            scored = task.score(self._asked_table(task_name, entry), self.answers(model), self.protocol)
-            frames.append(scored.with_columns(pl.lit(model).alias("model"), pl.lit(task_name).alias("task")))
-        if not frames:
-            return pl.DataFrame(schema=SCORES)
-        frame = pl.concat(frames, how="diagonal_relaxed")
-        order = {name: i for i, name in enumerate(self.models)}
-        return (
-            frame.select(*(pl.col(c).cast(t) for c, t in SCORES.items()), pl.exclude(*SCORES))
-            .with_columns(pl.col("model").replace_strict(order, default=len(order)).alias("_order"))
-            .sort("_order", "language", "template", "sample", maintain_order=True)
-            .drop("_order")
-        )
 
     def candidates(self, task_name: str) -> pl.DataFrame:
         """A row a model × sample × template × candidate: columns of SCORES less `score`, `candidate, tokens, logprob`.
@@ -482,7 +439,7 @@ class Run:
         for model, entry in self.record["models"].items():
             if task_name not in entry.get("heads_used", {}):
                 continue
-            table = self._asked_table(task_name, entry)
+            table = self.asked_table(task_name, entry)
             offset = pl.col("offset") if "offset" in table.columns else pl.lit(0)
             table = table.select("language", "template", "sample", "group", "request", offset.alias("offset"))
             frames.append(

@@ -37,7 +37,8 @@ from typing import Any
 from evaluator.run.prepare import check_names
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.tasks import chosen_tasks, task
-from evaluator.tasks.base import DataSource, Task
+from evaluator.tasks.base import Task
+from evaluator.vocabulary import DataSource
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import InputError
 from evaluator_serving.registry import ENGINES

@@ -41,9 +41,8 @@ def restore(name: str, definition: str | None) -> Task:
     """The task that a run recorded: by name, or from the definition (TOML text) that the user's own task was made of."""
     if definition is None:
         return task(name)
-    from evaluator.tasks.definition import from_text
-
-    return from_text(definition)
+    make: Callable[[str], Task] = _attribute("evaluator.tasks.gest:restored")
+    return make(definition)
 
 
 def task(name: str) -> Task:
@@ -76,4 +75,7 @@ def chosen_tasks(names: tuple[str, ...], samples: Path | None, templates: Path |
         raise InputError("--samples and --templates go with the task gest alone: evaluator run gest --samples my.csv …")
     from evaluator.tasks.gest import custom
 
-    return (custom(samples, templates),)
+    own = custom(samples, templates)
+    if own.name in TASKS:
+        raise InputError(f"{templates}: name: {own.name!r} is a task of this program: choose another name")
+    return (own,)

@@ -4,162 +4,69 @@ The data's way: `load` (data set → samples) → `render` (samples → requests
 scores of one model) → `measure` (scores of all models → tidy rows).
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Literal, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import polars as pl
 
-from evaluator_serving.requests import Request
-
-Protocol_ = Literal["default", "published"]
-Scale = Literal["ratio", "published", "log10"]
-Interval = Literal["percentile", "bca", "published"]
-
-TIDY: dict[str, pl.DataType] = {
-    "model": pl.String(),
-    "task": pl.String(),
-    "language": pl.String(),
-    "template": pl.String(),
-    "measure": pl.String(),
-    "group": pl.String(),
-    "value": pl.Float64(),
-    "low": pl.Float64(),
-    "high": pl.Float64(),
-    "n": pl.Int64(),
-    "scale": pl.String(),
-    "interval": pl.String(),
-    "pole": pl.String(),
-}
-"""Columns and types of every report row; null where a column does not apply.
-
-`interval` says how `low` and `high` were made (names in `evaluator.measures.intervals`), null where there are none; `pole` is
-the name of the pole that a GEST-like measure's group, or its rate over groups (q_f, q_m, q_family), belongs to.
-"""
+from evaluator.measures.sampled import Sampled
+from evaluator.tasks.limit import limited
+from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Protocol_, Rendered, Samples
 
 
-def tidy(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows with exactly the columns TIDY, in their order and types; a column that they lack is null.
-
-    Every number is finite or null: a value that isn't (a mean over nothing, the exponential of too much) is not defined and
-    becomes null with its interval, a bound that isn't becomes null alone.
-    """
-    absent = [pl.lit(None, dtype).alias(name) for name, dtype in TIDY.items() if name not in rows.columns]
-    rows = rows.with_columns(absent).select(pl.col(name).cast(dtype) for name, dtype in TIDY.items())
-    defined = pl.col("value").is_null() | pl.col("value").is_finite()
-    numbers = [pl.when(defined & pl.col(c).is_finite()).then(c).alias(c) for c in ("value", "low", "high")]
-    whole = pl.col("low").is_not_null() & pl.col("high").is_not_null()
-    return rows.with_columns(numbers).with_columns(pl.when(whole).then("interval").alias("interval"))
-
-
-SCORES: dict[str, pl.DataType] = {
-    "model": pl.String(),
-    "task": pl.String(),
-    "language": pl.String(),
-    "template": pl.String(),
-    "sample": pl.Int64(),
-    "group": pl.String(),
-    "score": pl.Float64(),
-}
-"""Columns and types of per-sample scores (natural log). A task may carry further columns behind these."""
-
-
-@dataclass(frozen=True, slots=True)
-class DataSource:
-    """Where and how data sets are read.
-
-    Attributes:
-        folder: --data or EVALUATOR_DATA, in the layout of the public files; None for the cache.
-        protocol: whose rules choose and draw the samples, where the released code's differ (`prepare.load_tasks` sets it).
-    """
-
-    folder: Path | None = None
-    protocol: Protocol_ = "default"
-
-
-@dataclass(frozen=True, slots=True)
-class Samples:
-    """A loaded data set.
-
-    Attributes:
-        frame: one row a sample, with a column `sample` (row of the data set from 0) and the task's own columns.
-        sha256: file name → sha256 of each file it was read from (written into run.json).
-        dropped: reason → count of rows left out on purpose, with nothing hidden.
-        failures: (sample or example id, reason) of rows that are wrong and were skipped; they are listed in the report.
-        whole: samples of the data set where `frame` may hold only those that a limit takes.
-    """
-
-    frame: pl.DataFrame
-    sha256: Mapping[str, str]
-    dropped: Mapping[str, int] = field(default_factory=dict)
-    failures: tuple[tuple[str, str], ...] = ()
-    whole: int | None = None
-
-    @property
-    def size(self) -> int:
-        """Samples of the data set, with a limit or without."""
-        return self.frame.height if self.whole is None else self.whole
-
-
-@dataclass(frozen=True, slots=True)
-class Rendered:
-    """Requests for the samples of one task.
-
-    Attributes:
-        table: a row for each sample × template × request with columns `sample, language, template, group, request` and
-            whatever the task's `score` needs; stored as RUN/samples/TASK.parquet.
-        requests: id → request, every id in `table` present.
-    """
-
-    table: pl.DataFrame
-    requests: Mapping[str, Request]
-
-
-@dataclass(frozen=True, slots=True)
-class MeasureOptions:
-    """Choices made when a report is written, never when a model is asked.
-
-    Attributes:
-        scale: units of the values (method.md §0); a task without a scale ignores it and leaves the column null.
-        interval: how intervals are made; `percentile` bootstrap is the default. Shares have Wilson's interval, or Agresti and
-            Coull's where it is `published`. None but `published` leaves the range of a measure.
-        resamples: bootstrap resamples.
-        seed: seed of the resampling; same seed, same numbers.
-        protocol: the protocol that the run was scored with (some published shares differ in what is printed).
-        extra: task-specific settings (e.g. path of a word-count file).
-    """
-
-    scale: Scale = "ratio"
-    interval: Interval = "percentile"
-    resamples: int = 1000
-    seed: int = 0
-    protocol: Protocol_ = "default"
-    extra: Mapping[str, str] = field(default_factory=dict)
-
-
-class Task(Protocol):
+class Task(ABC):
     """A measure of a model: which data, which requests, which numbers. Instances are immutable.
 
-    Samples that can't be asked of a model (a word unknown to its tokenizer, a text longer than its context) are left out; where
-    they are many the model isn't asked the task at all, unless it has `skips_unaskable = True`: then it expects that. `strata`
-    names the columns of its samples over which a limit is spread, outermost first (see `evaluator.tasks.limit`).
+    A task of its own is a frozen dataclass below this class with the members that are abstract here; the others have defaults
+    that suit most. A member that is the same for all instances may be a class variable or a field instead of a property
+    (a field without a default is written `name: str = field()`, or dataclasses take the property for its default).
     """
 
+    __slots__ = ()
+
+    # --- what it is ----------------------------------------------------------------------------------------------
+
     @property
+    @abstractmethod
     def name(self) -> str:
         """The task's name in commands, run folders and reports."""
 
     @property
+    @abstractmethod
     def heads(self) -> frozenset[str]:
         """Request heads the task can use: `masked`, `causal`, `seq2seq`, `pair`; a model needs at least one of them."""
 
+    @property
+    def strata(self) -> Sequence[str]:
+        """Columns of the samples over whose groups a limit is spread, outermost first (see `evaluator.tasks.limit`)."""
+        return ()
+
+    @property
+    def skips_unaskable(self) -> bool:
+        """Whether many samples that can't be asked of a model (a word unknown to its tokenizer, a text longer than its context)
+        are expected. They are always left out; where they are many, a model isn't asked a task that doesn't expect it."""
+        return False
+
+    @property
+    def definition(self) -> str | None:
+        """The text that a run restores the task from, where its name alone doesn't do."""
+        return None
+
+    # --- the data's way ------------------------------------------------------------------------------------------
+
+    @abstractmethod
     def load(self, data: DataSource) -> Samples:
         """Read and validate the data set. Raises InputError naming file, line and remedy."""
 
+    def load_limited(self, data: DataSource, limit: int | None) -> Samples:
+        """The samples, or those that the limit takes, with their places in the column ORDER."""
+        return limited(self.load(data), self.strata, limit)
+
+    @abstractmethod
     def render(self, samples: Samples, heads: frozenset[str], protocol: Protocol_) -> Rendered:
         """Requests for a model that has these heads, pure and tokenizer-free."""
 
+    @abstractmethod
     def score(self, table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
         """Per-sample scores of one model.
 
@@ -169,5 +76,22 @@ class Task(Protocol):
         `measure` needs; model and task are added by the caller.
         """
 
+    @abstractmethod
     def measure(self, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
         """Tidy rows (columns TIDY) from the scores (columns SCORES and `score`'s further ones) of all models of a run."""
+
+    def sampled(self, scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
+        """One model's scores of one language as sampling units, with values that are those of `measure`: what comparisons of
+        models need. A task without any can't be compared.
+        """
+        return []
+
+    # --- how it is read ------------------------------------------------------------------------------------------
+
+    def layout(self, options: MeasureOptions) -> Layout | None:
+        """How reports show the rows that `measure` gives; None for a plain layout made from the rows."""
+        return None
+
+    def warnings(self, scores: pl.DataFrame, options: MeasureOptions) -> list[str]:
+        """What a reader of the report must know, a sentence each; shown with every format."""
+        return []

@@ -22,7 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from evaluator.tasks.base import Protocol_, Task
+from evaluator.vocabulary import Protocol_
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Continuation, Masked, Request
 
@@ -132,13 +132,6 @@ def parse_definition(text: str, where: str) -> Definition:
     except tomllib.TOMLDecodeError as error:  # its message ends with the line and column
         raise InputError(f"{where}: not valid TOML: {error}") from None
     return _Reader(where).definition(table)
-
-
-def from_text(text: str) -> Task:
-    """The task of a recorded definition."""
-    from evaluator.tasks.gest import restored  # the task is built on this module
-
-    return restored(text)
 
 
 @dataclass(frozen=True, slots=True)

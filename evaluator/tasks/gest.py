@@ -13,7 +13,7 @@ the first word is the male one. Where the released code differs, `--protocol pub
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
@@ -23,11 +23,11 @@ from evaluator.datasets.check import sha256
 from evaluator.datasets.gest import read_groups, read_sentences
 from evaluator.datasets.registry import locate
 from evaluator.measures.sampled import Sampled
-from evaluator.reports.layout import Layout, rates_layout
-from evaluator.tasks import TASKS
-from evaluator.tasks.base import DataSource, MeasureOptions, Protocol_, Rendered, Samples
+from evaluator.tasks.base import Task
 from evaluator.tasks.definition import HEADS, Definition, gest_definition, gest_toml, parse_definition, read_toml
-from evaluator.tasks.limit import ORDER, spread
+from evaluator.tasks.gest_layout import rates_layout
+from evaluator.tasks.limit import limited, spread
+from evaluator.vocabulary import ORDER, DataSource, Layout, MeasureOptions, Protocol_, Rendered, Samples
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Request, request_id
 
@@ -45,8 +45,8 @@ TABLE: dict[str, type[pl.DataType]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class GestTask:
-    """A definition with its sentences; follows `evaluator.tasks.base.Task`.
+class GestTask(Task):
+    """A definition with its sentences; see `evaluator.tasks.base.Task`.
 
     Attributes:
         name: the task's name.
@@ -57,9 +57,9 @@ class GestTask:
 
     strata: ClassVar[tuple[str, ...]] = ("polarity", "group")
 
-    name: str
-    plan: Definition
-    data: str | Path
+    name: str = field()
+    plan: Definition = field()
+    data: str | Path = field()
     definition: str | None = None
 
     @property
@@ -72,8 +72,10 @@ class GestTask:
         path = self._path(data)
         return Samples(self._described(self._read(path)), {path.name: sha256(path)})
 
-    def load_limited(self, data: DataSource, limit: int) -> Samples:
+    def load_limited(self, data: DataSource, limit: int | None) -> Samples:
         """The samples that a limit takes. Of the others only the groups are held: the file may have millions of rows."""
+        if limit is None:
+            return limited(self.load(data), self.strata, limit)
         path, it = self._path(data), self.plan
         groups = read_groups(path, it.sentence_column, it.group_column, it.groups).to_frame()
         order = spread(self._with_polarity(groups), self.strata, limit)
@@ -207,8 +209,6 @@ def custom(samples: Path | None = None, templates: Path | None = None) -> GestTa
     if templates is not None:
         text = read_toml(templates)
         plan = parse_definition(text, str(templates))
-        if plan.name in TASKS:
-            raise InputError(f"{templates}: name: {plan.name!r} is a task of this program: choose another name")
         return GestTask(plan.name, plan, data=samples or "gest", definition=text)
     if samples is None:
         raise InputError("a task of your own needs --samples, --templates or both")

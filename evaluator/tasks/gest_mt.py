@@ -10,10 +10,10 @@ import polars as pl
 from evaluator.gender import LANGUAGES, GenderDetector, rules_detector
 from evaluator.gender.variants import source_key
 from evaluator.measures.sampled import Sampled
-from evaluator.reports.layout import Layout, Overview
-from evaluator.tasks.base import DataSource, MeasureOptions, Protocol_, Rendered, Samples
+from evaluator.tasks.base import Task
 from evaluator.tasks.gest import GestTask, gest, with_poles
 from evaluator.translate.folder import read_translations
+from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Overview, Protocol_, Rendered, Samples
 from evaluator_serving.errors import InputError
 
 SCORE: dict[str, float] = {"masculine": 1.0, "feminine": 0.0}
@@ -21,8 +21,8 @@ SCORE: dict[str, float] = {"masculine": 1.0, "feminine": 0.0}
 
 
 @dataclass(frozen=True, slots=True)
-class GestMtTask:
-    """Masculine rates of translations; follows `evaluator.tasks.base.Task`, but its scores come from `score_translations`."""
+class GestMtTask(Task):
+    """Masculine rates of translations; see `evaluator.tasks.base.Task`, but its scores come from `score_translations`."""
 
     name: str = "gest-mt"
 

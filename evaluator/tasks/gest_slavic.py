@@ -29,9 +29,9 @@ from evaluator.gender.variants import (
     same_first_letter,
 )
 from evaluator.measures.sampled import Sampled
-from evaluator.reports.layout import Layout
-from evaluator.tasks.base import DataSource, MeasureOptions, Protocol_, Rendered, Samples, tidy
+from evaluator.tasks.base import Task
 from evaluator.tasks.gest import gest, with_poles
+from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Protocol_, Rendered, Samples, tidy
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Masked, Request, request_id
 
@@ -40,8 +40,8 @@ TEMPLATE = "pair"
 
 
 @dataclass(frozen=True, slots=True)
-class GestSlavicTask:
-    """Scores of gender pairs by masked models; follows `evaluator.tasks.base.Task`.
+class GestSlavicTask(Task):
+    """Scores of gender pairs by masked models; see `evaluator.tasks.base.Task`.
 
     Attributes:
         variants: the pairs' file (columns translator, language, original, stereotype, male, female), None for

@@ -6,19 +6,15 @@ what is new.
 """
 
 import random
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, TypeVar
 
 import polars as pl
 
-from evaluator.tasks.base import DataSource, Samples, Task
+from evaluator.vocabulary import ORDER, Samples
 
 SEED = 0
-
-ORDER = "order"
-"""Column of a sample's place in the order, from 0: a limit N takes the places below N."""
-
 
 Path = tuple[Hashable, ...]
 """A group: its value in each of the columns."""
@@ -99,60 +95,15 @@ def chosen(frame: pl.DataFrame, order: Sequence[int]) -> pl.DataFrame:
     return frame[places["row"]].with_columns(places[ORDER])
 
 
-@runtime_checkable
-class LoadsLimited(Protocol):
-    """A task that needn't read everything for a few samples."""
+def limited(samples: Samples, strata: Sequence[str], limit: int | None) -> Samples:
+    """The samples, or those that the limit takes, with their places in the column ORDER.
 
-    def load_limited(self, data: DataSource, limit: int) -> Samples:
-        """What `limited(self, data, limit)` would give."""
-
-
-def limited(task: Task, data: DataSource, limit: int | None) -> Samples:
-    """The task's samples, or those that the limit takes, with their places in the column ORDER.
-
-    A task's `strata` name the columns of its samples that are its groups; without them all samples are one.
+    `strata` name the columns of the samples that are their groups; without them all samples are one.
     """
-    if limit is not None and isinstance(task, LoadsLimited):
-        return task.load_limited(data, limit)
-    samples = task.load(data)
-    order = spread(samples.frame, getattr(task, "strata", ()), limit)
+    order = spread(samples.frame, strata, limit)
     return replace(samples, frame=chosen(samples.frame, order), whole=samples.frame.height)
 
 
-# --- what models were asked, in run.json -------------------------------------------------------------------------------
-
-Asked = Mapping[str, Any]
-"""{"limit": N or null, "seed": …, "samples": how many it comes to for this model}, by task in a model's entry.
-
-Where samples can't be asked of the model: also "skipped", how many of them, and "reason", why the first one can't.
-"""
-
-
-def asked(limit: int | None, samples: int) -> Asked:
-    """The record of what a model is asked of a task."""
+def asked(limit: int | None, samples: int) -> dict[str, Any]:
+    """The record of what a model is asked of a task: see `evaluator.store.asked`."""
     return {"limit": limit, "seed": SEED, "samples": samples}
-
-
-def widened(known: Mapping[str, Any], now: Mapping[str, Asked]) -> dict[str, Asked]:
-    """What a model (`known`: its entry) has been asked by task, when it is asked `now` besides.
-
-    A smaller limit takes nothing back. An older version recorded no limits: as long as a limit is asked, all that such a model
-    has answered counts.
-    """
-    merged = dict(known.get("asked", {}))
-    for task, new in now.items():
-        old = merged.get(task)
-        if old is None:
-            if task not in known.get("heads_used", {}) or new["limit"] is None:
-                merged[task] = new
-        elif new["limit"] is None or (old["limit"] is not None and new["limit"] >= old["limit"]):
-            merged[task] = new
-    return merged
-
-
-def asked_rows(table: pl.DataFrame, entry: Mapping[str, Any], task: str) -> pl.DataFrame:
-    """The rows of a task's table that the model of this entry was asked."""
-    limit = entry.get("asked", {}).get(task, {}).get("limit")
-    if ORDER not in table.columns:
-        return table
-    return (table if limit is None else table.filter(pl.col(ORDER) < limit)).drop(ORDER)

@@ -40,8 +40,8 @@ from evaluator.datasets.registry import datasets, folder
 from evaluator.datasets.stereoset import BLANK, file_name, read
 from evaluator.measures.sampled import Sampled
 from evaluator.measures.stereoset import CANDIDATES, COMPONENTS, MULTICLASS, SIMPLE
-from evaluator.reports.layout import Layout, Overview
-from evaluator.tasks.base import DataSource, MeasureOptions, Protocol_, Rendered, Samples
+from evaluator.tasks.base import Task
+from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Overview, Protocol_, Rendered, Samples
 from evaluator_serving.encoding.text import SENTINEL
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Continuation, ContinuationMethod, Masked, Pair, Request, request_id
@@ -86,8 +86,8 @@ Parts = Iterator[tuple[str, int, Request]]
 
 
 @dataclass(frozen=True, slots=True)
-class StereoSetTask:
-    """StereoSet in one language; follows `evaluator.tasks.base.Task`."""
+class StereoSetTask(Task):
+    """StereoSet in one language; see `evaluator.tasks.base.Task`."""
 
     language: str
     skips_unaskable: ClassVar[bool] = True

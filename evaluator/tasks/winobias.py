@@ -10,9 +10,9 @@ from evaluator.datasets import winobias as reader
 from evaluator.datasets.registry import locate
 from evaluator.measures.sampled import Sampled
 from evaluator.measures.winobias import MEASURES, rates, sampled
-from evaluator.reports.few import few_samples
-from evaluator.reports.layout import Layout, Overview
-from evaluator.tasks.base import DataSource, MeasureOptions, Protocol_, Rendered, Samples
+from evaluator.tasks.base import Task
+from evaluator.tasks.few import few_samples
+from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Overview, Protocol_, Rendered, Samples
 from evaluator_serving.requests import Continuation, Masked, Request, request_id
 
 EXTENSION = " (extension)"
@@ -45,7 +45,7 @@ def _pronouns_only(sample: Mapping[str, Any]) -> tuple[list[str], list[str], lis
 
 
 @dataclass(frozen=True, slots=True)
-class WinoBias:
+class WinoBias(Task):
     """See base.Task. Template is the split, group the stereotypical gender of the occupation."""
 
     skips_unaskable: ClassVar[bool] = True

@@ -13,7 +13,7 @@ pieces of SentencePiece tokenizers (28 of 990 sentences for XLM-R): there the nu
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -25,11 +25,11 @@ from evaluator.datasets.registry import locate
 from evaluator.datasets.released_controls import released_controls
 from evaluator.datasets.word_filling import plain, split_keyword
 from evaluator.measures import word_filling as measures
-from evaluator.measures import word_filling_notes as notes
 from evaluator.measures.ordered import total
 from evaluator.measures.sampled import Sampled
-from evaluator.reports.layout import Layout
-from evaluator.tasks.base import DataSource, MeasureOptions, Protocol_, Rendered, Samples
+from evaluator.tasks import word_filling_notes as notes
+from evaluator.tasks.base import Task
+from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Protocol_, Rendered, Samples
 from evaluator_serving.requests import Continuation, Masked, Request, SharedTokens, request_id
 
 MASKED = "masked"
@@ -93,7 +93,7 @@ def _comparison(group: str, first: str, second: str, causal: bool) -> Iterator[A
 
 
 @dataclass(frozen=True, slots=True)
-class WordFilling:
+class WordFilling(Task):
     """One data set of sentence quadruples or pairs, see base.Task.
 
     Attributes:
@@ -104,9 +104,9 @@ class WordFilling:
 
     skips_unaskable: ClassVar[bool] = True
 
-    name: str
-    read: Callable[[DataSource], Samples]
-    form: Form
+    name: str = field()
+    read: Callable[[DataSource], Samples] = field()
+    form: Form = field()
     language: str = "en"
     clustered: bool = False
     heads: frozenset[str] = frozenset({"masked", "causal"})
@@ -194,8 +194,11 @@ class WordFilling:
     def measure(self, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
         """Every statistic of method.md §3 that the data set allows."""
         if self.form == "pairs":
-            return measures.pairs(scores, options)
-        return measures.quadruples(scores, options, by_original=self.clustered)
+            types = options.extra.get("bias_types")
+            return measures.pairs(scores, options, None if types is None else crows.known_types(types.split(",")))
+        counts = options.extra.get("word_counts")
+        read = None if counts is None else word_filling.read_word_counts(Path(counts))
+        return measures.quadruples(scores, options, by_original=self.clustered, word_counts=read)
 
     def sampled(self, scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
         """One model's samples as sampling units."""

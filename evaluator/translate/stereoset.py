@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from evaluator.datasets.stereoset import BLANK, LABELS, TESTS
-from evaluator.tasks.base import Samples
+from evaluator.vocabulary import Samples
 from evaluator_serving.errors import InputError
 
 PLACEHOLDERS = (BLANK, f"[{BLANK}]", "____", "XXX")

@@ -13,7 +13,8 @@ import pytest
 
 from evaluator.store.run import Run
 from evaluator.tasks import task
-from evaluator.tasks.base import Samples
+from evaluator.tasks.stored import task_entry
+from evaluator.vocabulary import Samples
 
 CHILD = """
 import json, sys
@@ -59,7 +60,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> str:
     rows = [(i, str(i % 16 + 1), (i % 5 - 2) / 3) for i in range(48)]
     scores = pl.DataFrame(rows, schema=["sample", "group", "score"], orient="row")
     scores = scores.with_columns(language=pl.lit("en"), template=pl.lit("3"))
-    made.add_imported(gest, Samples(scores.select("sample"), {}), NAME, scores, {"made": "up"})
+    made.add_imported(gest.name, task_entry(gest, Samples(scores.select("sample"), {})), NAME, scores, {"made": "up"})
     return str(made.path)
 
 

@@ -15,7 +15,8 @@ from click.testing import CliRunner
 from evaluator.cli import cli
 from evaluator.store.run import Run
 from evaluator.tasks import task
-from evaluator.tasks.base import Samples
+from evaluator.tasks.stored import task_entry
+from evaluator.vocabulary import Samples
 
 COMMANDS = [
     ["status", "RUN"],
@@ -35,7 +36,13 @@ def run(tmp_path: Path) -> Path:
             rows = [(i, g, (i * 7 + model * model) % 5 / 3) for i, g in enumerate(groups * 3)]
             scores = pl.DataFrame(rows, schema=["sample", "group", "score"], orient="row")
             scores = scores.with_columns(language=pl.lit("en"), template=pl.lit(template))
-            made.add_imported(task(name), Samples(scores.select("sample"), {}), f"m{model}", scores, {"made": "up"})
+            made.add_imported(
+                task(name).name,
+                task_entry(task(name), Samples(scores.select("sample"), {})),
+                f"m{model}",
+                scores,
+                {"made": "up"},
+            )
     return made.path
 
 

@@ -11,7 +11,8 @@ from click.testing import CliRunner
 from evaluator.cli.validity import command
 from evaluator.store.run import Run
 from evaluator.tasks import task
-from evaluator.tasks.base import Samples
+from evaluator.tasks.stored import task_entry
+from evaluator.vocabulary import Samples
 from evaluator_serving.errors import InputError
 
 # ln g_s of GEST and of WinoBias's first split by model
@@ -34,7 +35,7 @@ def make_run(path: Path, tasks: tuple[str, ...] = ("gest", "winobias"), groups: 
         }
         for name in tasks:
             samples = Samples(made[name].select("sample"), {})
-            run.add_imported(task(name), samples, model, made[name], {"made": "up"})
+            run.add_imported(task(name).name, task_entry(task(name), samples), model, made[name], {"made": "up"})
     return path
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from evaluator.datasets import registry
 from evaluator.datasets.gest import read_gest
 from evaluator.tasks import task
-from evaluator.tasks.base import DataSource
+from evaluator.vocabulary import DataSource
 
 DEMO = Path(registry.__file__).parent / "demo" / "gest_demo.csv"
 

@@ -21,7 +21,7 @@ from evaluator.datasets.eurogest import (
     read_hub,
     read_tables,
 )
-from evaluator.tasks.base import Samples
+from evaluator.vocabulary import Samples
 from evaluator_serving.errors import InputError
 
 # fmt: off

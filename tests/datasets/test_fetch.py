@@ -16,7 +16,7 @@ from evaluator.datasets.check import check
 from evaluator.datasets.fetch import fetch
 from evaluator.datasets.registry import DataFile, Dataset, SourceFile, datasets
 from evaluator.tasks import task
-from evaluator.tasks.base import DataSource
+from evaluator.vocabulary import DataSource
 from evaluator_serving.errors import InputError
 
 FRAMES = Path(__file__).parent / "frames"

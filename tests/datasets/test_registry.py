@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from evaluator.datasets.registry import cache_folder, dataset, datasets, locate
-from evaluator.tasks.base import DataSource
+from evaluator.vocabulary import DataSource
 from evaluator_serving.errors import InputError
 
 NAMES = [

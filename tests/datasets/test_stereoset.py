@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 from evaluator.datasets.stereoset import aligned_word, published_word, read
-from evaluator.tasks.base import DataSource
 from evaluator.tasks.stereoset import stereoset
+from evaluator.vocabulary import DataSource
 from evaluator_serving.errors import InputError
 
 

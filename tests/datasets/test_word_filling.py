@@ -10,7 +10,7 @@ import pytest
 from evaluator.datasets import stereoset
 from evaluator.datasets import word_filling as wf
 from evaluator.datasets.released_controls import released_controls
-from evaluator.tasks.base import Samples
+from evaluator.vocabulary import Samples
 from evaluator_serving.errors import InputError
 
 QUADRUPLE = """The <kind> girl sang.

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 from evaluator.store.run import ANSWERS, Run
+from evaluator.tasks.stored import scores_of
 from tests.e2e.conftest import Evaluator
 
 
@@ -37,7 +38,7 @@ def assert_equal_runs(a: Path, b: Path) -> None:
     first, second = Run.open(a), Run.open(b)
     assert first.tasks == second.tasks
     (task,) = first.tasks
-    assert first.scores(task).equals(second.scores(task))
+    assert scores_of(first, task).equals(scores_of(second, task))
     assert sorted(raw_requests(a)) == sorted(raw_requests(b))
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from evaluator.imports.gest_predictions import files_of, import_predictions, read_predictions
 from evaluator.store.run import Run
-from evaluator.tasks.base import DataSource
+from evaluator.tasks.stored import scores_of
+from evaluator.vocabulary import DataSource
 from evaluator_serving.errors import InputError
 
 SENTENCES = ["I cry.", "I am kind.", "I lead.", "I am strong."]
@@ -31,8 +32,8 @@ def write(folder: Path, name: str, *scores: object) -> Path:
     return path
 
 
-def scores_of(run: Run, model: str, template: str) -> list[float]:
-    rows = run.scores("gest").filter(pl.col("model") == model, pl.col("template") == template).sort("sample")
+def values_of(run: Run, model: str, template: str) -> list[float]:
+    rows = scores_of(run, "gest").filter(pl.col("model") == model, pl.col("template") == template).sort("sample")
     assert rows["sample"].to_list() == [0, 1, 2, 3]
     assert rows["group"].to_list() == GROUPS
     return rows["score"].to_list()
@@ -41,7 +42,7 @@ def scores_of(run: Run, model: str, template: str) -> list[float]:
 def test_log10_becomes_natural_logarithms_in_the_order_of_the_data(tmp_path: Path, data: DataSource) -> None:
     path = write(tmp_path / "p", "my_model_template-0.txt", 1, -0.5, "2e-1", " 0 ")
     run = import_predictions([path], "mlm", data, tmp_path / "run")
-    assert scores_of(run, "my_model", "1") == pytest.approx([math.log(10), -math.log(10) / 2, math.log(10) / 5, 0])
+    assert values_of(run, "my_model", "1") == pytest.approx([math.log(10), -math.log(10) / 2, math.log(10) / 5, 0])
     assert run.protocol == "published"
     assert run.models == ["my_model"]
 
@@ -53,13 +54,13 @@ def test_numbers_of_files_and_of_templates(tmp_path: Path, data: DataSource, kin
         write(folder, f"m_template-{number}.txt", number, 0, 0, 0)
     run = import_predictions([folder], kind, data, tmp_path / "run")  # type: ignore[arg-type]
     for number, template in enumerate(templates):
-        assert scores_of(run, "m", template)[0] == pytest.approx(number * math.log(10))
-    assert run.scores("gest")["template"].n_unique() == len(templates)
+        assert values_of(run, "m", template)[0] == pytest.approx(number * math.log(10))
+    assert scores_of(run, "gest")["template"].n_unique() == len(templates)
 
 
 def test_scores_carry_what_the_measures_need(tmp_path: Path, data: DataSource) -> None:
     run = import_predictions([write(tmp_path / "p", "m_template-1.txt", 0, 0, 0, 0)], "glm", data, tmp_path / "run")
-    rows = run.scores("gest").sort("sample")
+    rows = scores_of(run, "gest").sort("sample")
     assert rows["polarity"].to_list() == ["female", "female", "male", "male"]
     assert rows["family"].to_list() == [False] * 4
     assert rows["head"].unique().to_list() == ["causal"]
@@ -71,16 +72,16 @@ def test_a_second_import_adds_models_and_templates(tmp_path: Path, data: DataSou
     import_predictions([write(tmp_path / "p", "a_template-0.txt", 1, 1, 1, 1)], "mlm", data, out)
     import_predictions([write(tmp_path / "q", "a_template-1.txt", 2, 2, 2, 2)], "mlm", data, out)
     run = import_predictions([write(tmp_path / "r", "b_template-0.txt", 3, 3, 3, 3)], "mlm", data, out)
-    assert scores_of(run, "a", "1") == pytest.approx([math.log(10)] * 4)
-    assert scores_of(run, "a", "2") == pytest.approx([2 * math.log(10)] * 4)
-    assert scores_of(run, "b", "1") == pytest.approx([3 * math.log(10)] * 4)
+    assert values_of(run, "a", "1") == pytest.approx([math.log(10)] * 4)
+    assert values_of(run, "a", "2") == pytest.approx([2 * math.log(10)] * 4)
+    assert values_of(run, "b", "1") == pytest.approx([3 * math.log(10)] * 4)
     assert set(run.record["models"]["a"]["revision"]) == {"template 1", "template 2"}
 
 
 def test_importing_again_changes_nothing(tmp_path: Path, data: DataSource) -> None:
     path = write(tmp_path / "p", "a_template-0.txt", 1, 2, 3, 4)
-    first = import_predictions([path], "mlm", data, tmp_path / "run").scores("gest")
-    again = import_predictions([path], "mlm", data, tmp_path / "run").scores("gest")
+    first = scores_of(import_predictions([path], "mlm", data, tmp_path / "run"), "gest")
+    again = scores_of(import_predictions([path], "mlm", data, tmp_path / "run"), "gest")
     assert again.equals(first)
 
 
@@ -150,14 +151,14 @@ def test_two_files_of_one_model_and_template(tmp_path: Path, data: DataSource) -
 def test_other_scores_under_a_known_name_are_refused(tmp_path: Path, data: DataSource) -> None:
     out = tmp_path / "run"
     import_predictions([write(tmp_path / "p", "m_template-0.txt", 1, 2, 3, 4)], "glm", data, out)
-    before, record = scores_of(Run.open(out), "m", "3"), Run.open(out).record
+    before, record = values_of(Run.open(out), "m", "3"), Run.open(out).record
     with pytest.raises(InputError, match="has other scores for m, template 3"):
         import_predictions([write(tmp_path / "q", "m_template-0.txt", 4, 3, 2, 1)], "glm", data, out)
     with pytest.raises(InputError, match="another kind of model than mlm"):
         import_predictions([write(tmp_path / "q", "m_template-0.txt", 4, 3, 2, 1)], "mlm", data, out)
-    assert scores_of(Run.open(out), "m", "3") == before
+    assert values_of(Run.open(out), "m", "3") == before
     assert Run.open(out).record == record
-    assert Run.open(out).scores("gest").height == 4
+    assert scores_of(Run.open(out), "gest").height == 4
 
 
 def test_a_part_that_is_gone_or_damaged_is_named(tmp_path: Path, data: DataSource) -> None:
@@ -165,17 +166,17 @@ def test_a_part_that_is_gone_or_damaged_is_named(tmp_path: Path, data: DataSourc
     (part,) = run.path.glob("imported/gest/*.parquet")
     part.write_bytes(b"")
     with pytest.raises(InputError, match=r"part-m-.*\.parquet can't be read .*: import m again"):
-        run.scores("gest")
+        scores_of(run, "gest")
     part.unlink()
     with pytest.raises(InputError, match=r"part-m-.*\.parquet can't be read \(no such file\): import m again"):
-        run.scores("gest")
+        scores_of(run, "gest")
 
 
 def test_the_published_files(tmp_path: Path, data_dir: Path) -> None:
     folder = data_dir / "gest" / "predictions"
     run = import_predictions([folder / "english_mlm"], "mlm", DataSource(data_dir), tmp_path / "run")
     run = import_predictions([folder / "english_glm"], "glm", DataSource(data_dir), tmp_path / "run")
-    scores = run.scores("gest")
+    scores = scores_of(run, "gest")
     assert scores.height == 3565 * (2 * 4 + 3 * 2)
     first = (folder / "english_glm" / "gpt2_template-1.txt").read_text().split()[0]
     ours = scores.filter(pl.col("model") == "gpt2", pl.col("template") == "4", pl.col("sample") == 0)["score"][0]

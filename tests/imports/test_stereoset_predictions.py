@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from evaluator.imports.stereoset_predictions import import_predictions, model_name
-from evaluator.tasks.base import DataSource
+from evaluator.tasks.stored import scores_of
+from evaluator.vocabulary import DataSource
 from evaluator_serving.errors import InputError
 
 LABELS = ("stereotype", "anti-stereotype", "unrelated")
@@ -46,7 +47,7 @@ def test_files_become_a_run(tmp_path: Path, data: DataSource) -> None:
     paths = [write(tmp_path / "one_en.json", COMPLETE), write(tmp_path / "two_en.json", {**COMPLETE, "a0": 0.0})]
     run, notes = import_predictions(paths, "en", data, tmp_path / "run")
     assert notes == []
-    scores = run.scores("stereoset-en")
+    scores = scores_of(run, "stereoset-en")
     assert scores["model"].to_list() == ["one", "one", "two", "two"]
     assert scores["score"].to_list() == pytest.approx([0.6931472, -0.6931472, None, -0.6931472])
     assert run.protocol == "published"
@@ -55,7 +56,7 @@ def test_files_become_a_run(tmp_path: Path, data: DataSource) -> None:
 def test_an_example_without_a_score_is_named_and_the_rest_kept(tmp_path: Path, data: DataSource) -> None:
     path = write(tmp_path / "one_en.json", {k: v for k, v in COMPLETE.items() if k != "b1"})
     run, notes = import_predictions([path], "en", data, tmp_path / "run")
-    assert run.scores("stereoset-en")["example"].to_list() == ["a"]
+    assert scores_of(run, "stereoset-en")["example"].to_list() == ["a"]
     assert notes == ["one: example b: no score for anti-stereotype"]
     assert run.failures()["reason"].to_list() == ["example b: no score for anti-stereotype"]
 

@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from evaluator.measures.gest import gest_measures, gest_warnings
-from evaluator.tasks.base import SCORES, TIDY, MeasureOptions, Scale
+from evaluator.vocabulary import SCORES, TIDY, MeasureOptions, Scale
 
 Rows = Iterable[tuple[str, str, int, str, float]]
 
@@ -211,7 +211,7 @@ def test_numbers_do_not_depend_on_the_number_of_threads(tmp_path: Path) -> None:
     random_scores(models=("a", "b", "c"), templates="1234").write_parquet(tmp_path / "scores.parquet")
     program = (
         "import sys, polars as pl; from evaluator.measures.gest import gest_measures; "
-        "from evaluator.tasks.base import MeasureOptions as Options; "
+        "from evaluator.vocabulary import MeasureOptions as Options; "
         "gest_measures(pl.read_parquet(sys.argv[1]), Options(resamples=100)).write_csv(sys.argv[2])"
     )
     written = []

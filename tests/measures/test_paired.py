@@ -13,7 +13,7 @@ from evaluator.measures import gest
 from evaluator.measures.bootstrap import Array, Bootstrap
 from evaluator.measures.paired import Comparison, compare, holm, pair, sign_test, smallest
 from evaluator.measures.sampled import Label, Sampled, Units, influences
-from evaluator.tasks.base import MeasureOptions
+from evaluator.vocabulary import MeasureOptions
 
 
 def sampled(

@@ -9,8 +9,8 @@ import pytest
 from evaluator.imports.stereoset_predictions import read_predictions, score_frame
 from evaluator.measures.intervals import agresti_coull, wilson
 from evaluator.measures.stereoset import stereoset_measures
-from evaluator.tasks.base import TIDY, DataSource, MeasureOptions
 from evaluator.tasks.stereoset import SCORED, StereoSetTask
+from evaluator.vocabulary import TIDY, DataSource, MeasureOptions
 from evaluator_serving.errors import InputError
 
 

@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from evaluator.measures.validity import Correlated, correlations, pearson, points, spearman
-from evaluator.tasks.base import TIDY
-from evaluator.tasks.base import tidy as complete
+from evaluator.vocabulary import TIDY
+from evaluator.vocabulary import tidy as complete
 
 stats = pytest.importorskip("scipy.stats", reason="SciPy is the reference here: install the dev extra")
 

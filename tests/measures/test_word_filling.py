@@ -8,9 +8,10 @@ from typing import Any
 import polars as pl
 import pytest
 
+from evaluator.datasets.word_filling import read_word_counts
 from evaluator.measures.word_filling import pairs, quadruples
-from evaluator.measures.word_filling_notes import FEW, layout, warnings
-from evaluator.tasks.base import TIDY, MeasureOptions
+from evaluator.tasks.word_filling_notes import FEW, layout, warnings
+from evaluator.vocabulary import TIDY, MeasureOptions
 
 KEYS = {"model": "m", "task": "made", "language": "en", "template": "masked"}
 
@@ -198,7 +199,7 @@ def test_frequencies(tmp_path: Path) -> None:
     scores = frame([*FOUR, (4.0, 0.0, 0.0, 0.0, 0.0, 0.0)], stereotype=[w[0] for w in words], anti=[w[1] for w in words])
     path = tmp_path / "counts.tsv"
     path.write_text("loud\t100\nquiet\t10\nrare\t1\n")
-    tidy = quadruples(scores, MeasureOptions(extra={"word_counts": str(path)}), by_original=False)
+    tidy = quadruples(scores, MeasureOptions(), by_original=False, word_counts=read_word_counts(path))
     row = tidy.filter(measure="rho_ss_frequency", group="original").row(0, named=True)
     # 1, 2, -1 and 1 decades: the unknown word's sample has no frequency
     assert row["value"] == pytest.approx(plain_pearson([2.0, 1.0, -1.0, 4.0], [1.0, 2.0, -1.0, 1.0]))
@@ -231,9 +232,9 @@ def test_pairs_by_bias_type() -> None:
 
 def test_every_measure_has_its_place_in_the_report(tmp_path: Path) -> None:
     (tmp_path / "counts.tsv").write_text("x\t3\ny\t2\n")
-    options = MeasureOptions(extra={"word_counts": str(tmp_path / "counts.tsv")})
+    counts, options = read_word_counts(tmp_path / "counts.tsv"), MeasureOptions()
     rows: list[tuple[float | None, ...]] = [(None, None, o, c, None, None) for _, _, o, c, _, _ in FOUR]
-    keyword, sentences = (quadruples(frame(data), options, by_original=False) for data in (FOUR, rows))
+    keyword, sentences = (quadruples(frame(data), options, by_original=False, word_counts=counts) for data in (FOUR, rows))
     for form, tidy in (("keyword", keyword), ("sentences", sentences)):
         shown = layout(form, options)
         assert set(tidy["measure"]) <= set(shown.summary)

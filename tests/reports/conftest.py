@@ -7,10 +7,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from evaluator.reports.layout import Layout, rates_layout
 from evaluator.reports.report import Report, Section
 from evaluator.store.run import FAILURES
-from evaluator.tasks.base import TIDY, MeasureOptions
+from evaluator.tasks.gest_layout import rates_layout
+from evaluator.vocabulary import TIDY, Layout, MeasureOptions
 
 GROUPS = {"1": "emotional", "9": "self-confident"}
 POLARITY = {"1": "female", "9": "male"}

@@ -6,9 +6,9 @@ import polars as pl
 import pytest
 
 from evaluator.reports.blocks import Block, Row, blocks, by_model, digits_for, facts, number, with_interval
-from evaluator.reports.few import few_by_group, few_samples
-from evaluator.reports.layout import Layout, plain_layout
 from evaluator.reports.report import Report
+from evaluator.tasks.few import few_by_group, few_samples
+from evaluator.vocabulary import Layout, plain_layout
 
 
 def named(made: list[Block], title: str) -> Block:

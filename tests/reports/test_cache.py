@@ -12,7 +12,7 @@ from evaluator.measures import gest
 from evaluator.reports.cache import KEPT
 from evaluator.reports.report import build_report
 from evaluator.store.run import Run
-from evaluator.tasks.base import MeasureOptions
+from evaluator.vocabulary import MeasureOptions
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from click.testing import CliRunner, Result
 from evaluator.cli import cli
 from evaluator.store.run import Run, answers_frame
 from evaluator.tasks import task
-from evaluator.tasks.base import SCORES, TIDY, DataSource, Samples
+from evaluator.tasks.stored import scores_of, task_entry
+from evaluator.vocabulary import SCORES, TIDY, DataSource, Samples
 from evaluator_serving.answers import Answer
 
 
@@ -94,12 +95,12 @@ def test_documents_name_the_stereotypes_and_the_scale(run: Path, format_: str) -
 
 
 def test_warnings_go_to_stderr_beside_tidy_rows(run: Path, data: Path, tmp_path: Path) -> None:
-    scores = Run.open(run).scores("gest").filter(~((pl.col("template") == "3") & (pl.col("group") == "5")))
+    scores = scores_of(Run.open(run), "gest").filter(~((pl.col("template") == "3") & (pl.col("group") == "5")))
     short = Run.create_or_open(tmp_path / "short", protocol="published", provenance={})
     gest = task("gest")
     samples = gest.load(DataSource(data))
     frame = scores.filter(pl.col("model") == "one").drop("model", "task")
-    short.add_imported(gest, samples, "one", frame, {})
+    short.add_imported(gest.name, task_entry(gest, samples), "one", frame, {})
     result = invoke("report", short.path, "--format", "csv")
     assert result.exit_code == 0
     assert "warning: gest: one, template 3: 4 of 64" in result.stderr
@@ -111,7 +112,7 @@ def test_scores_are_tidy_rows(run: Path) -> None:
     frame = pl.read_csv(io.StringIO(output("scores", run)), schema=SCORES)
     assert frame.height == 2 * 2 * 64
     assert frame.columns == ["model", "task", "language", "template", "sample", "group", "score"]
-    expected = Run.open(run).scores("gest").select(*SCORES)
+    expected = scores_of(Run.open(run), "gest").select(*SCORES)
     assert frame.equals(expected)
     loaded = json.loads(output("scores", run, "--format", "json"))
     assert loaded[5] == expected.row(5, named=True)
@@ -123,7 +124,7 @@ def test_candidates_are_a_row_a_word(tmp_path: Path) -> None:
     made = Run.create_or_open(tmp_path / "run", protocol="default", provenance={})
     samples = Samples(pl.DataFrame({"sample": [0]}), {})
     gest = task("gest")
-    made.add_task(gest, samples)
+    made.add_task(gest.name, task_entry(gest, samples))
     made.add_model("m", {"fingerprint": "f", "heads_used": {"gest": ["causal"]}})
     table = {"sample": [0], "language": ["en"], "template": ["3"], "group": ["1"], "request": ["r"]}
     made.add_table("gest", ["causal"], pl.DataFrame(table))

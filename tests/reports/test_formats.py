@@ -15,9 +15,8 @@ import pytest
 
 from evaluator.reports import html, latex, markdown, table, tidy
 from evaluator.reports.blocks import Block, Row
-from evaluator.reports.layout import Layout, Overview
 from evaluator.reports.report import Report
-from evaluator.tasks.base import TIDY, MeasureOptions
+from evaluator.vocabulary import TIDY, Layout, MeasureOptions, Overview
 from evaluator_serving.errors import InputError
 
 

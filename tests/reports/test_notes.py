@@ -13,7 +13,7 @@ from evaluator.reports import html, latex, markdown, table
 from evaluator.reports.notes import run_notes
 from evaluator.reports.report import Report
 from evaluator.store.run import Run
-from evaluator.tasks.base import MeasureOptions
+from evaluator.vocabulary import MeasureOptions
 
 UNVERIFIED = "fast: its engine (onnx) was not compared with transformers (--no-verify)."
 

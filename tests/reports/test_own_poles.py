@@ -10,10 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 from evaluator.cli import cli
-from evaluator.reports.layout import rates_layout
 from evaluator.store.run import Run
-from evaluator.tasks.base import DataSource
 from evaluator.tasks.gest import custom
+from evaluator.tasks.gest_layout import rates_layout
+from evaluator.tasks.stored import task_entry
+from evaluator.vocabulary import DataSource
 
 GENDERED = re.compile(r"\b(fe)?male\b|feminin|masculin|\b(wo)?men\b|\b(wo)?man\b|\([fm]\)|about family", re.IGNORECASE)
 
@@ -66,7 +67,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
             family="family",
             head="head",
         )
-        made.add_imported(task, samples, model, scores.filter((scores["group"] != "games") | (model == "one")), {"own": "aa"})
+        made.add_imported(
+            task.name,
+            task_entry(task, samples),
+            model,
+            scores.filter((scores["group"] != "games") | (model == "one")),
+            {"own": "aa"},
+        )
     return folder / "run"
 
 

@@ -16,12 +16,11 @@ import pytest
 
 from evaluator.measures.stereoset import CANDIDATES, COMPONENTS
 from evaluator.reports import html, latex, markdown, table, tidy
-from evaluator.reports.layout import HasLayout, HasWarnings, plain_layout
 from evaluator.reports.plots import plots
 from evaluator.reports.report import Report, Section
 from evaluator.store.run import FAILURES
 from evaluator.tasks import TASKS, task
-from evaluator.tasks.base import SCORES, TIDY, Interval, MeasureOptions
+from evaluator.vocabulary import SCORES, TIDY, Interval, MeasureOptions, plain_layout
 
 OPTIONS = MeasureOptions(resamples=20)
 MODELS = {"one": 1, "two": 1.5, "three": -0.5}
@@ -123,7 +122,7 @@ def measured(name: str) -> pl.DataFrame:
 
 def section(name: str, rows: pl.DataFrame) -> Section:
     made = task(name)
-    return Section(name, rows, made.layout(OPTIONS) if isinstance(made, HasLayout) else plain_layout(rows), ())
+    return Section(name, rows, made.layout(OPTIONS) or plain_layout(rows), ())
 
 
 def report(*sections: Section) -> Report:
@@ -230,8 +229,7 @@ def test_measures_of_little_or_nothing(name: str, interval: Interval) -> None:
     few = [whole.clear(), pl.DataFrame(schema=SCORES), *(whole.filter(pl.col("sample") == i) for i in (0, 1))]
     for some in few:
         assert plain(report(section(name, made.measure(some, options))))
-        if isinstance(made, HasWarnings):
-            assert isinstance(made.warnings(some, options), list)
+        assert isinstance(made.warnings(some, options), list)
 
 
 @pytest.mark.parametrize("format_", RENDER)
@@ -240,8 +238,7 @@ def test_found_by_use(name: str, format_: str) -> None:
     made = task(name)
     found = FOUND[name]()
     rows = made.measure(found, OPTIONS)
-    if isinstance(made, HasWarnings):
-        assert isinstance(made.warnings(found, OPTIONS), list)
+    assert isinstance(made.warnings(found, OPTIONS), list)
     text = RENDER[format_](report(section(name, rows)))
     if format_ in DOCUMENTS:
         assert "not defined" in text

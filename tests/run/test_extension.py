@@ -18,7 +18,8 @@ from evaluator.run.spec import RunSpec
 from evaluator.store.run import Run
 from evaluator.sweep.config import read_sweep
 from evaluator.sweep.driver import SweepOptions, sweep
-from evaluator.tasks.base import MeasureOptions
+from evaluator.tasks.stored import scores_of
+from evaluator.vocabulary import MeasureOptions
 from evaluator_serving.errors import InputError
 from tests.run.made_up import SENTENCES, write_data
 
@@ -179,7 +180,7 @@ def test_imported_and_scored_models_share_a_run(folder: Path, tmp_path: Path, im
     if imported_first:
         execute(spec)
     run = Run.open(tmp_path / "run")
-    assert set(run.scores("gest")["model"]) == {"theirs", "bert"}
+    assert set(scores_of(run, "gest")["model"]) == {"theirs", "bert"}
     assert alone(rows(run), "bert").equals(alone(rows(undisturbed), "bert"))
     with pytest.raises(InputError, match="imported scores called 'theirs': give the model another name"):
         execute(spec_of(Step(GEST, (("theirs", "bert"),)), folder, tmp_path / "run", "published"))

@@ -22,6 +22,7 @@ from evaluator.store.files import StoreError
 from evaluator.store.run import Run
 from evaluator.sweep.driver import SweepOptions, sweep
 from evaluator.tasks.gest import custom
+from evaluator.tasks.stored import scores_of
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import EngineError, InputError, ModelError, in_words
 from tests.e2e.conftest import sentences, write_samples
@@ -69,9 +70,9 @@ def broken(spec: RunSpec, out: Path, fault: str) -> RunSpec:
 def assert_whole(run: Run, undisturbed: Run, *names: str, within: float = 0.0) -> None:
     (task,) = undisturbed.tasks
     for name in names:
-        found = run.scores(task).filter(model=name)
+        found = scores_of(run, task).filter(model=name)
         assert found.height
-        assert_frame_equal(found, undisturbed.scores(task).filter(model=name), rel_tol=0.0, abs_tol=within)
+        assert_frame_equal(found, scores_of(undisturbed, task).filter(model=name), rel_tol=0.0, abs_tol=within)
 
 
 @pytest.mark.parametrize(("fault", "drive"), [*((fault, execute) for fault in ENGINES), ("score", swept)])

@@ -16,8 +16,9 @@ from evaluator.run.driver import execute
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.store.files import write_json, write_parquet
 from evaluator.store.run import Run
-from evaluator.tasks.base import MeasureOptions
 from evaluator.tasks.gest import GestTask, custom
+from evaluator.tasks.stored import scores_of
+from evaluator.vocabulary import MeasureOptions
 from evaluator_serving.engine import EngineOptions
 from tests.tiny_models import tiny_model
 
@@ -73,32 +74,32 @@ def test_a_larger_limit_and_then_none_finish_the_run(bench: Bench, whole: Run, t
     stages = []
     for limit in (8, 20, 12, None):
         run = bench.ask(tmp_path / "run", limit)
-        stages.append((run.scores(bench.task.name)["sample"].n_unique(), run.timings()["requests"].sum()))
+        stages.append((scores_of(run, bench.task.name)["sample"].n_unique(), run.timings()["requests"].sum()))
         if limit == 8:
             assert run.record["models"]["one"]["asked"] == {bench.task.name: {"limit": 8, "seed": 0, "samples": 8}}
             assert run.record["tasks"][bench.task.name]["samples"] == WHOLE
             assert run_notes(run.record) == (bench.note(8),)
-            assert run.scores(bench.task.name)["group"].n_unique() == 8
+            assert scores_of(run, bench.task.name)["group"].n_unique() == 8
             assert bench.note(8) in CliRunner().invoke(status_command, [str(run.path)], env={"COLUMNS": "200"}).output
             assert json.loads(CliRunner().invoke(status_command, [str(run.path), "--format", "json"]).output)["notes"] == [
                 bench.note(8)
             ]
-            small = run.scores(bench.task.name)
+            small = scores_of(run, bench.task.name)
     templates = 2
     assert stages == [(8, 8 * templates), (20, 20 * templates), (20, 20 * templates), (WHOLE, WHOLE * templates)]
     assert run_notes(run.record) == ()
     assert_equal_reports(rows(run), rows(whole))
-    same = whole.scores(bench.task.name).join(small, on=["template", "sample"], how="semi")
+    same = scores_of(whole, bench.task.name).join(small, on=["template", "sample"], how="semi")
     assert small["score"].to_list() == pytest.approx(same["score"].to_list(), rel=1e-9)
 
 
 def test_models_that_were_asked_differently_are_named(bench: Bench, tmp_path: Path) -> None:
     bench.ask(tmp_path / "run", 20)
     run = bench.ask(tmp_path / "run", 8, 1)
-    counts = run.scores(bench.task.name).group_by("model", maintain_order=True).agg(pl.col("sample").n_unique())
+    counts = scores_of(run, bench.task.name).group_by("model", maintain_order=True).agg(pl.col("sample").n_unique())
     assert counts.rows() == [("one", 20), ("two", 8)]
-    assert set(run.scores(bench.task.name).filter(model="two")["sample"]) < set(
-        run.scores(bench.task.name).filter(model="one")["sample"]
+    assert set(scores_of(run, bench.task.name).filter(model="two")["sample"]) < set(
+        scores_of(run, bench.task.name).filter(model="one")["sample"]
     )
     (note,) = run_notes(run.record)
     assert note == (
@@ -116,7 +117,7 @@ def test_equal_sentences_count_as_often_as_they_were_asked(bench: Bench, tmp_pat
     (tmp_path / "own.csv").write_text("\n".join(["sentence,stereotype", *lines]))
     own = custom(tmp_path / "own.csv")
     run = bench.ask(tmp_path / "run", 20, task=own)
-    scores = run.scores(own.name)
+    scores = scores_of(run, own.name)
     assert scores.group_by("template").len()["len"].to_list() == [20, 20]
     assert run.candidates(own.name).height == 20 * 2 * 2
     assert run.timings()["requests"].sum() < 40
@@ -141,7 +142,7 @@ def test_a_run_of_an_older_version_opens_and_goes_on(bench: Bench, whole: Run, t
     table = whole.table(bench.task.name, ["causal"]).drop("order").with_columns(pl.lit("causal").alias("heads"))
     write_parquet(run.path / "samples" / f"{bench.task.name}.parquet", table)
     assert run_notes(run.record) == ()
-    answered = run.scores(bench.task.name).filter(pl.col("score").is_not_null())
+    answered = scores_of(run, bench.task.name).filter(pl.col("score").is_not_null())
     assert answered["sample"].n_unique() == 8
     assert rows(run).filter(measure="q")["value"].drop_nulls().to_list() == cut.filter(measure="q")["value"].to_list()
     bench.ask(run.path, 8, 1)

@@ -13,8 +13,8 @@ from evaluator.datasets.normal_forms import normal_forms
 from evaluator.reports.notes import run_notes
 from evaluator.run.driver import execute, prepare
 from evaluator.run.spec import ModelSpec, RunSpec
-from evaluator.tasks.base import Protocol_
 from evaluator.tasks.gest import custom
+from evaluator.vocabulary import Protocol_
 from evaluator_serving.errors import InputError
 
 KNOWN = ["I am happy", "I cry"]

@@ -26,8 +26,9 @@ from evaluator.store.run import Run
 from evaluator.sweep.config import read_sweep
 from evaluator.sweep.driver import SweepOptions, sweep
 from evaluator.tasks import task
-from evaluator.tasks.base import DataSource, MeasureOptions
 from evaluator.tasks.gest import GestTask, custom
+from evaluator.tasks.stored import scores_of
+from evaluator.vocabulary import DataSource, MeasureOptions
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import InputError, ModelError
 from tests.run.faulty import TOKENS, Faulty
@@ -94,9 +95,9 @@ def test_a_task_that_cannot_ask_a_model_is_left_out_for_it(folder: Path, tmp_pat
     for name, tasks in (("gpt", ("gest", "stereoset-en")), ("t5", ("stereoset-en",))) if drive is execute else ():
         alone = execute(asking(folder, tmp_path / name, (name,), *tasks)).run
         for one in tasks:
-            scores = alone.scores(one)
+            scores = scores_of(alone, one)
             assert scores.height
-            assert run.scores(one).filter(model=name).equals(scores)
+            assert scores_of(run, one).filter(model=name).equals(scores)
     assert run.asked("gest") == ["gpt"]
     assert not build_report(run, MeasureOptions(resamples=20)).sections[0].rows.filter(model="t5").height
 
@@ -121,7 +122,7 @@ def test_a_model_that_no_task_can_ask_is_that_models_failure(folder: Path, tmp_p
         assert done.exit_code == 1
         assert "evaluator: t5 failed: t5: task gest needs a model" in done.stderr.splitlines()[-1]
     assert len(list((tmp_path / "run" / "failures").iterdir())) == 1, "the same failure was written twice"
-    assert outcome.run.scores("gest")["model"].unique().to_list() == ["gpt"]
+    assert scores_of(outcome.run, "gest")["model"].unique().to_list() == ["gpt"]
 
 
 def test_nothing_to_do_is_wrong_input_and_all_reasons_are_told(folder: Path, tmp_path: Path) -> None:
@@ -217,8 +218,8 @@ def test_a_sample_that_cannot_be_asked_is_one_models_skipped_sample(folder: Path
     assert numbers.group_by("model").agg(pl.col("n").sum()).sort("model").rows() == [("gpt", 18), ("long", 19)]
     short = execute(RunSpec(models[:1], (own(tmp_path / "short.csv"),), tmp_path / "short")).run
     (task_,) = short.tasks
-    kept = run.scores(mine.name).filter(model="gpt")
-    assert kept["score"].to_list() == pytest.approx(short.scores(task_)["score"].to_list(), rel=1e-9)
+    kept = scores_of(run, mine.name).filter(model="gpt")
+    assert kept["score"].to_list() == pytest.approx(scores_of(short, task_)["score"].to_list(), rel=1e-9)
     assert not any("no answer" in line for line in build_report(run, MeasureOptions(resamples=20)).warnings)
 
 

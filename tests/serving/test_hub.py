@@ -17,6 +17,7 @@ from huggingface_hub import constants, snapshot_download
 from evaluator.run.driver import execute
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.tasks.gest import custom
+from evaluator.tasks.stored import scores_of
 from evaluator_serving.checks.verify import needs_weights
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import EngineError, InputError, ModelError
@@ -199,7 +200,7 @@ def test_a_model_whose_weights_are_refused_leaves_the_others(
     assert set(outcome.errors) == {"tiny/a"}
     assert "accept its terms" in str(outcome.errors["tiny/a"])
     (task,) = outcome.run.tasks
-    assert set(outcome.run.scores(task)["model"]) == {"tiny/b"}
+    assert set(scores_of(outcome.run, task)["model"]) == {"tiny/b"}
     shown = capsys.readouterr().err
     assert f"tiny/b: fetching {readable(missing_bytes(hub_model(resolve('tiny/a'))))} of weights from the hub" in shown
 

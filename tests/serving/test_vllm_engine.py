@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from evaluator.tasks import task
-from evaluator.tasks.base import DataSource
+from evaluator.vocabulary import DataSource
 from evaluator_serving.answers import assemble
 from evaluator_serving.encoding import encoder_for
 from evaluator_serving.engine import EngineOptions

@@ -10,7 +10,8 @@ from evaluator.cli.status import model_rows
 from evaluator.reports.report import build_report
 from evaluator.store.run import Run
 from evaluator.tasks import task
-from evaluator.tasks.base import MeasureOptions, Samples
+from evaluator.tasks.stored import scores_of, task_entry
+from evaluator.vocabulary import MeasureOptions, Samples
 from evaluator_serving.answers import Answer
 from evaluator_serving.errors import InputError
 
@@ -42,7 +43,7 @@ TABLE = pl.DataFrame(
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     made = Run.create_or_open(tmp_path / "run", protocol="default", provenance={})
-    made.add_task(task("gest"), DATA)
+    made.add_task(task("gest").name, task_entry(task("gest"), DATA))
     made.add_model("m", ENTRY)
     made.add_table("gest", ["causal"], TABLE)
     return made
@@ -56,7 +57,7 @@ def test_scores_come_from_answers(run: Run) -> None:
     run.add_answers(
         run.answers_folder("m"), {"a": "continuation", "c": "continuation"}, [answer("a", -1, -2), answer("c", -3, -1)]
     )
-    scores = run.scores("gest")
+    scores = scores_of(run, "gest")
     assert scores.select("model", "task", "template", "sample", "group", "score").rows() == [
         ("m", "gest", "3", 0, "1", -1 - (-2 + 0.5)),
         ("m", "gest", "3", 1, "8", -3 - (-1 + 0.5)),
@@ -68,7 +69,7 @@ def test_scores_come_from_answers(run: Run) -> None:
 def test_answers_written_twice_count_once(run: Run) -> None:
     for _ in range(2):
         run.add_answers(run.answers_folder("m"), {"a": "continuation"}, [answer("a", -1, -2)])
-    assert run.scores("gest").height == 1
+    assert scores_of(run, "gest").height == 1
 
 
 def test_failures_stand_until_answered(run: Run) -> None:
@@ -113,7 +114,7 @@ def test_another_model_under_the_same_name_is_refused(run: Run, field: str, valu
 
 def test_other_data_and_protocol_are_refused(run: Run) -> None:
     with pytest.raises(InputError, match="another sha256 for task gest"):
-        run.add_task(task("gest"), Samples(DATA.frame, {"gest.csv": "bb"}))
+        run.add_task(task("gest").name, task_entry(task("gest"), Samples(DATA.frame, {"gest.csv": "bb"})))
     with pytest.raises(InputError, match="made with --protocol default, now asked published"):
         Run.create_or_open(run.path, protocol="published", provenance={})
 
@@ -144,7 +145,7 @@ def test_a_damaged_record_is_one_line(run: Run, content: str) -> None:
 def test_a_damaged_table_is_one_line(run: Run) -> None:
     (run.path / "samples" / "gest.parquet").write_bytes(b"")
     with pytest.raises(InputError, match=r"gest\.parquet can't be read .*: run the same command again"):
-        run.scores("gest")
+        scores_of(run, "gest")
 
 
 def test_what_is_missing_is_said(run: Run) -> None:
@@ -185,7 +186,7 @@ def test_models_that_are_not_in_the_last_command_are_read_from_what_is_stored(ru
 
 def test_what_earlier_commands_asked_counts_too(run: Run) -> None:
     """Of `m` a task is cut off, then another one finished; `n` has the same answers and was asked less."""
-    run.add_task(task("winobias"), DATA)
+    run.add_task(task("winobias").name, task_entry(task("winobias"), DATA))
     run.add_table("winobias", ["causal"], TABLE[2:].with_columns(request=pl.lit("d")))
     run.add_model("m", ENTRY | {"heads_used": {"winobias": ["causal"]}})
     run.add_model("n", ENTRY | {"heads_used": {"winobias": ["causal"]}})

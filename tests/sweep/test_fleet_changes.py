@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from evaluator.store.run import Run
+from evaluator.tasks.stored import scores_of
 from tests.e2e.conftest import sentences, write_samples
 from tests.tiny_models import tiny_model
 
@@ -78,6 +79,6 @@ def test_a_machine_joins_and_another_leaves(cluster: Any, tmp_path: Path, monkey
     subprocess.run(whole, check=True, capture_output=True, timeout=400)
     found, expected = (Run.open(folder) for folder in (run, tmp_path / "whole"))
     assert found.failures().is_empty()
-    a, b = (one.scores(one.tasks[0]).sort("template", "sample") for one in (found, expected))
+    a, b = (scores_of(one, one.tasks[0]).sort("template", "sample") for one in (found, expected))
     assert a.height == b.height == 2 * SENTENCES
     assert float((a["score"] - b["score"]).abs().max()) < 1e-4

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from evaluator.store.run import Run
+from evaluator.tasks.stored import scores_of
 from evaluator_serving.weights.cache import HOME
 from tests.e2e.conftest import sentences, write_samples
 from tests.hub_server import HubServer
@@ -161,7 +162,7 @@ def test_each_node_fetches_what_it_scores_once_and_within_its_budget(tmp_path: P
         assert "model" in last
         assert f"has no {local}: copy it there" in last
         assert "node 127.0.0." in last
-        assert set(run.scores(task)["model"]) == set(models)
+        assert set(scores_of(run, task)["model"]) == set(models)
         # The driver fetched what planning needs, the nodes the weights that they score: each once.
         weights = {f"{model}/{WEIGHTS}" for model in models}
         assert not weights & hub.fetched("driver").keys()

@@ -14,6 +14,7 @@ from evaluator.cli.report import show
 from evaluator.store.run import Run
 from evaluator.sweep.fit import OVERHEAD, ROOM
 from evaluator.sweep.hardware import GIB
+from evaluator.tasks.stored import scores_of
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.models.resolving import resolve
 from evaluator_serving.opening import open_engine
@@ -74,7 +75,7 @@ def test_the_plans_sizes_reach_vllm_on_ray(llama: Path, tmp_path: Path, capsys: 
     done = subprocess.run(command, capture_output=True, text=True, timeout=800, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     run = Run.open(tmp_path / "run")
-    scores = run.scores(run.tasks[0])
+    scores = scores_of(run, run.tasks[0])
     expected = scores.filter(model="oracle").sort("template", "sample")["score"]
     for name, sizes in {"planned": (2, 1, 1), "stages": (1, 2, 1), "oracle": (1, 1, 2)}.items():
         found = scores.filter(pl.col("model") == name).sort("template", "sample")["score"]

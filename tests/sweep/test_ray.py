@@ -13,6 +13,7 @@ import pytest
 
 from evaluator.demo import demo_model
 from evaluator.store.run import Run
+from evaluator.tasks.stored import scores_of
 from tests.e2e.conftest import sentences, write_samples
 from tests.tiny_models import tiny_model
 
@@ -65,7 +66,7 @@ def test_twelve_models_and_more_on_one_and_two_workers(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr[-3000:]
         runs.append(Run.open(tmp_path / f"run{workers}"))
     (task,) = runs[0].tasks
-    one, two = (run.scores(task).sort("model", "template", "sample") for run in runs)
+    one, two = (scores_of(run, task).sort("model", "template", "sample") for run in runs)
     assert one["model"].n_unique() == len(models)
     assert set(one["template"]) == {"1", "2", "3", "4"}
     assert one.equals(two)
@@ -116,7 +117,7 @@ def test_death_of_ray_itself_is_one_line_and_loses_nothing(tmp_path: Path) -> No
     done = sweep(path, tmp_path / "run", *ray)
     assert done.returncode == 0, done.stderr[-3000:]
     run = Run.open(tmp_path / "run")
-    assert run.scores(run.tasks[0]).height == 2 * 3000
+    assert scores_of(run, run.tasks[0]).height == 2 * 3000
 
 
 @pytest.mark.slow

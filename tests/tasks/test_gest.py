@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 
 from evaluator.tasks import task
-from evaluator.tasks.base import DataSource, Rendered, Samples
 from evaluator.tasks.gest import gest
+from evaluator.vocabulary import DataSource, Rendered, Samples
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Continuation, Masked, request_id
 

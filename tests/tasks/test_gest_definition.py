@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from evaluator.tasks import restore
-from evaluator.tasks.base import DataSource
+from evaluator.tasks import chosen_tasks, restore
 from evaluator.tasks.definition import Group, parse_definition
 from evaluator.tasks.gest import custom
+from evaluator.vocabulary import DataSource
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Continuation, Masked
 
@@ -158,7 +158,7 @@ def test_bad_definitions_are_refused_in_one_line(tmp_path: Path, old: str, new: 
     assert AGE.count(old) == 1
     _, templates = files(tmp_path, templates=AGE.replace(old, new))
     with pytest.raises(InputError) as caught:
-        custom(templates=templates)
+        chosen_tasks(("gest",), None, templates)
     assert str(caught.value).startswith(f"{templates}: ")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -22,8 +22,9 @@ from evaluator.store import files
 from evaluator.store import run as store
 from evaluator.store.run import Run
 from evaluator.tasks import task
-from evaluator.tasks.base import TIDY, DataSource, MeasureOptions
 from evaluator.tasks.gest_mt import find_translations
+from evaluator.tasks.stored import scores_of
+from evaluator.vocabulary import TIDY, DataSource, MeasureOptions
 from evaluator_serving.errors import InputError
 
 SENTENCES = [("I was sad.", 1), ("I was kind.", 2), ("I was strong.", 8), ("I was a boss.", 13)]
@@ -125,7 +126,7 @@ def test_the_program_from_files_to_rates(data: Path, tmp_path: Path) -> None:
     run = Run.open(tmp_path / "run")
     assert outcome.errors == {}
     assert run.failures().is_empty()
-    scored = run.scores("gest-mt")
+    scored = scores_of(run, "gest-mt")
     assert scored.select("model", "language", "group", "score").rows() == [
         ("sys", "sk", "1", 0.0),
         ("sys", "sk", "2", 1.0),
@@ -167,7 +168,7 @@ def test_languages_given_one_after_the_other_are_one_run(data: Path, tmp_path: P
     for language in ("sk", "cs", "sk"):
         run_translations(replace(grown, command=("evaluator", language)), folder, [language])
     assert tables(grown.out) == tables(whole.out)
-    assert {"sk", "cs"} == set(Run.open(grown.out).scores("gest-mt")["language"])
+    assert {"sk", "cs"} == set(scores_of(Run.open(grown.out), "gest-mt")["language"])
     digests = {
         code: hashlib.sha256((folder / "sys" / code / "translations.csv").read_bytes()).hexdigest() for code in ("sk", "cs")
     }
@@ -180,7 +181,7 @@ def test_a_corrected_file_replaces_its_language_and_failures(data: Path, tmp_pat
     folder = both(tmp_path / "t")
     spec = RunSpec((), (), tmp_path / "run", data=DataSource(data))
     run_translations(spec, folder, ())
-    czech = Run.open(spec.out).scores("gest-mt").filter(language="cs")
+    czech = scores_of(Run.open(spec.out), "gest-mt").filter(language="cs")
     path = folder / "sys" / "sk" / "translations.csv"
     before = hashlib.sha256(path.read_bytes()).hexdigest()
     path.write_text(path.read_text() + f"{SENTENCES[3][0]},Bol som šéf.\n")
@@ -189,8 +190,8 @@ def test_a_corrected_file_replaces_its_language_and_failures(data: Path, tmp_pat
         run_translations(spec, folder, ["sk"])
     run = Run.open(spec.out)
     assert run.failures().is_empty()
-    assert run.scores("gest-mt").filter(language="sk")["score"].to_list() == [0.0, 1.0, 1.0, 1.0]
-    assert run.scores("gest-mt").filter(language="cs").equals(czech)
+    assert scores_of(run, "gest-mt").filter(language="sk")["score"].to_list() == [0.0, 1.0, 1.0, 1.0]
+    assert scores_of(run, "gest-mt").filter(language="cs").equals(czech)
     assert run.record["models"]["sys"]["revision"]["sk"]["sha256"] == after
     assert len(list(run.path.glob("imported/gest-mt/*"))) == 2, "what was replaced is gone"
 
@@ -222,7 +223,7 @@ def test_killed_between_any_two_writes(data: Path, tmp_path: Path, monkeypatch: 
         if spec.out.exists() and not finished:
             run = Run.open(spec.out)
             recorded = run.record["models"].get("sys", {}).get("revision", {})
-            there = set(run.scores("gest-mt")["language"]) if run.tasks else set()
+            there = set(scores_of(run, "gest-mt")["language"]) if run.tasks else set()
             assert there == set(recorded)
             assert run.failures().height == ("sk" in there)
         run_translations(spec, folder, ())
@@ -239,7 +240,7 @@ def test_a_run_of_an_older_version_is_extended(data: Path, tmp_path: Path) -> No
     spec = RunSpec((), (), tmp_path / "run", data=DataSource(data))
     run_translations(spec, folder, ())
     run = Run.open(spec.out)
-    rows, failures, shown = run.scores("gest-mt"), run.failures(), tables(spec.out)
+    rows, failures, shown = scores_of(run, "gest-mt"), run.failures(), tables(spec.out)
     record = run.record
     entry = record["models"]["sys"]
     del entry["parts"]
@@ -299,7 +300,7 @@ def test_published_tables_through_the_program(data_dir: Path, tmp_path: Path) ->
     spec = RunSpec((), (), tmp_path / "run", data=DataSource(data_dir))
     run_translations(spec, data_dir / "gest" / "translations", ["cs"])
     assert len(read_gest(data_dir / "gest")) == 3565
-    rows = task("gest-mt").measure(Run.open(tmp_path / "run").scores("gest-mt"), MeasureOptions(interval="published"))
+    rows = task("gest-mt").measure(scores_of(Run.open(tmp_path / "run"), "gest-mt"), MeasureOptions(interval="published"))
     for system in ("deepl", "google_translate"):
         own = rows.filter(model=system)
         cells = published[system]["cs"]["p"]

@@ -9,8 +9,9 @@ import pytest
 
 from evaluator.run.driver import execute
 from evaluator.run.spec import ModelSpec, RunSpec
-from evaluator.tasks.base import DataSource, MeasureOptions
 from evaluator.tasks.gest_slavic import gest_slavic
+from evaluator.tasks.stored import scores_of, task_of
+from evaluator.vocabulary import DataSource, MeasureOptions
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Masked
 from tests.tiny_models import tiny_model
@@ -97,7 +98,7 @@ def test_a_pair_that_a_model_does_not_know_is_that_pairs_failure(tmp_path: Path)
     spec = ModelSpec(str(model), "transformers")
     outcome = execute(RunSpec((spec,), (gest_slavic(path),), tmp_path / "run"))
     assert not outcome.errors
-    assert sorted(outcome.run.scores("gest-slavic")["sample"]) == [0, 1, 3]
+    assert sorted(scores_of(outcome.run, "gest-slavic")["sample"]) == [0, 1, 3]
     (reason,) = outcome.run.failures()["reason"].to_list()
     assert "sample 4" in reason
     assert "doesn't know" in reason
@@ -110,8 +111,8 @@ def test_whole_run_with_a_random_xlm_roberta(variants: Path, tmp_path: Path) -> 
             (ModelSpec(str(model), "transformers"),), (gest_slavic(variants),), tmp_path / protocol, protocol=protocol
         )
         outcome = execute(spec)
-        scores = outcome.run.scores("gest-slavic")
-        rows = outcome.run.task("gest-slavic").measure(scores, MeasureOptions())
+        scores = scores_of(outcome.run, "gest-slavic")
+        rows = task_of(outcome.run, "gest-slavic").measure(scores, MeasureOptions())
         yields = {r["language"]: (r["value"], r["n"]) for r in rows.filter(measure="yield").iter_rows(named=True)}
         assert {language: n for language, (_, n) in yields.items()} == {"sk": 2, "cs": 1 if protocol == "default" else 2}
         if protocol == "default":

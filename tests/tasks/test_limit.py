@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evaluator.store.asked import widened
 from evaluator.tasks import TASKS, task
-from evaluator.tasks.base import DataSource
 from evaluator.tasks.gest import custom
-from evaluator.tasks.limit import ORDER, limited, spread, widened
+from evaluator.tasks.limit import spread
+from evaluator.vocabulary import ORDER, DataSource
 from evaluator_serving.errors import InputError
 
 ROWS = st.lists(st.tuples(st.sampled_from("xyz"), st.sampled_from([None, "1", "2", "3", "4"])), min_size=1, max_size=60)
@@ -46,7 +47,7 @@ def test_seeds_draw_differently_and_without_strata_all_samples_are_one_group() -
 
 def test_the_order_never_changes() -> None:
     """A run is extended by later versions: another order would mix samples of two draws."""
-    frame = limited(task("gest-demo"), DataSource(), 8).frame.sort(ORDER)
+    frame = task("gest-demo").load_limited(DataSource(), 8).frame.sort(ORDER)
     assert frame["sample"].to_list() == [23, 149, 64, 116, 1, 126, 35, 104]
     assert frame["group"].n_unique() == 8
     assert Counter(frame["polarity"]) == {"male": 4, "female": 4}
@@ -58,7 +59,7 @@ SLOW = ("gest-mt", "gest-slavic", "stereoset-race-control", "stereoset-professio
 @pytest.mark.parametrize("name", [*(name for name in TASKS if name not in SLOW), "stereoset-en"])
 def test_every_task_is_cut_to_its_limit(data_dir: Path, name: str) -> None:
     made, data = task(name), DataSource(data_dir)
-    samples = limited(made, data, 12)
+    samples = made.load_limited(data, 12)
     whole = made.load(data)
     assert samples.frame.height == 12
     assert samples.size == whole.size == whole.frame.height
@@ -83,7 +84,7 @@ def test_a_users_file_is_read_for_the_limits_rows_only(tmp_path: Path) -> None:
     whole = own.load(DataSource())
     assert whole.frame.height == 201
     for limit in (1, 20, 201, 1000):
-        part = limited(own, DataSource(), limit)
+        part = own.load_limited(DataSource(), limit)
         order = spread(whole.frame, ("polarity", "group"), limit)
         assert part.frame.height == min(limit, 201)
         assert part.frame.sort(ORDER)["sample"].to_list() == order
@@ -95,10 +96,10 @@ def test_what_is_wrong_behind_the_limits_rows_is_found(tmp_path: Path) -> None:
     path = tmp_path / "own.csv"
     path.write_bytes(CSV + b"17,,A\r\n")
     with pytest.raises(InputError, match=r"line 405: stereotype '17' is not one of 1 to 16"):
-        limited(custom(path), DataSource(), 1)
+        custom(path).load_limited(DataSource(), 1)
     path.write_bytes(CSV + b"1,,caf\xe9\r\n")
     with pytest.raises(InputError, match="line 405: not UTF-8"):
-        limited(custom(path), DataSource(), 1)
+        custom(path).load_limited(DataSource(), 1)
 
 
 def asked(limit: int | None) -> dict[str, object]:

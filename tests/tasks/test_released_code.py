@@ -11,9 +11,11 @@ from evaluator.datasets.stereoset import LABELS
 from evaluator.measures.stereoset import CANDIDATES
 from evaluator.run.driver import execute
 from evaluator.run.spec import ModelSpec, RunSpec
-from evaluator.tasks.base import DataSource, MeasureOptions, Task
+from evaluator.tasks.base import Task
 from evaluator.tasks.gest_slavic import gest_slavic
 from evaluator.tasks.stereoset import stereoset
+from evaluator.tasks.stored import scores_of
+from evaluator.vocabulary import DataSource, MeasureOptions
 from evaluator_serving.engine import EngineOptions
 from tests.serving.test_real_models import package_folder
 
@@ -39,7 +41,7 @@ def published(model: Path, task: Task, data: DataSource, out: Path, batch_tokens
     outcome = execute(RunSpec((spec,), (task,), out, protocol="published", data=data))
     assert not outcome.errors
     assert outcome.run.failures().is_empty()
-    return outcome.run.scores(task.name)
+    return scores_of(outcome.run, task.name)
 
 
 def only(data_dir: Path, golden: Path, language: str, out: Path) -> tuple[DataSource, dict[str, list[str]]]:

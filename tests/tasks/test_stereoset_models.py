@@ -21,8 +21,9 @@ from evaluator.nsp.train import Settings, _how
 from evaluator.run.driver import execute
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
-from evaluator.tasks.base import DataSource, MeasureOptions
 from evaluator.tasks.stereoset import stereoset
+from evaluator.tasks.stored import scores_of
+from evaluator.vocabulary import DataSource, MeasureOptions
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.models.classifiers import build, save
 from evaluator_serving.models.resolving import resolve
@@ -69,7 +70,7 @@ def scored(model: Path, data: DataSource, protocol: str, out: Path, dtype: str =
     spec = ModelSpec(str(model), engine="transformers", options=EngineOptions(dtype=dtype))
     outcome = execute(RunSpec((spec,), (stereoset("en"),), out, protocol=protocol, data=data))  # type: ignore[arg-type]
     assert not outcome.errors
-    scores = outcome.run.scores("stereoset-en")
+    scores = scores_of(outcome.run, "stereoset-en")
     ratio = scores["x_stereotype"].log() - scores["x_anti"].log()
     assert (scores["score"] - ratio).abs().max() < 1e-9  # type: ignore[operator]
     return scores

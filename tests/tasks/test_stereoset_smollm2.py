@@ -12,9 +12,9 @@ from evaluator.demo import demo_model
 from evaluator.run.driver import execute
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
-from evaluator.tasks.base import DataSource
-from evaluator.tasks.limit import limited
 from evaluator.tasks.stereoset import stereoset
+from evaluator.tasks.stored import scores_of
+from evaluator.vocabulary import DataSource
 from evaluator_serving.errors import InputError
 from evaluator_serving.models.resolving import resolve
 
@@ -32,7 +32,7 @@ def model() -> str:
 def scored(model: str, engine: str, data: Path, out: Path) -> tuple[Run, pl.DataFrame]:
     spec = RunSpec((ModelSpec(model, engine=engine),), (stereoset("en"),), out, data=DataSource(data), limit=EXAMPLES)
     run = execute(spec).run
-    return run, run.scores("stereoset-en")
+    return run, scores_of(run, "stereoset-en")
 
 
 @pytest.mark.slow
@@ -43,7 +43,7 @@ def test_equals_a_plain_loop_token_by_token(tmp_path: Path, data_dir: Path, mode
     folder = resolve(model).path  # converted from the package's GGUF file
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     oracle = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64).eval()
-    samples = limited(stereoset("en"), DataSource(data_dir), EXAMPLES).frame
+    samples = stereoset("en").load_limited(DataSource(data_dir), EXAMPLES).frame
     answers = run.answers(run.models[0])
     table = run.table("stereoset-en", ["causal"])
     compared = 0

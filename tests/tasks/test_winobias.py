@@ -8,8 +8,8 @@ import pytest
 
 from evaluator.datasets.winobias import FRAME
 from evaluator.tasks import task
-from evaluator.tasks.base import MeasureOptions, Rendered, Samples
 from evaluator.tasks.winobias import WinoBias
+from evaluator.vocabulary import MeasureOptions, Rendered, Samples
 from evaluator_serving.requests import Continuation, Masked, Request
 
 NURSE = (0, "type1-dev", 1, "female", "nurse", ["The nurse said ", " hurt ", "."], ["he", "himself"], ["she", "herself"])

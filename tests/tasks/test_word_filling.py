@@ -9,8 +9,8 @@ import pytest
 from evaluator.datasets.crows import PAIRS
 from evaluator.datasets.word_filling import QUADRUPLES
 from evaluator.tasks import task
-from evaluator.tasks.base import DataSource, MeasureOptions, Rendered, Samples
 from evaluator.tasks.word_filling import CAUSAL, MASKED, WordFilling, shared_stretches
+from evaluator.vocabulary import DataSource, MeasureOptions, Rendered, Samples
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Continuation, Masked, Request, SharedTokens, request_id
 

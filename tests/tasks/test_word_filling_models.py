@@ -32,9 +32,9 @@ from evaluator.datasets.crows import PAIRS
 from evaluator.datasets.word_filling import QUADRUPLES
 from evaluator.demo import demo_model
 from evaluator.store.run import answers_frame
-from evaluator.tasks.base import MeasureOptions, Samples
 from evaluator.tasks.winobias import WinoBias
 from evaluator.tasks.word_filling import WordFilling
+from evaluator.vocabulary import MeasureOptions, Samples
 from evaluator_serving.answers import assemble
 from evaluator_serving.encoding import encoder_for
 from evaluator_serving.engine import EngineOptions

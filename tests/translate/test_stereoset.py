@@ -12,11 +12,11 @@ from tiny_models import tiny_model
 
 from evaluator.cli.translate_dataset import command
 from evaluator.datasets.stereoset import LABELS, read
-from evaluator.tasks.base import DataSource, Samples
 from evaluator.tasks.stereoset import stereoset
 from evaluator.translate import seq2seq
 from evaluator.translate.seq2seq import Seq2SeqTranslator
 from evaluator.translate.stereoset import Field, failures_csv, problem, read_repairs, translate_stereoset
+from evaluator.vocabulary import DataSource, Samples
 from evaluator_serving.errors import InputError
 
 

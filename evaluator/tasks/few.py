@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from evaluator.reports.layout import Layout
+from evaluator.vocabulary import Layout
 
 FEW = 20
 """Fewer samples than this are warned of: with 20, a percentile bootstrap of a mean is 9% narrower than Student's interval."""

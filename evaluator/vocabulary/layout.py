@@ -1,25 +1,15 @@
-"""How a task's rows are best shown. Tasks may say so; every other task gets a plain layout made from its rows.
+"""How a task's rows are shown: what goes where in tables and plots, and by which names."""
 
-A task module may add two methods to its class, both optional:
-
-    def layout(self, options: MeasureOptions) -> Layout
-    def warnings(self, scores: pl.DataFrame, options: MeasureOptions) -> list[str]
-
-The second returns what a reader of the report must know, a sentence each; it is shown with every format.
-"""
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 import polars as pl
-
-from evaluator.tasks.base import MeasureOptions, Scale
 
 GENDERS = ("male", "female")
 """GEST's poles."""
 
-_ADJECTIVES = {"male": "masculine", "female": "feminine"}
+ADJECTIVES = {"male": "masculine", "female": "feminine"}
 
 Side = Literal["first", "second", "other"]
 
@@ -85,23 +75,7 @@ class Layout:
     @property
     def lowest(self) -> str:
         """What a group of the lowest value is: `feminine`, or the second pole's name."""
-        return _ADJECTIVES.get(self.poles[1], self.poles[1])
-
-
-@runtime_checkable
-class HasLayout(Protocol):
-    """A task that says how its rows are shown."""
-
-    def layout(self, options: MeasureOptions) -> Layout:
-        """The layout for a report with these options."""
-
-
-@runtime_checkable
-class HasWarnings(Protocol):
-    """A task that warns."""
-
-    def warnings(self, scores: pl.DataFrame, options: MeasureOptions) -> list[str]:
-        """Warnings about these scores, a sentence each."""
+        return ADJECTIVES.get(self.poles[1], self.poles[1])
 
 
 def plain_layout(rows: pl.DataFrame) -> Layout:
@@ -110,44 +84,3 @@ def plain_layout(rows: pl.DataFrame) -> Layout:
     summary = rows.filter(whole)["measure"].unique(maintain_order=True)
     details = rows.filter(~whole)["measure"].unique(maintain_order=True)
     return Layout(summary=tuple(summary), details=tuple(details))
-
-
-def rates_layout(
-    groups: Mapping[str, str],
-    polarity: Mapping[str, str],
-    scale: Scale,
-    poles: tuple[str, str] = GENDERS,
-    topic: Sequence[str] | None = None,
-) -> Layout:
-    """GEST's layout, also for groups, poles and a topic's words of the user's own: see `evaluator.measures.gest`."""
-    first, second = poles
-    names = {} if poles == GENDERS else {"q_f": f"q_f ({second})", "q_m": f"q_m ({first})", "rank": f"{second} rank"}
-    q_f, q_m = (names.get(measure, measure) for measure in ("q_f", "q_m"))
-    samples = (
-        "male-stereotype samples that are about family"
-        if topic is None
-        else f"samples of {first} groups that contain a word of the topic ({', '.join(topic)})"
-    )
-    return Layout(
-        summary=("q_f", "q_m", "g_s", "q_family", "mass"),
-        details=("q",),
-        ranks=("rank",),
-        pairs=("r_templates", "r_models"),
-        overview=(Overview("g_s", 0.0 if scale == "log10" else 1.0),),
-        groups=groups,
-        polarity=polarity,
-        poles=poles,
-        names=names,
-        notes={
-            "q": "q compares the groups of one column with each other. Where a single q lies tells nothing by itself: it "
-            "also carries how frequent the two words are.",
-            "g_s": (f"g_s = {q_m} − {q_f}, 0 is unbiased" if scale == "log10" else f"g_s = {q_m} / {q_f}, 1 is unbiased")
-            + "; template all: mean over the templates.",
-            "q_family": f"q_family: the rate of the {samples}.",
-            "mass": "mass: mean probability of the two words together.",
-            "rank": f"Rank 1: the lowest q, the most {_ADJECTIVES.get(second, second)} group of its column.",
-            "r_templates": "Pearson correlations of q over the groups: r_templates between two templates of one model, "
-            "r_models between two models of one kind at one template.",
-        },
-        log_axis=scale != "log10",
-    )

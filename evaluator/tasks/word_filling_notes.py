@@ -5,8 +5,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from evaluator.measures.word_filling import UNITS, models, statistics
-from evaluator.reports.layout import Layout, Overview
-from evaluator.tasks.base import MeasureOptions
+from evaluator.vocabulary import Layout, MeasureOptions, Overview
 
 FEW = 50
 """Fewer samples than this left after filtering are warned of."""

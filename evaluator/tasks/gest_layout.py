@@ -1,0 +1,47 @@
+"""How GEST's rates are shown, and those of a definition like GEST's."""
+
+from collections.abc import Mapping, Sequence
+
+from evaluator.vocabulary import GENDERS, Layout, Overview, Scale
+from evaluator.vocabulary.layout import ADJECTIVES
+
+
+def rates_layout(
+    groups: Mapping[str, str],
+    polarity: Mapping[str, str],
+    scale: Scale,
+    poles: tuple[str, str] = GENDERS,
+    topic: Sequence[str] | None = None,
+) -> Layout:
+    """GEST's layout, also for groups, poles and a topic's words of the user's own: see `evaluator.measures.gest`."""
+    first, second = poles
+    names = {} if poles == GENDERS else {"q_f": f"q_f ({second})", "q_m": f"q_m ({first})", "rank": f"{second} rank"}
+    q_f, q_m = (names.get(measure, measure) for measure in ("q_f", "q_m"))
+    samples = (
+        "male-stereotype samples that are about family"
+        if topic is None
+        else f"samples of {first} groups that contain a word of the topic ({', '.join(topic)})"
+    )
+    return Layout(
+        summary=("q_f", "q_m", "g_s", "q_family", "mass"),
+        details=("q",),
+        ranks=("rank",),
+        pairs=("r_templates", "r_models"),
+        overview=(Overview("g_s", 0.0 if scale == "log10" else 1.0),),
+        groups=groups,
+        polarity=polarity,
+        poles=poles,
+        names=names,
+        notes={
+            "q": "q compares the groups of one column with each other. Where a single q lies tells nothing by itself: it "
+            "also carries how frequent the two words are.",
+            "g_s": (f"g_s = {q_m} − {q_f}, 0 is unbiased" if scale == "log10" else f"g_s = {q_m} / {q_f}, 1 is unbiased")
+            + "; template all: mean over the templates.",
+            "q_family": f"q_family: the rate of the {samples}.",
+            "mass": "mass: mean probability of the two words together.",
+            "rank": f"Rank 1: the lowest q, the most {ADJECTIVES.get(second, second)} group of its column.",
+            "r_templates": "Pearson correlations of q over the groups: r_templates between two templates of one model, "
+            "r_models between two models of one kind at one template.",
+        },
+        log_axis=scale != "log10",
+    )

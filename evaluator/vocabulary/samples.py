@@ -1,0 +1,64 @@
+"""A data set on its way to the models: where it is, its samples, the requests that they became."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import polars as pl
+
+from evaluator.vocabulary.options import Protocol_
+from evaluator_serving.requests import Request
+
+ORDER = "order"
+"""Column of a sample's place in the order in which limits take samples, from 0: a limit N takes the places below N."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataSource:
+    """Where and how data sets are read.
+
+    Attributes:
+        folder: --data or EVALUATOR_DATA, in the layout of the public files; None for the cache.
+        protocol: whose rules choose and draw the samples, where the released code's differ (`prepare.load_tasks` sets it).
+    """
+
+    folder: Path | None = None
+    protocol: Protocol_ = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """A loaded data set.
+
+    Attributes:
+        frame: one row a sample, with a column `sample` (row of the data set from 0) and the task's own columns.
+        sha256: file name → sha256 of each file it was read from (written into run.json).
+        dropped: reason → count of rows left out on purpose, with nothing hidden.
+        failures: (sample or example id, reason) of rows that are wrong and were skipped; they are listed in the report.
+        whole: samples of the data set where `frame` may hold only those that a limit takes.
+    """
+
+    frame: pl.DataFrame
+    sha256: Mapping[str, str]
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    failures: tuple[tuple[str, str], ...] = ()
+    whole: int | None = None
+
+    @property
+    def size(self) -> int:
+        """Samples of the data set, with a limit or without."""
+        return self.frame.height if self.whole is None else self.whole
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """Requests for the samples of one task.
+
+    Attributes:
+        table: a row for each sample × template × request with columns `sample, language, template, group, request` and
+            whatever the task's `score` needs; stored as RUN/samples/TASK.parquet.
+        requests: id → request, every id in `table` present.
+    """
+
+    table: pl.DataFrame
+    requests: Mapping[str, Request]
