@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("evaluator.cli.compare", "Compare models on the same samples; check them before a release."),
     "validity": ("evaluator.cli.validity", "Correlate GEST with WinoBias over the models of a run."),
     "scores": ("evaluator.cli.scores", "Print a run's per-sample scores."),
+    "samples": ("evaluator.cli.samples", "List the sentences that drive a rate, or on which two models differ."),
     "status": ("evaluator.cli.status", "Say how far a run has come."),
     "probe": ("evaluator.cli.probe", "Ask one model for the probabilities of some words."),
     "data": ("evaluator.cli.data", "List, fetch and check data sets."),

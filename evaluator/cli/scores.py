@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 import polars as pl
 
+from evaluator.cli.options import data_option
 from evaluator.cli.output import write, write_bytes
 from evaluator.store.run import Run
 from evaluator.tasks.stored import scores_of
@@ -18,22 +19,34 @@ from evaluator_serving.errors import InputError
 @click.option("--format", "format_", type=click.Choice(["csv", "json", "parquet"]), default="csv", show_default=True)
 @click.option("--candidates", is_flag=True, help="A row a word with its tokens and log-probability instead.")
 @click.option("--task", "tasks", multiple=True, metavar="T", help="Only this task; may be repeated.")
-def command(run: Path, format_: str, candidates: bool, tasks: tuple[str, ...]) -> None:
+@click.option("--text", is_flag=True, help="Also each sample's sentence and its group's name (columns text, group_name).")
+@click.option("--samples", type=click.Path(path_type=Path, dir_okay=False), help="With --text: the file of your own sentences.")
+@data_option
+def command(
+    run: Path, format_: str, candidates: bool, tasks: tuple[str, ...], text: bool, samples: Path | None, data: Path | None
+) -> None:
     """Print a run's per-sample scores: model, task, language, template, sample, group, score (natural log).
 
     `sample` is the row of the data set from 0. With --candidates: candidate (its place in the request from 0), tokens (ids),
     logprob (their sum, natural log) in place of the score.
 
+    The sentences of --text are read from the data set, which must be the one that the run was made of. They can offend.
+
     \b
     Examples:
       evaluator scores runs/gest > scores.csv
+      evaluator scores runs/gest --text --data DATA > sentences.csv
       evaluator scores runs/gest --candidates --format parquet > words.parquet
     """
     opened = Run.open(run)
     unknown = set(tasks) - set(opened.tasks)
     if unknown:
         raise InputError(f"{run} has no task {', '.join(sorted(unknown))}: it has {', '.join(opened.tasks) or 'none'}")
+    if samples is not None and not text:
+        raise InputError("--samples goes with --text: leave it out")
     frame = _collect(opened, tasks or tuple(opened.tasks), candidates)
+    if text:
+        frame = _with_texts(opened, frame, data, samples)
     if format_ == "parquet":
         buffer = io.BytesIO()
         frame.write_parquet(buffer)
@@ -60,3 +73,16 @@ def _collect(run: Run, tasks: tuple[str, ...], candidates: bool) -> pl.DataFrame
     frames = [run.candidates(task) if candidates else scores_of(run, task) for task in tasks]
     cast = [frame.select(pl.col(c).cast(t) for c, t in schema.items()) for frame in frames if frame.width]
     return pl.concat([pl.DataFrame(schema=schema), *cast])
+
+
+def _with_texts(run: Run, frame: pl.DataFrame, data: Path | None, samples: Path | None) -> pl.DataFrame:
+    """The rows with `text`, the sample's sentence, and `group_name`, null where groups have no names."""
+    from evaluator.reports.texts import group_names, sample_texts
+
+    parts = [frame.clear().with_columns(text=pl.lit(None, pl.String), group_name=pl.lit(None, pl.String))]
+    for (task,), rows in frame.group_by("task", maintain_order=True):
+        names = group_names(run, str(task))
+        named = pl.col("group").replace_strict(names, default=None, return_dtype=pl.String).alias("group_name")
+        texts = sample_texts(run, str(task), data, samples)
+        parts.append(rows.join(texts, on="sample", how="left", maintain_order="left").with_columns(named))
+    return pl.concat(parts)

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
@@ -208,12 +209,22 @@ def _rates(picked: Sequence[Side], tasks: Sequence[str], options: MeasureOptions
     return pl.concat(frames), layouts
 
 
+BY_TASK = ("heads_used", "asked", "unasked", "text_tokens")
+"""Parts of a model's entry that have an entry for each task."""
+
+
+def _about(entry: Mapping[str, Any], tasks: Sequence[str]) -> dict[str, Any]:
+    """What a model's entry says of these tasks, or of none in particular."""
+    parts = {key: {task: fact for task, fact in entry[key].items() if task in tasks} for key in BY_TASK if key in entry}
+    return {**entry, **parts}
+
+
 def _notes(picked: Sequence[Side], tasks: Sequence[str]) -> Iterator[str]:
     """What is known of the models and tasks of each run, whether it is still being written, and what has no answer yet."""
     for path in dict.fromkeys(side.run.path for side in picked):
         mine = [side for side in picked if side.run.path == path]
         run, record = mine[0].run, mine[0].run.record
-        models = {side.name: record["models"][side.name] for side in mine}
+        models = {side.name: _about(record["models"][side.name], tasks) for side in mine}
         yield from run_notes({**record, "models": models, "tasks": {n: e for n, e in record["tasks"].items() if n in tasks}})
         if run.busy:
             yield f"{path} is being written at this moment: what it held when it was read is compared."

@@ -1,0 +1,154 @@
+"""`evaluator samples`: the sentences behind a rate."""
+
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast, get_args
+
+import click
+import polars as pl
+
+from evaluator.cli.options import data_option
+from evaluator.cli.output import write, write_lines
+from evaluator.store.run import Run
+from evaluator.tasks.base import MeasureOptions, Scale
+from evaluator_serving.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from evaluator.reports.layout import Layout
+    from evaluator.reports.samples import Rate
+
+WIDTH = 80
+
+
+@click.command(name="samples")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--model", metavar="M", help="Whose rate (default: the run's only model).")
+@click.option("--task", "name", metavar="T", help="Of which task (default: the run's only one).")
+@click.option("--stereotype", "--group", "group", metavar="G", help="Of this stereotype or group (default: over all).")
+@click.option("--measure", metavar="R", help="Which rate (default: the task's main one, g_s, or q of a stereotype).")
+@click.option("--template", metavar="T", help="Only this template.")
+@click.option("--against", metavar="M2", help="Instead: the sentences on which these two models differ most.")
+@click.option("--top", type=click.IntRange(min=1), default=20, show_default=True, help="Sentences at either end.")
+@click.option("--scale", type=click.Choice(get_args(Scale)), default="ratio", show_default=True, help="Units of the rate.")
+@click.option("--samples", "file", type=click.Path(path_type=Path, dir_okay=False), help="Your own sentences, if the task has.")
+@data_option
+@click.option(
+    "--format", "format_", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True, help="Of the list."
+)
+def command(
+    run: Path,
+    model: str | None,
+    name: str | None,
+    group: str | None,
+    measure: str | None,
+    template: str | None,
+    against: str | None,
+    top: int,
+    scale: str,
+    file: Path | None,
+    data: Path | None,
+    format_: str,
+) -> None:
+    """List the sentences that drive a model's rate up and down: both words' probabilities and how the rate moves without each.
+
+    The sentences are read from the data set, which must be the one that the run was made of. They are stereotypes and can
+    offend; their licences are those of the data sets.
+
+    \b
+    Examples:
+      evaluator samples runs/gest --model gpt2 --stereotype 7
+      evaluator samples runs/gest --model tuned --against base --top 50 --format csv > differences.csv
+    """
+    from evaluator.reports.layout import HasLayout, plain_layout
+    from evaluator.reports.samples import differing, drivers, ends, main_rate
+    from evaluator.reports.texts import sample_texts
+
+    opened = Run.open(run)
+    task = opened.task(_only(name, opened.tasks, "task", run))
+    options = MeasureOptions(scale=cast(Scale, scale), resamples=1, protocol=opened.protocol)
+    scores = opened.scores(task.name)
+    mine = _of(scores, _only(model, opened.models, "model", run), opened, task.name)
+    layout = task.layout(options) if isinstance(task, HasLayout) else plain_layout(task.measure(mine, options))
+    if group is not None and group not in set(mine["group"]):
+        known = ", ".join(sorted(set(mine["group"].drop_nulls()), key=lambda g: (len(g), g)))
+        raise InputError(f"{task.name} has no group {group!r}: it has {known}")
+    rate = main_rate(layout, measure, group, template)
+    texts = sample_texts(opened, task.name, data, file)
+    if against is not None:
+        rows = differing(task, mine, _of(scores, against, opened, task.name), texts, rate)
+    else:
+        rows = drivers(task, mine, texts, rate, options)
+    if rows.is_empty():
+        raise InputError(f"{run}: there is no such sentence: choose another --template, --stereotype or model")
+    first, last = ends(rows, top)
+    if format_ == "csv":
+        write(pl.concat([first, last]).write_csv())
+    elif format_ == "json":
+        write(pl.concat([first, last]).write_json() + "\n")
+    else:
+        write_lines(list(_terminal(first, last, rate, layout, against)))
+
+
+def _only(name: str | None, names: list[str], what: str, run: Path) -> str:
+    """The named one, or the only one there is."""
+    if name is None and len(names) == 1:
+        return names[0]
+    known = ", ".join(names) or "none"
+    if name is None:
+        raise InputError(f"{run} has {len(names)} {what}s: name one with --{what} ({known})")
+    if name not in names:
+        raise InputError(f"{run} has no {what} {name!r}: it has {known}")
+    return name
+
+
+def _of(scores: pl.DataFrame, model: str, run: Run, task: str) -> pl.DataFrame:
+    mine = scores.filter(pl.col("model") == _only(model, run.models, "model", run.path))
+    if mine.is_empty():
+        raise InputError(f"{model} has no scores of {task} yet: evaluator status {run.path}")
+    return mine
+
+
+def _terminal(first: pl.DataFrame, last: pl.DataFrame, rate: "Rate", layout: "Layout", against: str | None) -> "Iterator[Text]":
+    from rich.text import Text
+
+    name = layout.shown(rate.measure) + (f" of {layout.named(rate.group)}" if rate.group else "")
+    model = first["model"][0]
+    if against is None:
+        titles = (f"{model}: these drive {name} up most", f"{model}: these drive {name} down most")
+    else:
+        titles = (f"higher scores of {model} than of {against}", f"lower scores of {model} than of {against}")
+    for title, rows in zip(titles, (first, last), strict=True):
+        if rows.height:
+            yield Text(title, style="bold")
+            for row in rows.iter_rows(named=True):
+                yield from _lines(row, layout)
+            yield Text()
+
+
+def _lines(row: dict[str, Any], layout: "Layout") -> "Iterator[Text]":
+    """The numbers of a sample, then its text."""
+    from rich.text import Text
+
+    place = " ".join(part for part in (row["language"], row["template"]) if part)
+    group = layout.named(row["sample_group"]) if row["sample_group"] else ""
+    parts = [f"#{row['sample']}", place, group, _number("score", row["score"])]
+    if "difference" in row:
+        parts += [_number("other", row["other_score"]), _number("difference", row["difference"])]
+    else:
+        parts += [f"P {_short(row['p_first'])}, {_short(row['p_second'])}"] if row["p_first"] is not None else []
+        parts += [_number("mass", row["mass"]), f"{_short(row['rate'])} without it {_short(row['without'])}"]
+    said = " · ".join(part for part in parts if part)
+    yield from (Text(line, style="dim") for line in textwrap.wrap(said, WIDTH, subsequent_indent="    "))
+    yield from (Text(line) for line in textwrap.wrap(row["text"] or "", WIDTH, initial_indent="    ", subsequent_indent="    "))
+
+
+def _number(name: str, value: float | None) -> str:
+    return "" if value is None else f"{name} {_short(value)}"
+
+
+def _short(value: float | None) -> str:
+    """Four digits that count."""
+    return "not defined" if value is None else f"{value:.4g}"

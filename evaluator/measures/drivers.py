@@ -1,0 +1,63 @@
+"""Which samples drive a rate: how much it moves without each of them. Pure."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from evaluator.measures.sampled import Sampled, left_out
+
+MOVES: dict[str, pl.DataType] = {
+    "template": pl.String(),
+    "sample": pl.Int64(),
+    "rate": pl.Float64(),
+    "without": pl.Float64(),
+    "move": pl.Float64(),
+}
+"""Columns of `moves`: the rate, what it is without the sample, and the difference of the two."""
+
+
+def moves(blocks: Sequence[Sampled], measure: str, group: str | None, template: str | None = None) -> pl.DataFrame:
+    """A row for each output of a measure and group (None: over all groups) × unit that it rests on (columns MOVES).
+
+    Units that are clusters of samples appear under their cluster's number. Raises LookupError where there is no such output.
+    """
+    frames = [pl.DataFrame(schema=MOVES)]
+    found = False
+    for block in blocks:
+        wanted = [
+            index
+            for index, label in enumerate(block.labels)
+            if label.measure == measure
+            and (label.group == group or (group is None and label.group == "all"))
+            and template in (None, label.template)
+        ]
+        if not wanted:
+            continue
+        found = True
+        sums = np.stack([units.values.sum(axis=0) for units in block.strata])
+        whole = block.values
+        for place, units in enumerate(block.strata):
+            if not len(units.values):
+                continue
+            without = left_out(sums, place, units.values, block.statistic)
+            for index in wanted:
+                move = without[:, index] - whole[index]
+                if np.allclose(move, 0, rtol=0, atol=1e-13 * max(1.0, abs(whole[index]))):
+                    continue  # the rate doesn't rest on this stratum
+                frames.append(
+                    pl.DataFrame(
+                        {
+                            "template": [block.labels[index].template] * len(move),
+                            "sample": [int(str(name)) for name in units.ids],
+                            "rate": [float(whole[index])] * len(move),
+                            "without": without[:, index],
+                            "move": move,
+                        },
+                        schema=MOVES,
+                        nan_to_null=True,
+                    )
+                )
+    if not found:
+        raise LookupError(f"{measure}{'' if group is None else f' of {group}'}")
+    return pl.concat(frames)

@@ -1,0 +1,47 @@
+"""The sentences of a run's samples, which a run doesn't hold: read from the data set again, which must be the same one."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+
+from evaluator.datasets.texts import texts
+from evaluator.reports.layout import HasLayout
+from evaluator.store.run import Run
+from evaluator.tasks.base import DataSource, MeasureOptions, Task
+from evaluator.tasks.gest import GestTask
+from evaluator_serving.errors import InputError
+
+
+def sample_texts(run: Run, name: str, data: Path | None = None, samples: Path | None = None) -> pl.DataFrame:
+    """Columns `sample` and `text` of a task's data set.
+
+    `samples` is the file of a task of the user's own. Raises InputError where the data set isn't here or is another one.
+    """
+    task = _with_file(run.task(name), run.record["tasks"][name].get("definition") is not None, samples)
+    loaded = task.load(DataSource(data, run.protocol))
+    known = run.record["tasks"][name].get("sha256", {})
+    for file, digest in loaded.sha256.items():
+        if known.get(file, digest) != digest or (known and file not in known):
+            raise InputError(
+                f"{file} isn't the data that {run.path} was made of for {name} (another sha256): give that one with --data"
+            )
+    return texts(loaded.frame)
+
+
+def group_names(run: Run, name: str) -> dict[str, str]:
+    """The names of a task's groups that have any besides what their rows call them."""
+    task = run.task(name)
+    groups = task.layout(MeasureOptions()).groups if isinstance(task, HasLayout) else {}
+    return {group: named for group, named in groups.items() if group != named}
+
+
+def _with_file(task: Task, own: bool, samples: Path | None) -> Task:
+    """The task reading the user's file, where there is one. Sentences of one's own are only there."""
+    if isinstance(task, GestTask) and own:
+        if samples is None:
+            raise InputError(f"the sentences of {task.name} are your own: give their file with --samples")
+        return replace(task, data=samples)
+    if samples is not None:
+        raise InputError(f"--samples is for tasks made of a file of your own, which {task.name} isn't: leave it out")
+    return task

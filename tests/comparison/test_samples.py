@@ -1,0 +1,122 @@
+"""`evaluator samples` and the sentences of `evaluator scores --text`."""
+
+import csv
+import io
+import json
+import math
+import statistics
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from evaluator.datasets.texts import texts
+from evaluator.measures.drivers import moves
+from evaluator.measures.gest import sampled
+
+from .conftest import ROWS, invoke, scores
+
+
+def rows(*arguments: object) -> list[dict[str, str]]:
+    """The csv of `evaluator samples`."""
+    result = invoke("samples", *arguments, "--format", "csv")
+    assert result.exit_code == 0, result.output
+    return list(csv.DictReader(io.StringIO(result.stdout)))
+
+
+def test_moves_of_q_by_hand(run: Path, data: Path) -> None:
+    """q of stereotype 7 without each of its 20 sentences."""
+    found = rows(run, "--model", "base", "--stereotype", 7, "--template", 3, "--data", data, "--top", 20)
+    values = {i: x * math.log(10) for i, x in enumerate(scores()) if i % 16 == 6}
+    assert len(found) == len(values) == 20
+    for row in found:
+        rest = [x for i, x in values.items() if i != int(row["sample"])]
+        assert float(row["rate"]) == pytest.approx(math.exp(statistics.mean(values.values())), rel=1e-6)
+        assert float(row["without"]) == pytest.approx(math.exp(statistics.mean(rest)), rel=1e-6)
+        assert float(row["move"]) == pytest.approx(float(row["without"]) - float(row["rate"]), abs=1e-9)
+        assert float(row["score"]) == pytest.approx(values[int(row["sample"])], rel=1e-5)
+        assert row["text"] == f"Sentence {row['sample']}."
+        assert (row["measure"], row["group"], row["sample_group"]) == ("q", "7", "7")
+
+
+def test_what_drives_g_s_up_and_down(run: Path, data: Path) -> None:
+    """High scores of male groups and low ones of female groups drive it up."""
+    found = rows(run, "--model", "base", "--data", data, "--top", 3)
+    assert {row["measure"] for row in found} == {"g_s"}
+    up, down = found[:3], found[3:]
+    for part, sign in ((up, 1), (down, -1)):
+        assert all(sign * float(row["move"]) < 0 for row in part)
+        assert all((float(row["score"]) > 0) == ((int(row["sample_group"]) > 7) == (sign > 0)) for row in part)
+    shown = invoke("samples", run, "--model", "base", "--data", data, "--top", "3").stdout
+    assert "these drive g_s up most" in shown
+    assert f"Sentence {up[0]['sample']}." in shown
+    assert all(len(line) <= 80 for line in shown.splitlines())
+
+
+def test_two_words_probabilities_and_their_mass() -> None:
+    scored = pl.DataFrame(
+        {"model": "m", "task": "gest", "language": "en", "template": "3", "sample": [0, 1, 2], "group": ["1", "1", "8"]}
+    ).with_columns(score=pl.Series([1.0, 2.0, 0.0]), logprob_male=pl.lit(-1.0), logprob_female=pl.lit(-2.0))
+    found = moves(sampled(scored, "ratio"), "mass", None)
+    assert found["rate"].to_list() == pytest.approx([math.exp(-1) + math.exp(-2)] * found.height)
+    assert moves(sampled(scored, "ratio"), "q", "1").sort("sample")["without"].to_list() == pytest.approx(
+        [math.exp(2), math.exp(1)]
+    )
+    with pytest.raises(LookupError, match="q of 5"):
+        moves(sampled(scored, "ratio"), "q", "5")
+
+
+def test_the_sentences_on_which_two_models_differ_most(run: Path, data: Path) -> None:
+    found = rows(run, "--model", "tuned", "--against", "base", "--template", "3", "--data", data, "--top", 4)
+    gaps = [(b - a) * math.log(10) for a, b in zip(scores(), scores(0.5, 0.3), strict=True)]
+    order = sorted(range(ROWS), key=lambda i: -gaps[i])
+    assert [int(row["sample"]) for row in found] == order[:4] + order[:-5:-1]
+    assert float(found[0]["difference"]) == pytest.approx(gaps[order[0]], rel=1e-5)
+    as_json = json.loads(
+        invoke("samples", run, "--model", "tuned", "--against", "base", "--data", data, "--format", "json", "--top", 1).stdout
+    )
+    assert len(as_json) == 2
+    assert as_json[0]["against"] == "base"
+
+
+def test_wrong_questions(run: Path, data: Path, tmp_path: Path) -> None:
+    def said(*arguments: object) -> str:
+        return str(invoke("samples", run, *arguments).exception)
+
+    assert "has 3 models: name one with --model (base, copy, tuned)" in said("--data", data)
+    assert "has no model 'none'" in said("--model", "none", "--data", data)
+    assert "has no group '99': it has 1, 2," in said("--model", "base", "--stereotype", 99, "--data", data)
+    assert "has no rate nonsense on gest" in said("--model", "base", "--measure", "nonsense", "--data", data)
+    other = tmp_path / "data" / "gest"
+    other.mkdir(parents=True)
+    (other / "gest.csv").write_text("sentence,stereotype\n" + "".join(f"Other {i}.,{i % 16 + 1}\n" for i in range(ROWS)))
+    assert "isn't the data that" in said("--model", "base", "--data", tmp_path / "data")
+    assert "leave it out" in said("--model", "base", "--data", data, "--samples", other / "gest.csv")
+
+
+def test_scores_with_text(run: Path, data: Path) -> None:
+    result = invoke("scores", run, "--text", "--data", data)
+    assert result.exit_code == 0, result.output
+    found = list(csv.DictReader(io.StringIO(result.stdout)))
+    assert [*found[0]][-3:] == ["score", "text", "group_name"]
+    assert (found[6]["text"], found[6]["group"], found[6]["group_name"]) == ("Sentence 6.", "7", "beautiful")
+    plain = invoke("scores", run).stdout.splitlines()
+    assert [",".join(list(row.values())[:-2]) for row in found] == plain[1:]
+
+
+def test_texts_of_every_kind_of_data_set() -> None:
+    kinds = [
+        ({"sentence": "A b."}, "A b."),
+        ({"context": "C.", "sentences": ["x", "y", "z"]}, "C. / x / y / z"),
+        ({"s0": "a", "s2": "b"}, "a / b"),
+        ({"s0": "a", "s1": "b", "s2": "c", "s3": "d"}, "a / b / c / d"),
+        (
+            {"parts": ["The nurse said that ", " works."], "male": ["he"], "female": ["she"]},
+            "The nurse said that [he/she] works.",
+        ),
+        ({"prefix": "I ", "male_word": "m", "female_word": "f", "suffix": "."}, "I [m/f]."),
+        ({"one": "u", "two": "v"}, "u / v"),
+    ]
+    for columns, expected in kinds:
+        frame = pl.DataFrame([{"sample": 3, **columns}])
+        assert texts(frame).row(0) == (3, expected)
