@@ -18,7 +18,7 @@ Rows that come out, for each model and template:
     rank      group = the stereotype; 1 is the most feminine (lowest q); n = the number of groups ranked; no scale
 for each model, with template `all`:
     g_s       arithmetic mean of the templates' g_s; n = distinct samples. There is no overall q, q_f or q_m: rates of
-              different templates are not comparable, and method.md defines none
+              different templates are not comparable, and method.md §1.3 defines none
 and between them:
     r_templates   Pearson correlation of q over groups between `template` and the template named in `group`; n = groups
     r_models      the same between `model` and the model named in `group`; same template, same kind of model

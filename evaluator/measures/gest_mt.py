@@ -1,4 +1,4 @@
-"""GEST for machine translation (method: §1.4): masculine rates p_i, and f_s, f_m over all stereotypes.
+"""GEST for machine translation (method.md §1.4): masculine rates p_i, and f_s, f_m over all stereotypes.
 
 A score is 1 where the translation makes the speaker a man, 0 where it makes her a woman, null where it says neither.
 """

@@ -1,1 +1,1 @@
-"""Training of next-sentence classifiers out of generative models (Öztürk et al., 2023; method.md section 2)."""
+"""Training of next-sentence classifiers out of generative models (Öztürk et al., 2023; method.md §2)."""

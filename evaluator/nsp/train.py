@@ -73,7 +73,7 @@ class Settings:
 
 
 def default_settings(config: Any, *, published: bool = False, language: str = "en") -> Settings:
-    """method.md's defaults for a model of this config, in either protocol."""
+    """The defaults of method.md §2 for a model of this config, in either protocol."""
     if not config.is_encoder_decoder:
         return Settings(pool_padding=published)
     if config.model_type != "t5":

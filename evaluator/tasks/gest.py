@@ -1,4 +1,4 @@
-"""GEST (Pikuliak et al., 2023; method.md section 1) and measures built like it from a user's own definition.
+"""GEST (Pikuliak et al., 2023; method.md §1) and measures built like it from a user's own definition.
 
 Score of a sample under a template = log P(first word) - log P(second word), natural logarithms; for GEST's definition
 the first word is the male one. Where the released code differs, `--protocol published` follows it:

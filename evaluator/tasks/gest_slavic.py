@@ -1,4 +1,4 @@
-"""GEST for Slavic masked language models: pairs of translations that differ in the gender of one word (method: §1.5).
+"""GEST for Slavic masked language models: pairs of translations that differ in the gender of one word (method.md §1.5).
 
 A pair is kept if its words begin with the same letter; equal pairs of a language count once. Where the released code differs,
 `--protocol published` follows it:

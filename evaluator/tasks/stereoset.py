@@ -1,4 +1,4 @@
-"""StereoSet in any language (Nadeem et al., 2021; Öztürk et al., 2023; method.md section 2).
+"""StereoSet in any language (Nadeem et al., 2021; Öztürk et al., 2023; method.md §2).
 
 What is asked of a model depends on its heads. Intrasentence, in this order of preference: `masked`, `causal`, `seq2seq`;
 intersentence: `pair`, `causal`, `seq2seq`. A model without a head for one of the tests gets the other only.

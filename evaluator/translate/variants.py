@@ -1,4 +1,4 @@
-"""Translations of a GEST-like data set, plain and prompted, and the gender pairs made of them (method: §1.5)."""
+"""Translations of a GEST-like data set, plain and prompted, and the gender pairs made of them (method.md §1.5)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

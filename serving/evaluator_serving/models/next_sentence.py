@@ -1,4 +1,4 @@
-"""Next-sentence classifiers made of generative models: GPT-2-like and T5/mT5 (Öztürk et al., 2023; method.md section 2).
+"""Next-sentence classifiers made of generative models: GPT-2-like and T5/mT5 (Öztürk et al., 2023; method.md §2).
 
 A trained classifier is a folder like any other model's, with an architecture of our own in config.json and a section
 `next_sentence` (see `NextSentence`). This module is what the rest of serving needs to know of it without torch.
