@@ -5,26 +5,26 @@
     run.rates()                                                                # a Polars frame
     evaluator.compare("runs/base", "runs/tuned")
 
-`Results`, `open`, `run` and `compare` are in `evaluator.api`, which is imported when one of them is used.
+These are imported when they are used; `__init__.pyi` tells type checkers what they are.
 """
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from evaluator.api import Results, compare, open, run
+import importlib
+from typing import Any
 
 __version__ = "0.1.0"
 __all__ = ["Results", "__version__", "compare", "open", "run"]
 
+_PLACES = {
+    "Results": "evaluator.reports.results",
+    "open": "evaluator.reports.results",
+    "compare": "evaluator.comparison.function",
+}
+
 
 def __getattr__(name: str) -> Any:
     """The interface for notebooks, imported on its first use."""
-    if name == "run":  # also a package of this name: it can be called (see there)
-        import importlib
-
+    if name in _PLACES:
+        return getattr(importlib.import_module(_PLACES[name]), name)
+    if name == "run":  # a package, which can be called (see there)
         return importlib.import_module("evaluator.run")
-    if name in __all__:
-        from evaluator import api
-
-        return getattr(api, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

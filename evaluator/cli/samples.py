@@ -11,14 +11,14 @@ import polars as pl
 from evaluator.cli.options import data_option
 from evaluator.cli.output import write, write_lines
 from evaluator.store.run import Run
-from evaluator.tasks.base import MeasureOptions, Scale
+from evaluator.vocabulary import MeasureOptions, Scale
 from evaluator_serving.errors import InputError
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from evaluator.reports.layout import Layout
-    from evaluator.reports.samples import Rate
+    from evaluator.comparison.samples import Rate
+    from evaluator.vocabulary import Layout
 
 WIDTH = 80
 
@@ -62,16 +62,17 @@ def command(
       evaluator samples runs/gest --model gpt2 --stereotype 7
       evaluator samples runs/gest --model tuned --against base --top 50 --format csv > differences.csv
     """
-    from evaluator.reports.layout import HasLayout, plain_layout
-    from evaluator.reports.samples import differing, drivers, ends, main_rate
+    from evaluator.comparison.samples import differing, drivers, ends, main_rate
     from evaluator.reports.texts import sample_texts
+    from evaluator.tasks.stored import scores_of, task_of
+    from evaluator.vocabulary import plain_layout
 
     opened = Run.open(run)
-    task = opened.task(_only(name, opened.tasks, "task", run))
+    task = task_of(opened, _only(name, opened.tasks, "task", run))
     options = MeasureOptions(scale=cast(Scale, scale), resamples=1, protocol=opened.protocol)
-    scores = opened.scores(task.name)
+    scores = scores_of(opened, task.name)
     mine = _of(scores, _only(model, opened.models, "model", run), opened, task.name)
-    layout = task.layout(options) if isinstance(task, HasLayout) else plain_layout(task.measure(mine, options))
+    layout = task.layout(options) or plain_layout(task.measure(mine, options))
     if group is not None and group not in set(mine["group"]):
         known = ", ".join(sorted(set(mine["group"].drop_nulls()), key=lambda g: (len(g), g)))
         raise InputError(f"{task.name} has no group {group!r}: it has {known}")

@@ -6,10 +6,11 @@ from pathlib import Path
 import polars as pl
 
 from evaluator.datasets.texts import texts
-from evaluator.reports.layout import HasLayout
 from evaluator.store.run import Run
-from evaluator.tasks.base import DataSource, MeasureOptions, Task
+from evaluator.tasks.base import Task
 from evaluator.tasks.gest import GestTask
+from evaluator.tasks.stored import task_of
+from evaluator.vocabulary import DataSource, MeasureOptions
 from evaluator_serving.errors import InputError
 
 
@@ -18,7 +19,7 @@ def sample_texts(run: Run, name: str, data: Path | None = None, samples: Path | 
 
     `samples` is the file of a task of the user's own. Raises InputError where the data set isn't here or is another one.
     """
-    task = _with_file(run.task(name), run.record["tasks"][name].get("definition") is not None, samples)
+    task = _with_file(task_of(run, name), run.record["tasks"][name].get("definition") is not None, samples)
     loaded = task.load(DataSource(data, run.protocol))
     known = run.record["tasks"][name].get("sha256", {})
     for file, digest in loaded.sha256.items():
@@ -31,8 +32,8 @@ def sample_texts(run: Run, name: str, data: Path | None = None, samples: Path | 
 
 def group_names(run: Run, name: str) -> dict[str, str]:
     """The names of a task's groups that have any besides what their rows call them."""
-    task = run.task(name)
-    groups = task.layout(MeasureOptions()).groups if isinstance(task, HasLayout) else {}
+    layout = task_of(run, name).layout(MeasureOptions())
+    groups = layout.groups if layout else {}
     return {group: named for group, named in groups.items() if group != named}
 
 

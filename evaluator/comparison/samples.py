@@ -4,11 +4,10 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from evaluator.comparison.differences import HasUnits
 from evaluator.comparison.expressions import OVER_ALL
 from evaluator.measures.drivers import moves
-from evaluator.reports.layout import Layout
-from evaluator.tasks.base import MeasureOptions, Task
+from evaluator.tasks.base import Task
+from evaluator.vocabulary import Layout, MeasureOptions
 from evaluator_serving.errors import InputError
 
 DRIVERS: dict[str, pl.DataType] = {
@@ -70,12 +69,13 @@ def drivers(task: Task, scores: pl.DataFrame, texts: pl.DataFrame, rate: Rate, o
 
     Raises InputError where the model has no such rate.
     """
-    if not isinstance(task, HasUnits):
-        raise InputError(f"{task.name} doesn't say which samples its rates rest on: no samples can be named")
     frames = [pl.DataFrame(schema=DRIVERS)]
     for (language,), mine in scores.group_by("language", maintain_order=True):
+        blocks = task.sampled(mine, options)
+        if not blocks:
+            raise InputError(f"{task.name} doesn't say which samples its rates rest on: no samples can be named")
         try:
-            found = moves(task.sampled(mine, options), rate.measure, rate.group, rate.template)
+            found = moves(blocks, rate.measure, rate.group, rate.template)
         except LookupError as error:
             raise InputError(f"{mine['model'][0]} has no rate {error.args[0]} on {task.name}: choose another") from None
         if rate.template is None and found["template"].n_unique() > 1:  # a mean over templates repeats what they say

@@ -1,0 +1,113 @@
+"""A run opened for reading, for notebooks: `import evaluator; run = evaluator.open("runs/gest"); run.rates()`.
+
+Tables are Polars frames (`.to_pandas()` gives pandas ones where pandas and pyarrow are installed) with the columns and numbers
+of the command line's csv. What a reader must know of a run comes as warnings.
+"""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from evaluator.reports.notes import run_notes
+from evaluator.reports.report import build_report
+from evaluator.store.run import Run
+from evaluator.tasks.stored import scores_of
+from evaluator.vocabulary import Interval, MeasureOptions, Scale
+from evaluator_serving.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """A run folder, opened for reading. Every method reads what is there now, also while the run is still going."""
+
+    path: Path
+
+    @property
+    def _run(self) -> Run:
+        return Run.open(self.path)
+
+    @property
+    def models(self) -> list[str]:
+        """Names of the models in the order they were added."""
+        return self._run.models
+
+    @property
+    def tasks(self) -> list[str]:
+        """Names of the tasks in the order they were added."""
+        return self._run.tasks
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """run.json: what was asked, of which models and data."""
+        return self._run.record
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What every reader of the numbers must know, a sentence each."""
+        return tuple(run_notes(self.record))
+
+    def scores(self, task: str | None = None) -> pl.DataFrame:
+        """Per-sample scores: model, task, language, template, sample, group, score (natural log), and the task's own columns.
+
+        `task` may be left out where the run has only one. Raises InputError for a task that the run doesn't have.
+        """
+        return scores_of(self._run, self._only(task))
+
+    def rates(
+        self,
+        task: str | None = None,
+        *,
+        scale: Scale = "ratio",
+        interval: Interval = "percentile",
+        resamples: int = 1000,
+        seed: int = 0,
+        extra: Mapping[str, str] | None = None,
+    ) -> pl.DataFrame:
+        """Rates with 95% intervals, as `evaluator report --format csv` gives them; of all tasks unless one is named."""
+        opened = self._run
+        options = MeasureOptions(scale, interval, resamples, seed, opened.protocol, dict(extra or {}))
+        report = build_report(opened, options, (task,) if task else ())
+        warn((*report.notes, *report.warnings))
+        return report.rows
+
+    def answers(self, model: str) -> pl.DataFrame:
+        """A model's answers: request, candidate, tokens (ids), logprobs (natural log, one a token)."""
+        opened = self._run
+        entry = opened.record["models"].get(model)
+        if entry is None:
+            raise InputError(f"{self.path} has no model {model!r}: it has {', '.join(opened.models) or 'none'}")
+        if "fingerprint" not in entry:
+            raise InputError(f"{model} has no answers: its scores were imported; see scores()")
+        return opened.answers(model)
+
+    def candidates(self, task: str | None = None) -> pl.DataFrame:
+        """A row a model × sample × template × word: its tokens and log-probability (natural log, their sum)."""
+        return self._run.candidates(self._only(task))
+
+    def failures(self) -> pl.DataFrame:
+        """Every failure that still stands: model, request (empty: the whole model), reason, kind."""
+        return self._run.failures()
+
+    def _only(self, task: str | None) -> str:
+        tasks = self.tasks
+        if task is None and len(tasks) == 1:
+            return tasks[0]
+        if task is None:
+            raise InputError(f"{self.path} has {len(tasks)} tasks: name one of {', '.join(tasks) or 'none'}")
+        return task
+
+
+def open(path: str | Path) -> Results:
+    """The run in a folder. Raises InputError where there is none."""
+    Run.open(Path(path))
+    return Results(Path(path))
+
+
+def warn(notes: Sequence[str], level: int = 3) -> None:
+    """A warning for each note, as if of the caller's caller."""
+    for note in notes:
+        warnings.warn(note, stacklevel=level)

@@ -1,0 +1,75 @@
+"""`evaluator.run`: score models from Python, for notebooks."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from evaluator.reports.results import Results, warn
+from evaluator.run.driver import execute
+from evaluator.run.spec import ModelSpec, RunSpec, default_folder
+from evaluator.tasks import chosen_tasks
+from evaluator.vocabulary import DataSource, Protocol_
+from evaluator_serving.engine import EngineOptions
+from evaluator_serving.errors import InputError, in_words
+
+
+def run(
+    tasks: str | Sequence[str],
+    models: str | Sequence[str] | Mapping[str, str],
+    out: str | Path | None = None,
+    *,
+    protocol: Protocol_ = "default",
+    limit: int | None = None,
+    data: str | Path | None = None,
+    samples: str | Path | None = None,
+    templates: str | Path | None = None,
+    engine: str = "auto",
+    dtype: str = "float32",
+    device: str = "auto",
+    chat_template: str = "none",
+    batch_tokens: int | None = None,
+    extra: Mapping[str, str] | None = None,
+    verify: bool = True,
+    strict: bool = False,
+    retry: bool = False,
+) -> Results:
+    """Score models on tasks in this process, as `evaluator run` does; what is scored already isn't scored again.
+
+    Args:
+        tasks: a task's name or several.
+        models: hub ids, folders, GGUF files; or a mapping of the names that they get in the results to them.
+        out: the run's folder (default: runs/TASK…-MODEL…).
+        data: folder of the data sets (default: EVALUATOR_DATA, else the cache).
+        samples, templates: the user's own sentences and templates, with the task gest.
+        others: as the options of `evaluator run`.
+
+    Raises InputError where what is asked is wrong, and what befell the model where there is one. Of several models those that
+    fail are told as warnings.
+    """
+    names = (tasks,) if isinstance(tasks, str) else tuple(tasks)
+    labels = dict(models) if isinstance(models, Mapping) else {}
+    given = [models] if isinstance(models, str) else list(labels.values()) if labels else list(models)
+    if not names or not given:
+        raise InputError("run() takes a task and a model at least: evaluator.run('gest', 'gpt2')")
+    options = EngineOptions(dtype=dtype, device=device, batch_tokens=batch_tokens, extra=dict(extra or {}))
+    specs = tuple(
+        ModelSpec(str(spec), engine, chat_template, options, label)
+        for label, spec in zip(labels or [""] * len(given), given, strict=True)
+    )
+    chosen = chosen_tasks(names, Path(samples) if samples else None, Path(templates) if templates else None)
+    folder = data or os.environ.get("EVALUATOR_DATA")
+    spec = RunSpec(
+        models=specs,
+        tasks=chosen,
+        out=Path(out) if out else default_folder([task.name for task in chosen], [each.name for each in specs]),
+        protocol=protocol,
+        data=DataSource(Path(folder) if folder else None),
+        limit=limit,
+        verify=verify,
+        strict=strict,
+        retry=retry,
+        command=("evaluator.run", *names),
+    )
+    outcome = execute(spec)
+    warn(tuple(f"{name} failed: {in_words(error)}" for name, error in outcome.errors.items()))
+    return Results(outcome.run.path)
