@@ -171,7 +171,6 @@ def open_harness_vllm(model: str, counter: Counter) -> Score:
 
 def open_ours(name: str, model: str, counter: Counter) -> Score:
     """This project's engine, from sentences to log-probabilities as a run does it."""
-    from evaluator.run.score import chunk_tokens
     from evaluator_serving.answers import assemble
     from evaluator_serving.encoding import encoder_for
     from evaluator_serving.engine import EngineOptions
@@ -193,7 +192,7 @@ def open_ours(name: str, model: str, counter: Counter) -> Score:
     else:
         counter.of_embeddings(source.config.get_text_config().vocab_size)
     weights = sum(file.stat().st_size for file in source.path.glob("*.safetensors")) // 4
-    tokens = chunk_tokens(weights, engine.device_kind)
+    tokens = engine.chunk_tokens(weights, engine.device_kind)
 
     def score(texts: Sequence[str]) -> Numbers:
         encoded = encode(texts)

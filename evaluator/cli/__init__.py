@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "scores": ("evaluator.cli.scores", "Print a run's per-sample scores."),
     "samples": ("evaluator.cli.samples", "List the sentences that drive a rate, or on which two models differ."),
     "status": ("evaluator.cli.status", "Say how far a run has come."),
+    "engines": ("evaluator.cli.engines", "List what can run a model here, and what each can do."),
     "probe": ("evaluator.cli.probe", "Ask one model for the probabilities of some words."),
     "data": ("evaluator.cli.data", "List, fetch and check data sets."),
     "import": ("evaluator.cli.import_", "Make a run out of published score files."),

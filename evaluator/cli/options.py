@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from evaluator_serving.engine import EngineOptions
+from evaluator_serving.engine import BYTES, EngineOptions
 from evaluator_serving.errors import InputError
 from evaluator_serving.registry import ENGINES
 from evaluator_serving.weights.cache import parse_size
@@ -62,7 +62,7 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1, …"),
         click.option(
             "--dtype",
-            type=click.Choice(["float32", "float64", "float16", "bfloat16", "int8"]),
+            type=click.Choice(list(BYTES)),
             default="float32",
             show_default=True,
             help="Precision of the weights and the arithmetic.",
@@ -72,7 +72,7 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
             default="auto",
             show_default=True,
             metavar="NAME",
-            help=f"What runs the model: auto, {', '.join(ENGINES)}, or module:Class of your own.",
+            help=f"What runs the model: auto, {', '.join(ENGINES)}, a plug-in's (see `evaluator engines`), or module:Class.",
         ),
     ):
         command = option(command)

@@ -19,7 +19,6 @@ from evaluator.reports.notes import doubts
 from evaluator.run.askable import Loss, encode, losses, missing_head, useless
 from evaluator.run.coverage import text_tokens
 from evaluator.run.progress import ModelProgress
-from evaluator.run.score import chunk_tokens
 from evaluator.run.spec import NAME_LIMIT, ModelSpec, RunSpec
 from evaluator.run.work import Work
 from evaluator.store.asked import Asked
@@ -34,7 +33,7 @@ from evaluator_serving.engine import DeviceKind, EngineInfo
 from evaluator_serving.errors import InputError
 from evaluator_serving.identity import fingerprint, identity
 from evaluator_serving.models.source import ModelSource
-from evaluator_serving.registry import check_fit
+from evaluator_serving.registry import check_fit, engine_class
 from evaluator_serving.requests import kind
 from evaluator_serving.rows import Chunk, Encoded, Row, Workload, chunks, make_chunk, merge
 
@@ -95,8 +94,8 @@ class PreparedModel:
         return tuple(sample_rows(rows)), Workload.of(rows)
 
     def pending_chunks(self, device: DeviceKind) -> list[Chunk]:
-        """The chunks of what has no answer yet, sized for `device`."""
-        tokens = chunk_tokens(self.source.parameters, device)
+        """The chunks of what has no answer yet, sized by the engine for `device`."""
+        tokens = engine_class(self.info.engine).chunk_tokens(self.source.parameters, device)
         settled = self.answered | self.given_up
         pending = []
         for chunk in chunks(self.encoded, tokens=tokens):

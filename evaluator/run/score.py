@@ -7,28 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from evaluator_serving.answers import Answer, assemble
-from evaluator_serving.engine import DeviceKind, Engine
+from evaluator_serving.engine import Engine
 from evaluator_serving.memory import peak_memory
 from evaluator_serving.rows import Chunk
-
-CHUNK_SECONDS = 5
-"""About how much work one chunk is: what a crash can lose."""
-FLOPS = {"cpu": 1e11, "cuda": 1e14}
-"""Rough arithmetic rate of a device, to turn seconds into tokens."""
-CHUNK_TOKENS = {"cpu": 4096, "cuda": 131072, "server": 32768}
-"""Most forward tokens a chunk, however small the model is; for a server, whose rate isn't known, all that it is given at once:
-32 requests of 32 prompts of about 32 tokens."""
-
-
-def chunk_tokens(parameters: int, device: DeviceKind) -> int:
-    """Forward tokens a chunk for a model of this many parameters: about CHUNK_SECONDS of work on a `cpu` or `cuda`.
-
-    Depends on nothing that changes between attempts, so that a resumed run cuts the same chunks.
-    """
-    if device == "server":
-        return CHUNK_TOKENS[device]
-    seconds = CHUNK_SECONDS * FLOPS[device] / (2 * max(parameters, 1))
-    return int(min(CHUNK_TOKENS[device], max(256, seconds)))
 
 
 @dataclass(frozen=True, slots=True)

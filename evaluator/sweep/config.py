@@ -39,15 +39,14 @@ from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.tasks import chosen_tasks, task
 from evaluator.tasks.base import Task
 from evaluator.vocabulary import DataSource
-from evaluator_serving.engine import EngineOptions
+from evaluator_serving.engine import BYTES, EngineOptions
 from evaluator_serving.errors import InputError
-from evaluator_serving.registry import ENGINES
+from evaluator_serving.registry import engine_names
 from evaluator_serving.weights.cache import parse_size
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "protocol": ("default", "published"),
-    "engine": ("auto", *ENGINES),
-    "dtype": ("float32", "float64", "float16", "bfloat16", "int8"),
+    "dtype": tuple(BYTES),
     "chat_template": ("none", "user"),
 }
 TOP: dict[str, type] = {
@@ -123,9 +122,10 @@ def _check(document: Document, table: Mapping[str, Any], allowed: Mapping[str, t
             raise document.error(f"{key} must be at least 1, not {value}", section, index, key)
         if isinstance(value, list) and key in LISTS and not all(isinstance(item, LISTS[key]) for item in value):
             raise document.error(f"{key} must be a list of words, not {value!r}", section, index, key)
+        choices = CHOICES.get(key) or (("auto", *engine_names()) if key == "engine" else ())
         own_engine = key == "engine" and re.fullmatch(r"[\w.]+:\w+", str(value))
-        if key in CHOICES and value not in CHOICES[key] and not own_engine:
-            raise document.error(f"{key} {value!r}: choose one of {', '.join(CHOICES[key])}", section, index, key)
+        if choices and value not in choices and not own_engine:
+            raise document.error(f"{key} {value!r}: choose one of {', '.join(choices)}", section, index, key)
 
 
 def _checked_tasks(document: Document, table: Mapping[str, Any], section: str, index: int) -> tuple[str, ...]:

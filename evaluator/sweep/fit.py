@@ -7,6 +7,7 @@ from evaluator.sweep.hardware import GIB, Fleet, Node
 from evaluator.sweep.placement import Placement
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import InputError
+from evaluator_serving.registry import engine_class
 
 OVERHEAD = {"cuda": 3 * GIB, "cpu": GIB // 2}
 """A device's share that isn't weights: CUDA context, allocator slack, a KV cache and activations; on a CPU the libraries."""
@@ -16,15 +17,6 @@ SHARES = (0.125, 0.25, 0.5)
 """Parts of a GPU that a small model may take, so that it doesn't hold a whole one while it loads."""
 READ_RATE = {"cuda": 1.5e9, "cpu": 1.0e9}
 """Bytes of weights a second from disk to one device."""
-START = {
-    ("vllm", "cuda"): 40.0,
-    ("vllm", "cpu"): 6.0,
-    ("transformers", "cuda"): 8.0,
-    ("transformers", "cpu"): 2.0,
-    ("onnx", "cuda"): 10.0,
-    ("onnx", "cpu"): 4.0,
-}
-"""Seconds until an engine is up, weights aside."""
 HOST_BOUND = 60_000.0
 """Forward tokens a second that no model exceeds on a replica, however small: the host's side of each step."""
 
@@ -90,7 +82,10 @@ def _way(demand: Demand, family: str, node: Node, placement: Placement, throughp
     rate = (throughput or node.throughput) * parallel * placement.share / max(demand.parameters / 1e9, 1e-3)
     if node.kind == "cuda":
         rate = min(rate, HOST_BOUND)
-    load = START.get((demand.engine, node.kind), 1.0) + demand.weights / placement.devices / READ_RATE[node.kind]
+    load = (
+        engine_class(demand.engine).start_seconds.get(node.kind, 1.0)
+        + demand.weights / placement.devices / READ_RATE[node.kind]
+    )
     return Way(family, placement, load if demand.tokens else 0.0, demand.tokens / rate)
 
 
@@ -115,8 +110,9 @@ def candidates(demand: Demand, nodes: Sequence[Node]) -> list[Placement]:
         return [Placement(tensor, pipeline, nodes=n) for n in spans]
     sizes = [n for n in (1, 2, 4, 8, 16) if n <= node.devices]
     shared = [Placement(share=share) for share in SHARES] if node.kind == "cuda" else []
-    if demand.engine != "vllm":
-        spreads = sizes if demand.engine == "transformers" or node.kind == "cpu" else [1]
+    spread = engine_class(demand.engine).spread
+    if spread != "tensors":
+        spreads = sizes if spread == "layers" or node.kind == "cpu" else [1]
         return [*shared, *(Placement(spread=n) for n in spreads)]
     within = [n for n in sizes if demand.heads % n == 0]
     found = [*shared, *(Placement(tensor_parallel=n) for n in within)]

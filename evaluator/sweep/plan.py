@@ -10,11 +10,8 @@ from evaluator.sweep.fit import Demand, Way, ways
 from evaluator.sweep.hardware import Fleet
 from evaluator.sweep.job import Job
 from evaluator.sweep.schedule import Schedule, schedule
+from evaluator_serving.registry import engine_class
 from evaluator_serving.rows import merge
-
-BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
-QUANTIZED = {"fp8": 1.0, "awq": 0.6, "gptq": 0.6}
-"""Bytes a parameter under vLLM's quantisations, their scales included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +76,12 @@ def model_needs(model: PreparedModel, fleet: Fleet, throughput: float | None = N
         for candidate in item.candidates:
             if len(candidate.tokens) > 1 and len(several) < 1000:
                 several[" ".join(map(str, candidate.tokens))] = len(candidate.tokens)
-    weights = parameters * QUANTIZED.get(options.quantization or "", BYTES[model.info.dtype])
     demand = Demand(
         name=model.name,
         engine=model.info.engine,
         dtype=model.info.dtype,
         parameters=parameters,
-        weights=0.0 if model.info.engine == "openai" else weights,  # the server holds them
+        weights=engine_class(model.info.engine).weight_bytes(parameters, options),
         buffers=int(0.64 * longest * (getattr(config, "vocab_size", 0) or 0)),
         heads=getattr(config, "num_attention_heads", 1) or 1,
         tokens=sum(row.length for row in merged.rows),

@@ -6,7 +6,7 @@ range of another's rows (a fused projection and its parts, a vocabulary and its 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -186,7 +186,7 @@ def rms_norm(graph: GraphBuilder, x: str, name: str, epsilon: float, *, plain: b
     return graph.op("Mul", graph.op("Div", x, size), weight)
 
 
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, Callable[[GraphBuilder, str], str]] = {
     "gelu": lambda graph, x: graph.op("Gelu", x),
     "gelu_python": lambda graph, x: graph.op("Gelu", x),
     "gelu_new": lambda graph, x: graph.op("Gelu", x, approximate="tanh"),

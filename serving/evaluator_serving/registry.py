@@ -1,11 +1,15 @@
-"""The engines by name."""
+"""The engines by name: the program's own, those of installed plug-ins, and any class by its import path."""
 
 import importlib
-from typing import Any
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
 
-from evaluator_serving.engine import DeviceKind, EngineOptions
+from evaluator_serving.engine import DeviceKind, Engine, EngineOptions
 from evaluator_serving.errors import InputError
 from evaluator_serving.models.source import ModelSource
+from evaluator_serving.plugins import Plugins, plugins
 
 ENGINES: dict[str, str] = {
     "transformers": "evaluator_serving.transformers_engine.engine:TransformersEngine",
@@ -13,15 +17,90 @@ ENGINES: dict[str, str] = {
     "vllm": "evaluator_serving.vllm_engine.engine:VllmEngine",
     "openai": "evaluator_serving.openai_engine.engine:OpenAIEngine",
 }
+"""The program's own: name to `module:Class`, imported when it is asked for."""
+
+GROUP = "evaluator.engines"
+"""Entry points of other packages: the engine's name to its class."""
 
 
-def engine_class(name: str) -> Any:
-    """The class of the engine called `name`, imported only now. Raises InputError for an unknown or uninstalled one.
+@dataclass(frozen=True, slots=True)
+class Known:
+    """An engine that is known by name: its class, and what keeps it from being used here.
 
-    Besides the names in ENGINES, an import path `module:Class` names an engine of the user's own.
+    Attributes:
+        package: the package that it comes from, empty for the program's own.
+        made: None where it can't be imported.
+        problem: empty where it can be used.
     """
-    if name not in ENGINES and ":" not in name:
-        raise InputError(f"unknown engine {name!r}: choose one of {', '.join(ENGINES)}, or module:Class of your own")
+
+    name: str
+    package: str
+    made: type[Engine] | None
+    problem: str
+
+
+def engine_names() -> tuple[str, ...]:
+    """The program's engines and the installed plug-ins'; nothing is imported."""
+    return (*ENGINES, *_plugins().found)
+
+
+def engine_class(name: str) -> type[Engine]:
+    """The class of the engine called `name`, imported only now. Raises InputError for an unknown or unusable one.
+
+    Besides the names that are known, an import path `module:Class` names an engine of the user's own.
+    """
+    if name in ENGINES or ":" in name:
+        return _checked(name, _imported(name))
+    found = _plugins().found
+    if name not in found:
+        choices = ", ".join((*ENGINES, *found))
+        raise InputError(f"unknown engine {name!r}: choose one of {choices}, or module:Class of your own")
+    return _checked(name, found[name].load())
+
+
+def known_engines() -> Iterator[Known]:
+    """All engines that have a name, usable here or not."""
+    there = _plugins()
+    for name in engine_names():
+        package = there.found[name].package if name in there.found else ""
+        try:
+            made = engine_class(name)
+        except InputError as error:
+            yield Known(name, package, None, str(error))
+            continue
+        missing = missing_module(made)
+        remedy = f"install stereotype-evaluator[{name}]" if name in ENGINES else f"{package} needs it"
+        yield Known(name, package, made, f"no module {missing}: {remedy}" if missing else "")
+
+
+def refused_plugins() -> tuple[str, ...]:
+    """A line on each plug-in that has no name of its own."""
+    return _plugins().refused
+
+
+def missing_module(made: type[Engine]) -> str | None:
+    """The first module that an engine needs and that isn't installed."""
+    return next((module for module in made.requires if find_spec(module) is None), None)
+
+
+def check_fit(name: str, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> None:
+    """Raise InputError where the engine called `name` can't score these heads of a model, or has no use for an option."""
+    engine_class(name).check(source, options, heads)
+
+
+def planned_device(name: str, options: EngineOptions, *, cuda: bool) -> DeviceKind:
+    """What the engine called `name` will say its `device_kind` is, where a GPU is at hand (`cuda`) or isn't."""
+    devices = engine_class(name).devices
+    if len(devices) == 1:
+        return devices[0]
+    return "cuda" if cuda and options.device != "cpu" else "cpu"
+
+
+def _plugins() -> Plugins:
+    return plugins(GROUP, ENGINES)
+
+
+def _imported(name: str) -> object:
     module, attribute = ENGINES.get(name, name).split(":", 1)
     try:
         found = importlib.import_module(module)
@@ -30,21 +109,16 @@ def engine_class(name: str) -> Any:
         raise InputError(f"engine {name!r} can't be used here ({error}): {remedy}") from error
     if not hasattr(found, attribute):
         raise InputError(f"engine {name!r}: {module} has no {attribute}: correct module:Class")
-    return getattr(found, attribute)
+    value: object = getattr(found, attribute)
+    return value
 
 
-def check_fit(name: str, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> None:
-    """Raise InputError where the engine called `name` can't score these heads of a model, or has no use for an option.
-
-    Asks the class's static method `check(source, options, heads)`, which an engine may have: what it finds is told before
-    anything is loaded.
-    """
-    check = getattr(engine_class(name), "check", None)
-    if check is not None:
-        check(source, options, heads)
-
-
-def planned_device(name: str, options: EngineOptions, *, cuda: bool) -> DeviceKind:
-    """What the engine called `name` will say its `device_kind` is, where a GPU is at hand (`cuda`) or isn't."""
-    fixed: DeviceKind | None = getattr(engine_class(name), "device_kind", None)
-    return fixed or ("cuda" if cuda and options.device != "cpu" else "cpu")
+def _checked(name: str, found: object) -> type[Engine]:
+    """What was imported, if it keeps the contract as far as can be seen."""
+    if not (isinstance(found, type) and issubclass(found, Engine)):
+        raise InputError(f"engine {name!r} is no class derived from evaluator_serving.engine.Engine: see docs/extending.md")
+    traits = [trait for trait in ("name", "summary", "heads", "dtypes") if not hasattr(found, trait)]
+    left = [*traits, *sorted(getattr(found, "__abstractmethods__", ()))] if inspect.isabstract(found) or traits else []
+    if left:
+        raise InputError(f"engine {name!r}: its class {found.__name__} has no {', '.join(left)}: see docs/extending.md")
+    return found

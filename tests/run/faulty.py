@@ -1,16 +1,15 @@
 """An engine that breaks where it is told to: `--engine tests.run.faulty:Faulty --extra fault=STAGE`."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evaluator_serving.engine import EngineOptions
+from evaluator_serving.engine import EngineOptions, Extra
 from evaluator_serving.errors import EngineError
 from evaluator_serving.models.source import ModelSource
-from evaluator_serving.rows import Row
+from evaluator_serving.rows import Row, Workload
 from evaluator_serving.transformers_engine.engine import TransformersEngine
 
 TOKENS = 40
@@ -37,18 +36,17 @@ class Faulty(TransformersEngine):
     TOKENS tokens (`row`; `row memory`: there is no memory for it).
     """
 
+    extra = (Extra("fault", "where it breaks"),)
     mended: ClassVar[bool] = False
 
-    def __init__(self, source: ModelSource, options: EngineOptions, rows: Sequence[Row]) -> None:
+    def __init__(
+        self, source: ModelSource, options: EngineOptions, rows: Sequence[Row], workload: Workload | None = None
+    ) -> None:
         self._fault = str(options.extra.get("fault", ""))
         self._calls = 0
         if self._fault.startswith("load"):
             _break(self._fault)
-        super().__init__(source, replace(options, extra={}), rows)
-
-    @staticmethod
-    def check(source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> None:
-        """Every option is fine."""
+        super().__init__(source, options, rows)
 
     def score(self, rows: Sequence[Row]) -> list[NDArray[np.floating]]:
         """The first call of many rows is the verification's, the second one scores the first chunk."""

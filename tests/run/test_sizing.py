@@ -10,14 +10,14 @@ import pytest
 
 from evaluator.run.driver import execute, prepare
 from evaluator.run.prepare import PreparedModel
-from evaluator.run.score import chunk_tokens
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
 from evaluator.sweep.hardware import parse_fleet
 from evaluator.tasks.gest import custom
-from evaluator_serving.engine import DeviceKind, EngineInfo, EngineOptions
+from evaluator_serving.engine import EngineInfo, EngineOptions
 from evaluator_serving.errors import InputError
 from evaluator_serving.models.source import ModelSource
+from evaluator_serving.openai_engine.engine import OpenAIEngine
 from evaluator_serving.opening import open_engine
 from evaluator_serving.registry import ENGINES, planned_device
 from evaluator_serving.rows import Row, Workload
@@ -31,12 +31,14 @@ CARD = "Some Card 80GB"
 class OnACard(TransformersEngine):
     """Says of itself what the transformers engine says on a GPU, and keeps what it is sized for."""
 
-    sized = True
     workloads: list[tuple[list[Row], Workload]] = []  # noqa: RUF012
 
-    def __init__(self, source: ModelSource, options: EngineOptions, rows: Sequence[Row], workload: Workload) -> None:
+    def __init__(
+        self, source: ModelSource, options: EngineOptions, rows: Sequence[Row], workload: Workload | None = None
+    ) -> None:
+        assert workload is not None
         super().__init__(source, options, rows)
-        self.device_kind: DeviceKind = "cuda"
+        self.device_kind = "cuda"
         self.workloads.append((list(rows), workload))
 
     def describe(self) -> EngineInfo:
@@ -139,8 +141,8 @@ def test_the_kind_of_device_before_loading(engine: str, device: str, cuda: bool,
 
 def test_a_servers_chunk_fills_its_connections_whatever_the_model() -> None:
     """On a CPU a chunk of a model of 7 billion parameters is 256 tokens: one request at a time to a server that takes 32."""
-    assert chunk_tokens(7_000_000_000, "cpu") == 256
-    assert chunk_tokens(7_000_000_000, "server") == chunk_tokens(1000, "server") == 32 * 32 * 32
+    assert TransformersEngine.chunk_tokens(7_000_000_000, "cpu") == 256
+    assert OpenAIEngine.chunk_tokens(7_000_000_000, "server") == OpenAIEngine.chunk_tokens(1000, "server") == 32 * 32 * 32
 
 
 def test_an_engine_of_ones_own_has_to_say_its_device(model: PreparedModel) -> None:

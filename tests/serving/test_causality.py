@@ -15,13 +15,13 @@ from transformers.models.t5 import modeling_t5
 from evaluator_serving import opening
 from evaluator_serving.checks.causality import LENGTH, probes
 from evaluator_serving.encoding import encoder_for
-from evaluator_serving.engine import EngineInfo, EngineOptions
+from evaluator_serving.engine import Engine, EngineInfo, EngineOptions
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.models.resolving import resolve
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.opening import open_engine
 from evaluator_serving.requests import Continuation
-from evaluator_serving.rows import GREEDY, Row, merge
+from evaluator_serving.rows import GREEDY, Row, Workload, merge
 from evaluator_serving.vllm_engine.plan import plan
 
 ROWS = [Row("causal", (0, *range(9, 9 + n)), ((n, 40), (n, 41))) for n in (6, 3, 11)]
@@ -114,7 +114,7 @@ def test_rounding_of_a_real_model_is_no_false_alarm(smollm: ModelSource, dtype: 
 # --- any engine ---
 
 
-class Made:
+class Made(Engine):
     """An engine whose log P of a token is given by `says(the row's ids, position, token)`."""
 
     says: Callable[[Sequence[int], int, int], float]
@@ -122,7 +122,9 @@ class Made:
     closed = False
     calls = 0
 
-    def __init__(self, source: ModelSource, options: EngineOptions, rows: Sequence[Row]) -> None:
+    def __init__(
+        self, source: ModelSource, options: EngineOptions, rows: Sequence[Row], workload: Workload | None = None
+    ) -> None:
         Made.closed, Made.calls = False, 0
 
     def describe(self) -> EngineInfo:

@@ -15,7 +15,7 @@ from tiny_models import tiny_model
 
 from evaluator_serving.checks import verify
 from evaluator_serving.checks.verify import sample_rows, verify_engine
-from evaluator_serving.engine import EngineInfo, EngineOptions
+from evaluator_serving.engine import Engine, EngineInfo, EngineOptions
 from evaluator_serving.errors import InputError
 from evaluator_serving.models.resolving import resolve
 from evaluator_serving.models.source import ModelSource
@@ -27,7 +27,7 @@ ROWS = [Row("causal", tuple(range(5, 6 + n)), ((n, 9), (n, 11))) for n in range(
 Change = Callable[[list[np.ndarray]], list[np.ndarray]]
 
 
-class Changed:
+class Changed(Engine):
     """The oracle's own numbers, changed; `fall_back` goes over to them unchanged if it is allowed to."""
 
     def __init__(self, source: ModelSource, change: Change, *, plain: bool = False) -> None:

@@ -180,8 +180,8 @@ def test_a_row_that_does_not_fit_is_named(engine: VllmEngine, row: Row, message:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (EngineOptions(dtype="float64"), "can't compute in float64: choose float32"),
-        (EngineOptions(dtype="int8"), "can't compute in int8"),
+        (EngineOptions(dtype="float64"), "no dtype float64: choose one of float32"),
+        (EngineOptions(dtype="int8"), "no dtype int8"),
         (EngineOptions(device="tpu"), "computes on .*, not on tpu"),
         (EngineOptions(extra={"no_such_option": 1}), "'no_such_option' is no engine argument of vLLM"),
         (EngineOptions(extra={"logprobs_mode": "raw_logits"}), "'logprobs_mode' is set by the program itself"),
@@ -195,7 +195,7 @@ def test_unusable_options(smollm: ModelSource, options: EngineOptions, message: 
 
 
 def test_masked_rows_are_refused_before_loading(smollm: ModelSource) -> None:
-    with pytest.raises(InputError, match="the vllm engine scores generative models"):
+    with pytest.raises(InputError, match="need a masked head, and the vllm engine scores causal ones"):
         VllmEngine(smollm, EngineOptions(), [Row("masked", (1,), ((0, 1),))])
 
 

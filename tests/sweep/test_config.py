@@ -196,8 +196,8 @@ def test_words_in_lists_and_names_of_folders(tmp_path: Path, text: str, said: st
 
 MISFITS = [
     ("gpt2", 'engine = "onnx"\ndtype = "bfloat16"', "the onnx engine has no dtype bfloat16"),
-    ("bert", 'engine = "vllm"', "the vllm engine scores generative models"),
-    ("bert", 'engine = "openai"', "the openai engine scores generative models"),
+    ("bert", 'engine = "vllm"', "the vllm engine scores causal ones only"),
+    ("bert", 'engine = "openai"', "the openai engine scores causal ones only"),
     ("gpt2", 'engine = "openai"', "needs the server's URL"),
     ("gpt2", 'engine = "transformers"\nquantization = "fp8"', "has no option quantization"),
     ("gpt2", 'engine = "vllm"\ntensor_parallel = 3', "attention heads can't be shared by 3 devices"),

@@ -25,6 +25,9 @@ approximation: only gross errors are refused, the drift is what the record is fo
 """
 ROWS = 12
 
+ORACLE = "transformers"
+"""The engine that the others are checked against."""
+
 
 @dataclass(frozen=True, slots=True)
 class Verified:
@@ -56,11 +59,11 @@ def verify_engine(engine: Engine, source: ModelSource, options: EngineOptions, r
     """Compare `engine` with the oracle on some of `rows`. Raises InputError with both values beyond the tolerance.
 
     Rows that the oracle has no finite number for are left to the run, whose error names their samples. An engine that has a
-    simpler way to compute the same (a `fall_back` method) goes over to it before it is given up.
+    simpler way to compute the same (`Engine.fall_back`) goes over to it before it is given up.
     """
     few = sample_rows(rows)
     dtype = "float32" if options.dtype == "int8" else options.dtype
-    device = _oracle_device(source, options, dtype)
+    device = _oracle_device(source, options, dtype) if engine.comparable else None
     if device is not None:
         method, answers = "transformers", _ask_oracle(source, dtype, device, few)
     else:
@@ -71,8 +74,7 @@ def verify_engine(engine: Engine, source: ModelSource, options: EngineOptions, r
     if not few:
         return Verified(method, 0.0, limit, 0)
     a, b = np.concatenate(engine.score(few)), np.concatenate(expected)
-    fall_back = getattr(engine, "fall_back", None)
-    if not _largest(a, b) <= limit and fall_back is not None and fall_back():
+    if not _largest(a, b) <= limit and engine.fall_back():
         method += " (after going over to the engine's plain graph)"
         a = np.concatenate(engine.score(few))
     difference = _largest(a, b)
@@ -87,9 +89,13 @@ def verify_engine(engine: Engine, source: ModelSource, options: EngineOptions, r
 
 def needs_weights(engine: str, source: ModelSource, options: EngineOptions, *, verify: bool) -> bool:
     """Whether loading `source` into the engine called `engine` reads weights: a server has its own, the oracle needs them."""
-    if getattr(engine_class(engine), "device_kind", None) != "server":
-        return True
-    return verify and _oracle_device(source, options, options.dtype) is not None
+    made = engine_class(engine)
+    return made.reads_weights or (verify and made.comparable and _oracle_device(source, options, options.dtype) is not None)
+
+
+def is_checked(engine: str) -> bool:
+    """Whether the numbers of the engine called `engine` are to be checked at all: the oracle's own aren't."""
+    return engine != ORACLE
 
 
 def _largest(a: np.ndarray, b: np.ndarray) -> float:
@@ -111,9 +117,7 @@ def _alone(engine: Engine, rows: list[Row]) -> list[np.ndarray | None]:
 
 
 def _ask_oracle(source: ModelSource, dtype: str, device: str, rows: list[Row]) -> list[np.ndarray | None]:
-    from evaluator_serving.transformers_engine.engine import TransformersEngine
-
-    oracle = TransformersEngine(source, EngineOptions(dtype=dtype, device=device), rows)
+    oracle = engine_class(ORACLE)(source, EngineOptions(dtype=dtype, device=device), rows)
     try:
         return list(oracle.score(rows))
     except EngineError:
@@ -126,7 +130,7 @@ def _oracle_device(source: ModelSource, options: EngineOptions, dtype: str) -> s
     """Where a second copy of the weights fits into half of the free memory: beside the engine, else in main memory."""
     if options.quantization is not None:
         return None  # other numbers than the oracle's are what was asked for
-    weights = source.parameters * {"float64": 8, "float32": 4}.get(dtype, 2)
+    weights = engine_class(ORACLE).weight_bytes(source.parameters, EngineOptions(dtype=dtype))
     if weights == 0:
         return None
     import torch

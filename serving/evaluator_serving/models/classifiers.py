@@ -92,7 +92,7 @@ def load(path: Path, config: PretrainedConfig) -> Classifier:
     """The classifier of a folder that `save` wrote, in float32 and evaluation mode."""
     how = next_sentence(config)
     assert how is not None
-    factory = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModel
+    factory: Any = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModel
     module = build(factory.from_config(config), how)
     load_model(module, path / "model.safetensors")
     return module.eval()

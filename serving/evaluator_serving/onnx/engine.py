@@ -7,21 +7,24 @@ matrix is read once for many batches: hidden states are pooled until the head is
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
+import onnxruntime
 from numpy.typing import NDArray
 
-from evaluator_serving.engine import DeviceKind, EngineInfo, EngineOptions
+from evaluator_serving.devices import has_cuda
+from evaluator_serving.engine import Engine, EngineInfo, EngineOptions, Extra
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.models.source import ModelSource
-from evaluator_serving.onnx.export import DTYPES, cached_export, exported_head, refusal
+from evaluator_serving.onnx.export import DTYPES, cached_export, exported_head, refusal, supports
 from evaluator_serving.onnx.feeds import CausalFeeds, Feeds, MaskedFeeds, Part, Place
 from evaluator_serving.onnx.manifest import Kind, read_manifest
 from evaluator_serving.onnx.runners import Plain, Pooled, Runner, is_out_of_memory, provider_names
-from evaluator_serving.rows import Row
+from evaluator_serving.rows import Head, Row, Workload
 
 _TOKENS = {"cpu": 256, "cuda": 16_384}
 """Padded tokens of a batch."""
@@ -35,20 +38,30 @@ _SCORE_BYTES = 64 << 20
 _READS = {"cpu": 64, "cuda": 1_024}
 """Most masked positions of a batch: each keeps its row's keys and values of the last layer apart."""
 
-_EXTRA = ("folder", "graph", "intra_op_threads", "tensorrt")
 
-
-class OnnxEngine:
+class OnnxEngine(Engine):
     """Scores the rows of masked or of causal language models.
 
-    Options in `extra`: `folder` (made by `evaluator export`; default: one in the cache), `graph` (`pruned`, the default,
-    or `plain`), `intra_op_threads` (default: OMP_NUM_THREADS, which Ray sets to an actor's share, else the cores that
-    this process may use), `tensorrt` (true: TensorRT's execution provider before CUDA's).
+    `intra_op_threads` is OMP_NUM_THREADS, which Ray sets to an actor's share, else the cores that this process may use.
     """
 
-    harmless_extra = frozenset({"graph", "intra_op_threads"})
+    name = "onnx"
+    summary = "models of the exported families with ONNX Runtime: masked ones, on CPUs generative ones too"
+    heads = frozenset[Head]({"masked", "causal"})
+    dtypes = DTYPES
+    extra = (
+        Extra("folder", "what evaluator export made; default: one in the cache"),
+        Extra("graph", "pruned [the default] or plain", harmless=True, choices=("pruned", "plain")),
+        Extra("intra_op_threads", "threads of one operator", harmless=True),
+        Extra("tensorrt", "true: TensorRT's execution provider before CUDA's", choices=("true", "false")),
+    )
+    requires = ("onnxruntime", "onnx")
+    packages = ("onnxruntime", "onnxruntime-gpu", "transformers", "tokenizers")
+    start_seconds: ClassVar[Mapping[str, float]] = {"cuda": 10.0, "cpu": 4.0}
 
-    def __init__(self, source: ModelSource, options: EngineOptions, rows: Sequence[Row]) -> None:
+    def __init__(
+        self, source: ModelSource, options: EngineOptions, rows: Sequence[Row], workload: Workload | None = None
+    ) -> None:
         """Export the model, unless the cache has it, and load the graphs.
 
         Raises InputError for options it has no use for, rows of other heads and families without a graph.
@@ -59,7 +72,7 @@ class OnnxEngine:
         self._source, self._options = source, options
         tensorrt = str(options.extra.get("tensorrt", "false")).lower() == "true"
         self._device, self._providers = provider_names(options.device, tensorrt=tensorrt)
-        self.device_kind: DeviceKind = "cuda" if self._device == "cuda" else "cpu"
+        self.device_kind = "cuda" if self._device == "cuda" else "cpu"
         if options.dtype == "float16" and self._device == "cpu":
             raise InputError("the onnx engine runs float16 on CUDA only: choose float32 or int8 on a CPU")
         if self._head == "causal" and self._device == "cuda":
@@ -75,11 +88,23 @@ class OnnxEngine:
         self._graph = str(options.extra.get("graph", "pruned"))
         self._runner: Runner | None = self._open()
 
-    @staticmethod
-    def check(source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> None:
-        """Raise InputError for options that this engine has no use for and for requests of other heads."""
-        _check(options)
-        _only_one_head(heads, source)
+    @classmethod
+    def preference(cls, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> int:
+        """Masked models whose family it exports, in a dtype that its device has, on the device that torch would use."""
+        cuda = options.device != "cpu" and "CUDAExecutionProvider" in onnxruntime.get_available_providers()
+        if heads != {"masked"} or (not cuda and options.device != "cpu" and has_cuda()):
+            return 0
+        dtypes = DTYPES if cuda else ("float32", "int8")
+        return 2 if options.dtype in dtypes and supports(source.config, "masked") else 0
+
+    @classmethod
+    def check(cls, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> None:
+        """Raise InputError as any engine does, for requests of two heads, and for a family without a graph."""
+        super().check(source, options, heads)
+        if len(heads) > 1:
+            raise InputError(
+                f"model {source.spec}: the onnx engine loads one head, masked or causal; use --engine transformers"
+            )
         for head in sorted(heads):
             if reason := refusal(source.config, "causal" if head == "causal" else "masked"):
                 raise InputError(f"model {source.spec}: {reason}; use --engine transformers")
@@ -111,7 +136,8 @@ class OnnxEngine:
 
         Raises EngineError with the row's index where a number isn't finite or one row alone is too much for the memory.
         """
-        _only_one_head({row.head for row in rows}, source=self._source, loaded=self._head)
+        if other := {row.head for row in rows} - {self._head}:
+            raise InputError(f"model {self._source.spec}: loaded for {self._head} requests, not for {min(other)} ones")
         parts = self._feeds.parts(rows)
         answers: list[NDArray[np.floating]] = [np.full(len(row.lookups), np.nan, np.float32) for row in rows]
         self._answer(parts, answers)
@@ -177,27 +203,6 @@ def _put(values: list[NDArray[np.float32]], places: list[list[list[Place]]], ans
         for number, some in zip(numbers, spots, strict=True):
             for row, lookup in some:
                 answers[row][lookup] = number
-
-
-def _check(options: EngineOptions) -> None:
-    options.refuse_unused("onnx", dtypes=DTYPES, extra=_EXTRA)
-    choices = {"graph": ("pruned", "plain"), "tensorrt": ("true", "false")}
-    for name, allowed in choices.items():
-        if (value := str(options.extra.get(name, allowed[0])).lower()) not in allowed:
-            raise InputError(f"the onnx engine has no {name} {value!r}: choose {' or '.join(allowed)}")
-
-
-def _only_one_head(heads: Collection[str], source: ModelSource, loaded: Kind | None = None) -> None:
-    """Raise InputError for requests that need a head without a graph, or two of them, or another than is loaded."""
-    known: set[str] = {"masked", "causal"}
-    other = set(heads) - ({loaded} if loaded else known)
-    if other:
-        raise InputError(
-            f"model {source.spec}: the onnx engine scores masked or generative language models only, and these requests need "
-            f"a {min(other)} head; use --engine transformers"
-        )
-    if len(heads) > 1:
-        raise InputError(f"model {source.spec}: the onnx engine loads one head, masked or causal; use --engine transformers")
 
 
 def _threads(options: EngineOptions) -> int:

@@ -8,18 +8,18 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evaluator_serving.checks.verify import TOLERANCE
-from evaluator_serving.engine import DeviceKind, EngineInfo, EngineOptions
+from evaluator_serving.engine import BYTES, DeviceKind, Engine, EngineInfo, EngineOptions, Extra
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.identity import identity
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.openai_engine.client import Client, Patience, ServerError
-from evaluator_serving.rows import Row
+from evaluator_serving.rows import Head, Row, Workload
 from evaluator_serving.vllm_engine.plan import Cell, Query, plan
 
 _PROMPTS_A_REQUEST = 32
@@ -46,7 +46,7 @@ class Settings:
 
     @classmethod
     def read(cls, options: EngineOptions) -> "Settings":
-        """From the run's options. Raises InputError for missing, unknown or unusable ones."""
+        """From the run's options. Raises InputError for missing or unusable ones."""
         extra = dict(options.extra)
         url = extra.pop("url", None)
         if not isinstance(url, str) or not url.startswith(("http://", "https://")):
@@ -61,21 +61,10 @@ class Settings:
                 timeout=_number(extra, "timeout", usual.timeout, float),
             ),
         )
-        unused = {
-            "device": options.device != "auto",
-            "batch_tokens": options.batch_tokens is not None,
-            "tensor_parallel": options.tensor_parallel != 1,
-            "pipeline_parallel": options.pipeline_parallel != 1,
-            "quantization": options.quantization is not None,
-            **dict.fromkeys(extra, True),
-        }
-        for name, given in unused.items():
-            if given:
-                raise InputError(f"the openai engine has no option {name}: leave it out (the server was started with its own)")
         return settings
 
 
-class OpenAIEngine:
+class OpenAIEngine(Engine):
     """A causal language model behind a completions server that takes token ids and gives their log-probabilities.
 
     `dtype` is what the server computes in; it can't be asked. That the model doesn't see ahead can: as with any engine, it is
@@ -84,10 +73,25 @@ class OpenAIEngine:
     or can't give exact log-probabilities.
     """
 
-    device_kind: DeviceKind = "server"
-    harmless_extra = frozenset({"concurrency", "retries", "timeout"})
+    name = "openai"
+    summary = "generative models behind an OpenAI-compatible completions server (vLLM's own)"
+    heads = frozenset[Head]({"causal"})
+    dtypes = tuple(BYTES)
+    devices: ClassVar[tuple[DeviceKind, ...]] = ("server",)
+    extra = (
+        Extra("url", "the server's base URL, /v1 included"),
+        Extra("served_model", "the model's name at the server, where it serves several"),
+        Extra("concurrency", "most HTTP requests in flight [32]", harmless=True),
+        Extra("retries", "how often a request is tried again", harmless=True),
+        Extra("timeout", "seconds that an answer may take", harmless=True),
+    )
+    packages = ("transformers", "tokenizers")
+    reads_weights = False
+    device_kind = "server"
 
-    def __init__(self, source: ModelSource, options: EngineOptions, rows: Sequence[Row]) -> None:
+    def __init__(
+        self, source: ModelSource, options: EngineOptions, rows: Sequence[Row], workload: Workload | None = None
+    ) -> None:
         self.check(source, options, frozenset(row.head for row in rows))
         self._source, self._options, self._settings = source, options, Settings.read(options)
         self._client = Client(
@@ -106,13 +110,10 @@ class OpenAIEngine:
             self.close()
             raise
 
-    @staticmethod
-    def check(source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> None:
-        """Raise InputError for missing or unusable options and for other heads than a completions server scores."""
-        if "causal" not in source.heads or heads - {"causal"}:
-            raise InputError(
-                f"the openai engine scores generative models, {source.spec} isn't asked as one: use another engine"
-            )
+    @classmethod
+    def check(cls, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> None:
+        """Raise InputError as any engine does, and for options that can't be used."""
+        super().check(source, options, heads)
         Settings.read(options)
 
     def describe(self) -> EngineInfo:

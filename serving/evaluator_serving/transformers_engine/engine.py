@@ -4,8 +4,9 @@ It is the oracle that every other engine is checked against.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -14,11 +15,11 @@ from torch import Tensor
 
 from evaluator_serving.batching import batches, narrow, prefix_batches
 from evaluator_serving.checks.padding import Found, find_mates
-from evaluator_serving.engine import DeviceKind, EngineInfo, EngineOptions
+from evaluator_serving.engine import Engine, EngineInfo, EngineOptions, Spread
 from evaluator_serving.errors import EngineError, InputError, first_line
 from evaluator_serving.models.loading import DTYPES, load
 from evaluator_serving.models.source import ModelSource
-from evaluator_serving.rows import Head, Row
+from evaluator_serving.rows import Head, Row, Workload
 from evaluator_serving.transformers_engine.forward import Forward
 
 _TOKENS = {"cpu": 256, "cuda": 16384}
@@ -30,15 +31,26 @@ _LOGIT_BYTES = {"cpu": 128 << 20, "cuda": 2 << 30}
 Numbers = NDArray[np.floating]
 
 
-class TransformersEngine:
+class TransformersEngine(Engine):
     """Scores rows with transformers models, one for each head that the rows ask for."""
 
-    def __init__(self, source: ModelSource, options: EngineOptions, rows: Sequence[Row]) -> None:
+    name = "transformers"
+    summary = "any model that transformers loads; the oracle that the others are checked against"
+    heads = frozenset[Head]({"masked", "causal", "seq2seq", "pair"})
+    dtypes = tuple(DTYPES)
+    spread: ClassVar[Spread] = "layers"
+    packages = ("torch", "transformers", "tokenizers")
+    start_seconds: ClassVar[Mapping[str, float]] = {"cuda": 8.0, "cpu": 2.0}
+
+    def __init__(
+        self, source: ModelSource, options: EngineOptions, rows: Sequence[Row], workload: Workload | None = None
+    ) -> None:
         """Load the heads that `rows` need. Raises InputError for options it has no use for and for unusable weights."""
+        self.check(source, options, frozenset(row.head for row in rows))
         self._source = source
-        self._dtype = _dtype(options)
+        self._dtype = DTYPES[options.dtype]
         self._device = _device(options.device)
-        self.device_kind: DeviceKind = "cuda" if self._device.type == "cuda" else "cpu"
+        self.device_kind = "cuda" if self._device.type == "cuda" else "cpu"
         # On a CPU the devices of a replica are threads of one process, with one memory.
         self._spread = options.spread if self._device.type == "cuda" else 1
         self._tokens = options.batch_tokens or _TOKENS[self._device.type]
@@ -47,10 +59,10 @@ class TransformersEngine:
         for head, some in _by_head(rows).items():
             self._forward(head, [rows[i] for i in some])
 
-    @staticmethod
-    def check(source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> None:
-        """Raise InputError for an option that this engine has no use for."""
-        _dtype(options)
+    @classmethod
+    def preference(cls, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> int:
+        """What is left to nobody else."""
+        return 1
 
     def describe(self) -> EngineInfo:
         """What is loaded, with the versions that the numbers depend on."""
@@ -199,11 +211,6 @@ def _by_head(rows: Sequence[Row]) -> dict[Head, list[int]]:
         if row.lookups:
             members[row.head].append(i)
     return members
-
-
-def _dtype(options: EngineOptions) -> torch.dtype:
-    options.refuse_unused("transformers", dtypes=DTYPES)
-    return DTYPES[options.dtype]
 
 
 def _device(name: str) -> torch.device:

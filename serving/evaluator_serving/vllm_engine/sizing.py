@@ -72,7 +72,7 @@ def kv_bytes_per_token(config: Any, dtype: str, shards: int) -> int | None:
     width = getattr(text, "head_dim", None) or text.hidden_size // heads
     # vLLM groups layers of different kinds and pads the groups to one size.
     padding = 2 if len(set(getattr(text, "layer_types", None) or ())) > 1 else 1
-    return padding * 2 * layers * ceil(kv_heads / shards) * width * DTYPE_BYTES[dtype]
+    return int(padding * 2 * layers * ceil(kv_heads / shards) * width * DTYPE_BYTES[dtype])
 
 
 def sizes(work: Workload, config: Any, device: Device, *, kv_token: int | None, weights: int, tokens: int | None) -> Sizes:
