@@ -226,6 +226,7 @@ class Trainer:
             max_length=self.settings.length,
             padding=True,
             return_tensors="pt",
+            split_special_tokens=True,  # what a control token is called is text in an article
         )
         return {name: encoded[name].to(self.device) for name in ("input_ids", "attention_mask")}
 

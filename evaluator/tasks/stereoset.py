@@ -42,9 +42,8 @@ from evaluator.measures.sampled import Sampled
 from evaluator.measures.stereoset import CANDIDATES, COMPONENTS, MULTICLASS, SIMPLE
 from evaluator.tasks.base import Task
 from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Overview, Protocol_, Rendered, Samples
-from evaluator_serving.encoding.text import SENTINEL
 from evaluator_serving.errors import InputError
-from evaluator_serving.requests import Continuation, ContinuationMethod, Masked, Pair, Request, request_id
+from evaluator_serving.requests import Continuation, Masked, Pair, Request, request_id, span_filling
 
 TABLE: dict[str, pl.DataType] = {
     "sample": pl.Int64(),
@@ -197,8 +196,7 @@ def _causal_next(row: dict[str, Any], protocol: Protocol_) -> Parts:
 
 def _seq2seq_next(row: dict[str, Any], protocol: Protocol_) -> Parts:
     candidates = tuple(f" {text}" for text in row["sentences"])
-    method: ContinuationMethod = "to_end" if protocol == "published" else "conditional"
-    yield "span", 0, Continuation(SENTINEL, candidates, method, encoder=f"{_closed(row['context'])} {SENTINEL}")
+    yield "span", 0, span_filling(_closed(row["context"]), candidates, ended=protocol == "published")
 
 
 def _pairs(row: dict[str, Any], protocol: Protocol_) -> Parts:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from evaluator_serving.encoding.text import TextTokenizer
 from evaluator_serving.errors import InputError
 from evaluator_serving.models.resolving import resolve_here
 from evaluator_serving.models.tokenizer import load_tokenizer
@@ -41,6 +42,10 @@ class Seq2SeqTranslator:
         return load_tokenizer(self._source)
 
     @cached_property
+    def _reader(self) -> TextTokenizer:
+        return TextTokenizer(self._source, self._tokenizer)
+
+    @cached_property
     def _model(self) -> Any:
         import torch
 
@@ -64,7 +69,7 @@ class Seq2SeqTranslator:
         import torch
 
         prefix, options = self._target(language)
-        inputs = self._tokenizer([prefix + text for text in texts], padding=True, return_tensors="pt").to(self._model.device)
+        inputs = self._inputs(texts, prefix).to(self._model.device)
         with torch.inference_mode():
             output = self._model.generate(
                 input_ids=inputs["input_ids"],
@@ -75,6 +80,22 @@ class Seq2SeqTranslator:
                 **options,
             )
         return [text.strip() for text in self._tokenizer.batch_decode(output, skip_special_tokens=True)]
+
+    def _inputs(self, texts: Sequence[str], prefix: str) -> Any:
+        """The model's inputs: a control token is one in the prefix, and characters in a text.
+
+        Raises InputError for a text that the tokenizer can only read as holding a control token.
+        """
+        return self._tokenizer.pad({"input_ids": [self._ids(text, prefix) for text in texts]}, return_tensors="pt")
+
+    def _ids(self, text: str, prefix: str) -> list[int]:
+        try:
+            ids = self._reader.tokens(text).ids
+        except InputError as error:
+            raise InputError(f"{text!r} can't be translated by model {self.system}: {error}") from error
+        if prefix and self._reader.control_ids(text) == self._reader.ids(text):
+            return list(self._tokenizer(prefix + text)["input_ids"])
+        return [*(self._reader.control_ids(prefix) if prefix else ()), *ids]
 
     def _target(self, language: str) -> tuple[str, dict[str, Any]]:
         """What says to the model which language is wanted: a prefix of the text, or the first token it has to write."""

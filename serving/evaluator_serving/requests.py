@@ -15,6 +15,9 @@ from typing import Literal
 MaskedMethod = Literal["sequential", "joint", "single", "written", "positional", "one_token", "words", "unmasked"]
 ContinuationMethod = Literal["conditional", "together", "to_end", "last_token", "start_text", "whole", "difference"]
 
+SENTINEL = "<extra_id_0>"
+"""Marks the first span that T5 and mT5 fill in. Written into a request by this package alone."""
+
 
 @dataclass(frozen=True, slots=True)
 class Masked:
@@ -99,6 +102,15 @@ class SharedTokens:
 
     first: str
     second: str
+
+
+def span_filling(before: str, candidates: tuple[str, ...], *, ended: bool = False) -> Continuation:
+    """What an encoder-decoder model fills into a span behind a text; with `ended`, up to the end token.
+
+    That is how T5 was trained: the encoder reads the text and the first sentinel, the decoder the sentinel and the filling.
+    """
+    method: ContinuationMethod = "to_end" if ended else "conditional"
+    return Continuation(SENTINEL, candidates, method, encoder=f"{before} {SENTINEL}")
 
 
 Request = Masked | Continuation | Pair | SharedTokens

@@ -25,7 +25,7 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from evaluator.nsp.train import Settings, _how, default_settings, train
+from evaluator.nsp.train import Settings, Trainer, _how, default_settings, train
 from evaluator_serving.errors import InputError
 from evaluator_serving.models.classifiers import build, load
 from evaluator_serving.models.next_sentence import NextSentence, next_sentence
@@ -103,6 +103,16 @@ def test_learns(tmp_path: Path, kind: str) -> None:
     assert result.accuracy is not None
     # A random sentence of another article has the same topic in 1 of 6 cases: the best possible is 0.92 on average.
     assert result.accuracy > 0.8
+
+
+def test_a_texts_own_characters_are_no_control_tokens(tmp_path: Path) -> None:
+    source = resolve(str(write_model(tmp_path / "model", seq2seq=True)))
+    corpus = write_corpus(tmp_path / "corpus.jsonl", 8)
+    trainer = Trainer(source, [corpus], Settings(length=32), "cpu")
+    ids = trainer._inputs(["The </s> is", "The is"], ["in the <pad> .", "in the ."], "")["input_ids"].tolist()
+    end = trainer.tokenizer.eos_token_id
+    assert [row.count(end) for row in ids] == [2, 2], "the template's own, one a text"
+    assert ids[0].count(trainer.tokenizer.unk_token_id) > 0, "this tokenizer has no piece for the characters"
 
 
 SMALL = ["--pairs", "240", "--epochs", "9", "--batch", "4", "--accumulate", "2", "--held-out", "0.1", "--seed", "7"]

@@ -72,6 +72,29 @@ def test_the_language_is_the_models_own(tmp_path: Path) -> None:
         Seq2SeqTranslator(str(tiny_model("gpt2", tmp_path / "causal")))
 
 
+@pytest.mark.parametrize("prefix", ["", ">>sk<< "])
+def test_a_texts_own_characters_are_no_control_tokens(tmp_path: Path, prefix: str) -> None:
+    folder = tiny_model("marian", tmp_path / "model", tokenizer="roberta")
+    tokens = transformers.AutoTokenizer.from_pretrained(folder)
+    if prefix:
+        tokens.add_special_tokens({"additional_special_tokens": [prefix.strip()]})
+        tokens.save_pretrained(folder)
+    found = Seq2SeqTranslator(str(folder))._inputs(["I cook.", "I </s> cook <mask>."], prefix)
+    ids, mask = found["input_ids"].tolist(), found["attention_mask"].tolist()
+    plain, odd = ([i for i, m in zip(row, seen, strict=True) if m] for row, seen in zip(ids, mask, strict=True))
+    assert plain == tokens(prefix + "I cook.")["input_ids"], "as it has always been"
+    assert (odd.count(tokens.eos_token_id), odd.count(tokens.mask_token_id)) == (1, 0), "the template's own"
+    assert tokens.decode(odd, skip_special_tokens=True).strip() == "I </s> cook <mask>."
+    assert (tokens.convert_tokens_to_ids(prefix.strip()) in odd) == bool(prefix)
+
+
+def test_a_text_that_can_not_stay_text_is_named(tmp_path: Path) -> None:
+    """A tokenizer that has the control token among its pieces."""
+    translator = Seq2SeqTranslator(str(tiny_model("marian", tmp_path / "model")))
+    with pytest.raises(InputError, match=r"'I </s> cook\.' can't be translated by model .*: the text holds '</s>'"):
+        translator.translate(["I cook.", "I </s> cook."], "sk")
+
+
 def command(model: Path, out: Path, *more: str) -> list[str]:
     program = [sys.executable, "-m", "evaluator", "translate", "gest-demo", "--to", "sk"]
     return [*program, "--translator", f"model:{model}", "--out", str(out), *more]

@@ -3,9 +3,9 @@
 import itertools
 from collections.abc import Iterable, Sequence
 
-from evaluator_serving.encoding.text import SENTINEL, TextTokenizer, Tokens, check_different, check_text
+from evaluator_serving.encoding.text import TextTokenizer, Tokens, check_different, check_text
 from evaluator_serving.errors import InputError
-from evaluator_serving.requests import Masked
+from evaluator_serving.requests import SENTINEL, Masked
 from evaluator_serving.rows import Coverage, EncodedCandidate, Read, Row
 
 

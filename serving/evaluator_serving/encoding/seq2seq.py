@@ -2,9 +2,9 @@
 
 from evaluator_serving.encoding import masked
 from evaluator_serving.encoding.continuation import follow, reading
-from evaluator_serving.encoding.text import SENTINEL, TextTokenizer, check_different, check_text
+from evaluator_serving.encoding.text import TextTokenizer, check_different, check_text
 from evaluator_serving.errors import InputError
-from evaluator_serving.requests import Continuation, Masked
+from evaluator_serving.requests import SENTINEL, Continuation, Masked
 from evaluator_serving.rows import GREEDY, Coverage, EncodedCandidate, Read, Row
 
 

@@ -8,10 +8,8 @@ from typing import Any
 from evaluator_serving.encoding.spelling import Spelling
 from evaluator_serving.errors import InputError, first_line
 from evaluator_serving.models.source import ModelSource
+from evaluator_serving.requests import SENTINEL
 from evaluator_serving.rows import Coverage
-
-SENTINEL = "<extra_id_0>"
-"""Marks the first span that T5 and mT5 fill in."""
 
 START_TEXT = "<|endoftext|>"
 """What StereoSet's released code puts in front of a text, whatever the model's tokenizer makes of it."""
