@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "import": ("evaluator.cli.import_", "Make a run out of published score files."),
     "translate": ("evaluator.cli.translate", "Translate GEST's sentences, plain and as gender pairs."),
     "gender": ("evaluator.cli.gender", "Tell the first person's grammatical gender, a sentence a line."),
+    "new": ("evaluator.cli.new", "Write an example of a definition, its samples, or a sweep."),
     "train-nsp": ("evaluator.cli.train_nsp", "Fine-tune a next-sentence classifier out of a generative model."),
     "translate-dataset": ("evaluator.cli.translate_dataset", "Make a data set in a new language."),
     "export": ("evaluator.cli.export", "Export a masked model as an ONNX graph for fast scoring."),

@@ -1,0 +1,66 @@
+"""`evaluator new`: every example passes its own validator, as it is and with all that is commented out."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from evaluator.cli import cli
+from evaluator.sweep import config
+from evaluator.sweep.config import read_sweep
+from evaluator.tasks import chosen_tasks
+from evaluator.vocabulary import DataSource
+
+
+def written(kind: str, folder: Path) -> Path:
+    """The example in a file."""
+    result = CliRunner().invoke(cli, ["new", kind])
+    assert result.exit_code == 0, result.output
+    path = folder / (f"{kind}.csv" if kind == "samples" else f"{kind}.toml")
+    path.write_bytes(result.stdout_bytes)
+    return path
+
+
+def test_a_definition_and_its_samples_are_a_task(tmp_path: Path) -> None:
+    (task,) = chosen_tasks(("gest",), written("samples", tmp_path), written("definition", tmp_path))
+    loaded = task.load(DataSource())
+    assert (task.name, task.heads) == ("age", {"masked", "causal"})
+    assert set(loaded.frame["group"]) == {"frail", "forgetful", "reckless", "trendy", "neither"}
+    assert loaded.frame["family"].sum() == 1  # the topic is found
+    for head, templates in (("masked", 2), ("causal", 1)):
+        rendered = task.render(loaded, frozenset({head}), "default")
+        assert rendered.table.height == templates * loaded.frame.height
+
+
+def test_the_samples_are_refused_by_another_definition(tmp_path: Path) -> None:
+    """So the first test can fail: GEST's own definition has other columns."""
+    with pytest.raises(Exception, match="stereotype"):
+        chosen_tasks(("gest",), written("samples", tmp_path), None)[0].load(DataSource())
+
+
+def test_a_sweep_is_read(tmp_path: Path) -> None:
+    spec = read_sweep(written("sweep", tmp_path))
+    assert [model.name for model in spec.models] == ["HuggingFaceTB/SmolLM2-135M", "smol-chat"]
+    assert [task.name for task in spec.tasks] == ["gest-demo"]
+
+
+def test_what_a_sweep_has_commented_out_is_right_too(tmp_path: Path) -> None:
+    path = written("sweep", tmp_path)
+    text = re.sub(r"^# (?=[a-z_]+ = |\[\[models)", "", path.read_text(), flags=re.M)
+    without_files = re.sub(r"^(samples|templates|data) = .*\n", "", text, flags=re.M)
+    path.write_text(without_files)
+    spec = read_sweep(path)
+    assert len(spec.models) == 5
+    assert spec.limit == 100
+    said = tomllib.loads(text)
+    assert set(said) == set(config.TOP)  # no key is missing in the example
+    models = {key for model in said["models"] for key in model}
+    assert models | set(said["defaults"]) >= {"model", "name", "tasks", "engine", "revisions", "chat_template", "dtype"}
+
+
+def test_an_unknown_kind_is_told() -> None:
+    result = CliRunner().invoke(cli, ["new", "nothing"])
+    assert result.exit_code == 2
+    assert "'definition', 'samples', 'sweep'" in result.output
