@@ -31,7 +31,8 @@ MANY_MODELS = 6
     type=click.Choice(get_args(Scale)),
     default="ratio",
     show_default=True,
-    help="ratio: true probability ratios; published: as the papers print them (a power of 1/ln 10); log10: log differences.",
+    help="ratio: true probability ratios; published: as the papers print them (a power of 1/ln 10); log10: log differences; "
+    "eurogest: EuroGEST's own.",
 )
 @click.option(
     "--interval",

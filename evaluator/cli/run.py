@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 import polars as pl
@@ -43,10 +43,11 @@ def interrupt(signum: int, frame: FrameType | None) -> None:
 @engine_options
 @click.option(
     "--protocol",
-    type=click.Choice(["default", "published"]),
+    type=click.Choice(get_args(Protocol_)),
     default="default",
     show_default=True,
-    help="What is asked of the model: the right way, or exactly as the papers' released code does.",
+    help="What is asked of the model: the right way, or exactly as the papers' released code does (published-2025: EuroGEST's "
+    "first version).",
 )
 @click.option("--limit", type=click.IntRange(min=1), help="Score only N samples of each task, spread over its groups.")
 @data_option

@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 
 from evaluator.datasets.gest import STEREOTYPES
-from evaluator.datasets.word_filling import read_csv, read_text, records
+from evaluator.datasets.word_filling import BadSampleError, check_unequal, read_csv, read_text, records
 from evaluator.vocabulary import Samples
 from evaluator_serving.errors import InputError
 
@@ -58,10 +58,6 @@ HUB = ("GEST_ID", "Source", "Masculine", "Feminine", "Neutral", "Stereotype_ID")
 
 Entry = tuple[int, str, str | None, str | None, str | None]
 """row, stereotype, neutral, masculine, feminine"""
-
-
-class BadRowError(Exception):
-    """A row can't be used; the message says why."""
 
 
 def known_languages(codes: Collection[str]) -> tuple[str, ...]:
@@ -179,19 +175,11 @@ def _gendered_table(path: Path, languages: Sequence[str], found: _Found) -> None
                 continue
             where = f"{path.name} row {number}"
             try:
-                check_versions(row[m], row[f])
-            except BadRowError as error:
+                check_unequal(row[m], row[f])
+            except BadSampleError as error:
                 found.failures.append((where, f"{LANGUAGES[code]}: {error}"))
             else:
                 found.add(code, (number, group, None, row[m], row[f]), where)
-
-
-def check_versions(first: str, second: str) -> None:
-    """Raise BadRowError where one of a pair's sentences is empty, or both are equal: there is nothing to compare."""
-    if not first.strip() or not second.strip():
-        raise BadRowError("one sentence of the pair is empty")
-    if first.strip() == second.strip():
-        raise BadRowError("both sentences of the pair are equal")
 
 
 def _english(path: Path, found: _Found) -> None:
@@ -211,8 +199,8 @@ def _hub_file(path: Path, code: str, found: _Found) -> None:
             found.add(code, (number, group, neutral, None, None), where)
         if any(sentence.strip() for sentence in pair):
             try:
-                check_versions(*pair)
-            except BadRowError as error:
+                check_unequal(*pair)
+            except BadSampleError as error:
                 found.failures.append((where, f"{LANGUAGES[code]}: {error}"))
             else:
                 found.add(code, (number, group, None, *pair), where)

@@ -69,7 +69,12 @@ def read_text(path: Path) -> tuple[str, str]:
 def read_csv(path: Path) -> tuple[list[list[str]], str]:
     """A CSV file's rows and sha256. Raises InputError, with the line, for bad quoting or rows of unequal length."""
     text, digest = read_text(path)
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    return parse_csv(path, text), digest
+
+
+def parse_csv(path: Path, text: str, delimiter: str = ",") -> list[list[str]]:
+    """The rows of a CSV file's text. Raises InputError as `read_csv` does; `path` is named there."""
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter)
     rows: list[list[str]] = []
     try:
         for row in reader:
@@ -80,7 +85,7 @@ def read_csv(path: Path) -> tuple[list[list[str]], str]:
             rows.append(row)
     except csv.Error as error:
         raise InputError(f"{path}, line {reader.line_num}: not valid CSV ({error}): check the quotation marks") from None
-    return rows, digest
+    return rows
 
 
 def split_keyword(sentence: str) -> tuple[str, str, str]:
@@ -107,6 +112,14 @@ def check_pair(first: str, second: str) -> None:
     words = [set(re.findall(r"\w+", text.casefold())) for text in (first, second)]
     if not words[0] & words[1]:
         raise BadSampleError("two sentences that are compared share no word")
+
+
+def check_unequal(first: str, second: str) -> None:
+    """Raise BadSampleError where one of a pair's sentences is empty, or both are equal: there is nothing to compare."""
+    if not first.strip() or not second.strip():
+        raise BadSampleError("one sentence of the pair is empty")
+    if first.strip() == second.strip():
+        raise BadSampleError("both sentences of the pair are equal")
 
 
 def check_quadruple(sentences: Sequence[str]) -> None:

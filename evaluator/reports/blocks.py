@@ -19,8 +19,6 @@ _WHY = (
     "values that don't vary)."
 )
 
-OVER_ALL = ("all", "overall")
-"""Templates that stand for all of a model's."""
 MANY_GROUPS = 24
 """Of more groups than this only those that the layout names are shown; all are in CSV and JSON."""
 
@@ -108,6 +106,8 @@ def by_model(block: Block) -> list[Block]:
 def blocks(section: Section) -> list[Block]:
     """All tables of a section in reading order."""
     made = [_summary(section), *(_detail(section, m) for m in section.layout.details)]
+    made += [_by_language(section, overview.measure) for overview in section.layout.by_language]
+    made += [_language_ranks(section, m) for m in section.layout.language_ranks]
     made += [_ranks(section, m) for m in section.layout.ranks]
     made.append(_pairs(section))
     return [_explained(block) for block in made if block is not None]
@@ -159,9 +159,7 @@ def _summary(section: Section) -> Block | None:
     )
     if rows.is_empty():
         return None
-    main = [overview.measure for overview in layout.overview]
-    present = set(rows["measure"])
-    measures = [m for m in dict.fromkeys((*main, *layout.summary)) if m in present]
+    measures = [m for m in layout.summary if m in set(rows["measure"])]
     found = _lookup(rows)
     several = rows["language"].n_unique() > 1
     # a row for each group only where a place and measure has more than one of the summary's groups
@@ -175,7 +173,7 @@ def _summary(section: Section) -> Block | None:
     table: list[Row] = []
     for model, places in groupby(_cells(rows), key=lambda cell: cell[0]):
         table.append(Row(model))
-        for cell, kind in product(sorted(places, key=_main_first), kinds):
+        for cell, kind in product(places, kinds):
             candidates = [[(*cell, m, g) for g in kind if (*cell, m, g) in found] for m in measures]
             if any(candidates):
                 place = _place(cell[1], cell[2], several)
@@ -183,11 +181,6 @@ def _summary(section: Section) -> Block | None:
                 table.append(Row(label, tuple(map(text, measures, candidates))))
     notes = (*_notes(section, measures), *interval_kinds(rows))
     return Block(section.task, ("template", *map(layout.shown, measures)), tuple(table), notes)
-
-
-def _main_first(cell: tuple[str, str | None, str | None]) -> bool:
-    """Orders the places of a model: what is over all its templates comes first."""
-    return cell[2] not in OVER_ALL
 
 
 def _detail(section: Section, measure: str) -> Block | None:
@@ -249,6 +242,64 @@ def _ranks(section: Section, measure: str) -> Block | None:
     ]
     title = f"{section.task}: {section.layout.shown(measure)} over {places} pairs of model and template"
     return Block(title, ("group", "median", "lowest", "highest"), tuple(table), _notes(section, [measure]))
+
+
+def _by_language(section: Section, measure: str) -> Block | None:
+    """Languages as rows, models as columns; beside each language how much of the data it has."""
+    rows = section.rows.filter(pl.col("measure") == measure, pl.col("template") == "all")
+    if rows.is_empty():
+        return None
+    models = rows["model"].unique(maintain_order=True).to_list()
+    extent = language_extent(section)
+    found = {(row["language"], row["model"]): row for row in rows.iter_rows(named=True)}
+    digits = digits_for(rows.select(pl.col("value").abs().max()).item())
+    table = [
+        Row(language, (extent.get(language, ""), *(with_interval(found.get((language, model)), digits) for model in models)))
+        for language in rows["language"].unique(maintain_order=True)
+    ]
+    notes = ("Coverage: sentences as a share of the whole data set, and pairs as a share of them.", *_notes(section, [measure]))
+    title = f"{section.task}: {section.layout.shown(measure)} by language"
+    return Block(title, ("language", "coverage (pairs)", *models), tuple(table), notes)
+
+
+def language_extent(section: Section) -> dict[str, str]:
+    """Language → its coverage and share of pairs, `51% (87%)`: the largest over the models."""
+    rows = section.rows.filter(pl.col("measure").is_in(["coverage", "gendered"]))
+    largest = {
+        (language, m): v for language, m, v in rows.group_by("language", "measure").agg(pl.col("value").max()).iter_rows()
+    }
+    languages = {language for language, _ in largest}
+    return {lang: f"{largest[lang, 'coverage']:.0%} ({largest[lang, 'gendered']:.0%})" for lang in languages}
+
+
+APART = 4
+"""Ranks by which a language must differ from the median of its model's languages to be named."""
+
+
+def _language_ranks(section: Section, measure: str) -> Block | None:
+    """How a group's rank differs over the languages of a model: those where it is the same everywhere are stable."""
+    rows = section.rows.filter(
+        pl.col("measure") == measure, pl.col("template") == "all", pl.col("language") != "all", pl.col("value").is_not_null()
+    )
+    if rows["language"].n_unique() < 2:
+        return None
+    median = pl.col("value").median().over("model", "group")
+    rows = rows.with_columns(apart=pl.col("value") - median)
+    table: list[Row] = []
+    for (model,), part in rows.partition_by("model", as_dict=True, maintain_order=True).items():
+        table.append(Row(str(model)))
+        for group in ordered_groups(section, part):
+            mine = part.filter(group=group)
+            values = mine["value"]
+            own = mine.filter(pl.col("apart").abs() >= APART).sort(pl.col("apart").abs(), "language", descending=[True, False])
+            named = ", ".join(f"{language} {value:.0f}" for language, value in own.select("language", "value").iter_rows())
+            numbers = (values.median(), values.min(), values.max(), values.std())
+            cells = tuple(number(v, 1) for v in numbers)  # type: ignore[arg-type]
+            table.append(Row(section.layout.named(group), (*cells, named)))
+    title = f"{section.task}: {section.layout.shown(measure)} over the languages"
+    note = f"Languages of a group's own: {APART} ranks or more from the median of the model's languages, with their rank."
+    columns = ("group", "median", "lowest", "highest", "deviation", "languages of its own")
+    return Block(title, columns, tuple(table), (*_notes(section, [measure]), note))
 
 
 def _pairs(section: Section) -> Block | None:

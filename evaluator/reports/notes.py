@@ -136,22 +136,33 @@ def _several_devices(name: str, entry: Entry) -> Iterator[str]:
 
 
 def _unknown_text(name: str, entry: Entry) -> Iterator[str]:
-    """`text_tokens` counts, for each task, what the tokenizer doesn't know: see `evaluator.run.coverage`."""
-    kinds = {"unknown": "unknown to its tokenizer", "byte_pieces": "single bytes of characters without a token"}
+    """`text_tokens` counts, for each task, what the tokenizer doesn't know: see `evaluator.run.coverage`. Of a task with
+    several languages those are told in which it is much."""
     for task, counts in entry.get("text_tokens", {}).items():
-        parts = [
-            f"{counts[kind]:,} are {what} ({100 * counts[f'{kind}_share']:.3g}%)"
-            for kind, what in kinds.items()
-            if counts[kind]
-        ]
-        if parts:
-            alike = f"; {counts['alike']:,} requests became the same input as another one" if counts["alike"] else ""
-            little = ": its scores there say little" if _much_unknown(counts) else ""
-            yield f"{name}: of the {counts['tokens']:,} text tokens of {task}, {' and '.join(parts)}{alike}{little}."
+        languages = counts.get("languages", {})
+        parts = {f"{task} in {language}": part for language, part in languages.items() if _much_unknown(part)}
+        for what, part in parts.items() if languages else [(task, counts)]:
+            yield from _unknown_tokens(name, what, part)
+
+
+def _unknown_tokens(name: str, what: str, counts: Mapping[str, Any]) -> Iterator[str]:
+    kinds = {"unknown": "unknown to its tokenizer", "byte_pieces": "single bytes of characters without a token"}
+    parts = [
+        f"{counts[kind]:,} are {meant} ({100 * counts[f'{kind}_share']:.3g}%)" for kind, meant in kinds.items() if counts[kind]
+    ]
+    if parts:
+        alike = f"; {counts['alike']:,} requests became the same input as another one" if counts["alike"] else ""
+        little = ": its scores there say little" if _much_unknown(counts) else ""
+        yield f"{name}: of the {counts['tokens']:,} text tokens of {what}, {' and '.join(parts)}{alike}{little}."
 
 
 def _much_unknown(counts: Mapping[str, Any]) -> bool:
     return bool(counts["unknown_share"] + counts["byte_pieces_share"] > MUCH)
+
+
+def _any_unknown(counts: Mapping[str, Any]) -> bool:
+    """Whether much of the task is unknown, or of one of its languages."""
+    return any(map(_much_unknown, [counts, *counts.get("languages", {}).values()]))
 
 
 def _normal_forms(name: str, entry: Entry) -> Iterator[str]:
@@ -170,6 +181,17 @@ def _normal_forms(name: str, entry: Entry) -> Iterator[str]:
         )
 
 
+def _without_beginning(name: str, entry: Entry) -> Iterator[str]:
+    """`facts.languages` counts, by language, the pairs of texts whose first words differ."""
+    counts = {language: c["without_beginning"] for language, c in entry.get("facts", {}).get("languages", {}).items()}
+    if total := sum(counts.values()):
+        most = max(counts, key=lambda language: counts[language])
+        yield (
+            f"{name}: {total:,} pairs have no beginning in common (most in {most}, {counts[most]:,}): their first token is "
+            "predicted from BOS, or from the end-of-text token of a model without it."
+        )
+
+
 def doubts(record: Mapping[str, Any], tasks: Collection[str], models: Collection[str]) -> tuple[str, ...]:
     """The notes that make scores of these tasks and models doubtful: for stderr, before anything is scored."""
     told = [note for name in models for note in _doubtful_texts(name, record["models"][name], tasks)]
@@ -177,7 +199,7 @@ def doubts(record: Mapping[str, Any], tasks: Collection[str], models: Collection
 
 
 def _doubtful_texts(name: str, entry: Entry, tasks: Collection[str]) -> Iterator[str]:
-    much = {task: c for task, c in entry.get("text_tokens", {}).items() if task in tasks and _much_unknown(c)}
+    much = {task: c for task, c in entry.get("text_tokens", {}).items() if task in tasks and _any_unknown(c)}
     return _unknown_text(name, {"text_tokens": much})
 
 
@@ -191,4 +213,4 @@ MODEL_NOTES: tuple[Notes, ...] = (
     _unknown_text,
     _several_devices,
 )
-TASK_NOTES: tuple[Notes, ...] = (_wrong_rows, _normal_forms)
+TASK_NOTES: tuple[Notes, ...] = (_wrong_rows, _normal_forms, _without_beginning)

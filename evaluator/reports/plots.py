@@ -1,5 +1,6 @@
 """Plots of the HTML report, from a section's rows."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -7,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from evaluator.reports.blocks import UNDEFINED, detail_groups, interval_kinds, ordered_groups, with_interval
+from evaluator.reports.blocks import UNDEFINED, detail_groups, interval_kinds, language_extent, ordered_groups, with_interval
 from evaluator.reports.report import Section
 from evaluator.reports.svg import Axis, Drawing, axis_over
 from evaluator.vocabulary import Overview
@@ -32,6 +33,8 @@ def plots(section: Section) -> Iterator[Plot]:
     """All plots of a section: models side by side, then by group for each model, ranks, correlations."""
     for overview in section.layout.overview:
         yield from _overview(section, overview)
+    for overview in section.layout.by_language:
+        yield from _heat(section, overview)
     for measure in section.layout.details:
         rows = section.rows.filter(pl.col("measure") == measure, pl.col("group").is_not_null(), pl.col("group") != "all")
         if rows.height and detail_groups(section, rows)[0]:
@@ -169,6 +172,63 @@ def _overview(section: Section, overview: Overview) -> Iterator[Plot]:
         places = "Diamonds: the overall value with its 95% interval" + (f"; in circles: {named}." if marks else ".")
         neutral = f" Dashed line: {overview.neutral:g}, unbiased." if overview.neutral is not None else ""
         yield Plot(title, " ".join([places + neutral, *interval_kinds(part)]), drawing.markup())
+
+
+_CELL = 46.0
+_STEPS = 9
+"""Shades on either side of the unbiased value."""
+
+
+def _heat(section: Section, overview: Overview) -> Iterator[Plot]:
+    """Languages from top to bottom, models from left to right; the darker a cell, the farther from the unbiased value."""
+    rows = section.rows.filter(pl.col("measure") == overview.measure, pl.col("template") == "all")
+    if rows.is_empty():
+        return
+    title = f"{overview.measure} by language and model"
+    if rows["value"].null_count() == rows.height:
+        yield _nothing(title)
+        return
+    models = rows["model"].unique(maintain_order=True).to_list()
+    languages = rows["language"].unique(maintain_order=True).to_list()
+    extent = language_extent(section)
+    labels = [f"{language} {extent[language]}" if language in extent else language for language in languages]
+    left, top = _label_room(labels), 14.0 + 14.0 * len(models)
+    neutral = overview.neutral or 0.0
+    found = {(row["language"], row["model"]): row for row in rows.iter_rows(named=True)}
+    away = {key: _away(row["value"], neutral, log=section.layout.log_axis) for key, row in found.items()}
+    farthest = max((abs(v) for v in away.values() if v is not None), default=0.0) or 1.0
+    drawing = Drawing(left + _CELL * len(models) + 220, top + ROW * len(languages) + 10, title)
+    for column, model in enumerate(models):
+        x = left + _CELL * (column + 0.5)
+        drawing.text(x, 14.0 * (column + 1), model if len(model) <= 40 else model[:39] + "…", "label")
+        drawing.line(x - 4, 14.0 * (column + 1), x - 4, top, "grid")
+    for line, language in enumerate(languages):
+        y = top + ROW * line
+        drawing.text(left - 8, y + ROW / 2 + 4, labels[line], "label", "end")
+        for column, model in enumerate(models):
+            row = found.get((language, model))
+            if row is None:
+                continue
+            x, far = left + _CELL * column, away[language, model]
+            if far is not None:
+                side = "first" if far > 0 else "second"
+                shade = round(_STEPS * abs(far) / farthest)
+                drawing.bar(x, y, _CELL - 1, ROW - 1, f"{side} heat{shade}", f"{model}, {labels[line]}: {_said(row)}")
+            drawing.text(
+                x + _CELL / 2, y + ROW / 2 + 4, UNDEFINED if far is None else f"{row['value']:.2f}", "numeral", "middle"
+            )
+    caption = (
+        f"Cells: {overview.measure}, {neutral:g} is unbiased; one colour stands for more, the other for less, the stronger the "
+        "farther. Beside a language: how much of the data it has, and which share of that are pairs."
+    )
+    yield Plot(title, caption, drawing.markup())
+
+
+def _away(value: float | None, neutral: float, *, log: bool) -> float | None:
+    """How far a value is from the unbiased one; ratios on a logarithmic scale."""
+    if value is None or (log and value <= 0):
+        return None
+    return math.log(value / neutral) if log else value - neutral
 
 
 def _marks(templates: Sequence[str]) -> dict[str, str]:

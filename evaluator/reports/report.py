@@ -14,11 +14,13 @@ from evaluator.store.run import Run
 from evaluator.tasks.few import few_by_group
 from evaluator.tasks.stored import scores_of, task_of
 from evaluator.vocabulary import TIDY, Layout, MeasureOptions, plain_layout, tidy
+from evaluator_serving.errors import InputError
 
 SCALES = {
     "ratio": "probability ratio, exp of the mean natural-log ratio",
     "published": "as printed in the papers, exp of the mean log10 ratio: ratio^(1/ln 10)",
     "log10": "mean log10 ratio",
+    "eurogest": "EuroGEST's: shares of the two texts' probability, arithmetic means of them",
 }
 
 
@@ -101,35 +103,19 @@ def build_report(run: Run, options: MeasureOptions, tasks: Sequence[str] = ()) -
 def measured(run: Run, name: str, options: MeasureOptions) -> Section:
     """One task's section; its rows and warnings are kept in RUN/tables until what they are made of changes."""
     task = task_of(run, name)
+    if options.scale not in task.scales:
+        known = ", ".join(scale for scale in SCALES if scale in task.scales)
+        raise InputError(f"task {name} has no scale {options.scale}: choose {known}, or name other tasks with --task")
 
     def compute() -> Measured:
         scores = scores_of(run, name)
         rows = tidy(task.measure(scores, options))
         warnings = task.warnings(scores, options)
-        return Measured(rows, grouped([*_unanswered(run, name, scores), *warnings]))
+        return Measured(rows, (*_unanswered(run, name, scores), *warnings))
 
     found = kept(run, name, options, compute)
     layout = task.layout(options) or plain_layout(found.rows)
     return Section(name, found.rows, layout, (*found.warnings, *few_by_group(found.rows, layout)))
-
-
-ALIKE = 4
-"""Places of equal warnings that are named."""
-
-
-def grouped(warnings: Sequence[str]) -> tuple[str, ...]:
-    """Warnings of the form PLACE: TEXT with one line for all places that have the same text, in the order given."""
-    places: dict[str, list[str]] = {}
-    for warning in warnings:
-        place, colon, text = warning.partition(": ")
-        places.setdefault(text if colon else warning, []).append(place if colon else "")
-    return tuple(f"{_listed(found)}: {text}" if any(found) else text for text, found in places.items())
-
-
-def _listed(places: Sequence[str]) -> str:
-    every = list(dict.fromkeys(places))
-    more = len(every) - ALIKE
-    return "; ".join(every[:ALIKE]) + (f" and {more} more" if more > 0 else "")
 
 
 def _unanswered(run: Run, name: str, scores: pl.DataFrame) -> Iterator[str]:

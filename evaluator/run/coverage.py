@@ -1,10 +1,26 @@
 """How much of a task's texts a model's tokenizer knows: counted while the requests are encoded."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import polars as pl
+
 from evaluator_serving.rows import Coverage, Encoded
+
+
+def tokens_of_task(table: pl.DataFrame, encoded: Mapping[str, Encoded]) -> dict[str, Any]:
+    """`text_tokens` of a task's requests (`table`: Rendered.table) that were encoded now; where the task has several languages,
+    those of each besides (`languages`)."""
+
+    def counted(rows: pl.DataFrame) -> dict[str, Any]:
+        return text_tokens(encoded[i] for i in rows["request"].unique(maintain_order=True) if i in encoded)
+
+    counts = counted(table)
+    parts = table.partition_by("language", as_dict=True, maintain_order=True)
+    if len(parts) > 1:
+        counts["languages"] = {str(language): counted(rows) for (language,), rows in parts.items()}
+    return counts
 
 
 def text_tokens(requests: Iterable[Encoded]) -> dict[str, Any]:

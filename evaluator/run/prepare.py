@@ -17,7 +17,7 @@ import polars as pl
 from evaluator import __version__
 from evaluator.reports.notes import doubts
 from evaluator.run.askable import Loss, encode, losses, missing_head, useless
-from evaluator.run.coverage import text_tokens
+from evaluator.run.coverage import tokens_of_task
 from evaluator.run.progress import ModelProgress
 from evaluator.run.spec import NAME_LIMIT, ModelSpec, RunSpec
 from evaluator.run.work import Work
@@ -142,6 +142,10 @@ def load_tasks(spec: RunSpec) -> list[LoadedTask]:
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"task {name} is given twice: give each task once")
+    for task in spec.tasks:
+        if spec.protocol not in task.protocols:
+            known = ", ".join(sorted(task.protocols))
+            raise InputError(f"task {task.name} has no protocol {spec.protocol}: choose {known}, or leave the task out")
     data = replace(spec.data, protocol=spec.protocol)
     return [LoadedTask(task, task.load_limited(data, spec.limit)) for task in spec.tasks]
 
@@ -282,8 +286,7 @@ def _usable(
 
 def _text_tokens(tables: Mapping[str, pl.DataFrame], encoded: Sequence[Encoded]) -> dict[str, dict[str, Any]]:
     by_id = {item.request: item for item in encoded}
-    asked = {task: table["request"].unique(maintain_order=True) for task, table in tables.items()}
-    return {task: text_tokens(by_id[i] for i in ids if i in by_id) for task, ids in asked.items()}
+    return {task: tokens_of_task(table, by_id) for task, table in tables.items()}
 
 
 def check_names(models: Sequence[ModelSpec]) -> None:

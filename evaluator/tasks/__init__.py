@@ -28,11 +28,14 @@ TASKS: dict[str, str] = {
     "crows-pairs": "evaluator.tasks.word_filling:crows_pairs",
     "crows-revised": "evaluator.tasks.word_filling:crows_revised",
     "winobias": "evaluator.tasks.winobias:winobias",
+    "eurogest": "evaluator.tasks.eurogest:eurogest",
+    "pairs": "evaluator.tasks.pairs:crows",
 }
 """Task name to the function that makes it (imported only when asked for)."""
 
 FAMILIES: dict[str, str] = {
     "stereoset": "evaluator.tasks.stereoset:stereoset",
+    "eurogest": "evaluator.tasks.eurogest:eurogest_language",
 }
 """Tasks called FAMILY-LANGUAGE, to the function that makes one from the language's code (two or three small letters)."""
 
@@ -41,7 +44,8 @@ def restore(name: str, definition: str | None) -> Task:
     """The task that a run recorded: by name, or from the definition (TOML text) that the user's own task was made of."""
     if definition is None:
         return task(name)
-    make: Callable[[str], Task] = _attribute("evaluator.tasks.gest:restored")
+    kind = "pairs" if "[pairs]" in definition else "gest"
+    make: Callable[[str], Task] = _attribute(f"evaluator.tasks.{kind}:restored")
     return make(definition)
 
 
@@ -71,11 +75,12 @@ def chosen_tasks(names: tuple[str, ...], samples: Path | None, templates: Path |
         from evaluator.tasks.gest_slavic import gest_slavic
 
         return (gest_slavic(samples),)
-    if names != ("gest",):
-        raise InputError("--samples and --templates go with the task gest alone: evaluator run gest --samples my.csv …")
-    from evaluator.tasks.gest import custom
-
-    own = custom(samples, templates)
+    if names not in (("gest",), ("pairs",)):
+        raise InputError(
+            "--samples and --templates go with the task gest or pairs alone: evaluator run gest --samples my.csv …"
+        )
+    make: Callable[[Path | None, Path | None], Task] = _attribute(f"evaluator.tasks.{names[0]}:custom")
+    own = make(samples, templates)
     if own.name in TASKS:
         raise InputError(f"{templates}: name: {own.name!r} is a task of this program: choose another name")
     return (own,)

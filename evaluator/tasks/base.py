@@ -11,7 +11,7 @@ import polars as pl
 
 from evaluator.measures.sampled import Sampled
 from evaluator.tasks.limit import limited
-from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Protocol_, Rendered, Samples
+from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Protocol_, Rendered, Samples, Scale
 
 
 class Task(ABC):
@@ -51,6 +51,16 @@ class Task(ABC):
     def definition(self) -> str | None:
         """The text that a run restores the task from, where its name alone doesn't do."""
         return None
+
+    @property
+    def protocols(self) -> frozenset[Protocol_]:
+        """Ways to ask a model that the task knows."""
+        return frozenset({"default", "published"})
+
+    @property
+    def scales(self) -> frozenset[Scale]:
+        """Scales that the task's rows can be on; one whose rows have none takes any of these."""
+        return frozenset({"ratio", "published", "log10"})
 
     # --- the data's way ------------------------------------------------------------------------------------------
 

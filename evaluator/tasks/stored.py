@@ -19,6 +19,7 @@ def task_entry(task: Task, samples: Samples) -> dict[str, Any]:
         "sha256": dict(samples.sha256),
         "dropped": dict(samples.dropped),
         "failures": [list(pair) for pair in samples.failures],
+        "facts": dict(samples.facts),
         "definition": task.definition,
         "normal_forms": normal_forms(samples.frame),
     }

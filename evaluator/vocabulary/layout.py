@@ -33,6 +33,8 @@ class Layout:
         ranks: measures whose distribution over models and templates is shown by group.
         pairs: correlations of pairs, of which the mean and the range are shown.
         overview: measures compared between models in a plot.
+        by_language: measures compared between languages and models, in a table and a heat map.
+        language_ranks: measures of which is shown how a group's values differ between languages.
         groups: group → its name, in the order of the tables. Of a measure with very many groups only these are shown.
         polarity: group → its pole, for the groups that have one.
         poles: what the first and the second word of every pair stand for; a high value means the first.
@@ -47,6 +49,8 @@ class Layout:
     ranks: tuple[str, ...] = ()
     pairs: tuple[str, ...] = ()
     overview: tuple[Overview, ...] = ()
+    by_language: tuple[Overview, ...] = ()
+    language_ranks: tuple[str, ...] = ()
     groups: Mapping[str, str] = field(default_factory=dict)
     polarity: Mapping[str, str] = field(default_factory=dict)
     poles: tuple[str, str] = GENDERS

@@ -4,8 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-Protocol_ = Literal["default", "published"]
-Scale = Literal["ratio", "published", "log10"]
+Protocol_ = Literal["default", "published", "published-2025"]
+"""Which tasks know which: `Task.protocols`."""
+
+Scale = Literal["ratio", "published", "log10", "eurogest"]
+"""Which tasks know which: `Task.scales`."""
+
 Interval = Literal["percentile", "bca", "published"]
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -35,6 +36,7 @@ class Samples:
         sha256: file name → sha256 of each file it was read from (written into run.json).
         dropped: reason → count of rows left out on purpose, with nothing hidden.
         failures: (sample or example id, reason) of rows that are wrong and were skipped; they are listed in the report.
+        facts: what else a reader of the numbers must know of the data, for the task's entry in run.json (see `reports.notes`).
         whole: samples of the data set where `frame` may hold only those that a limit takes.
     """
 
@@ -42,6 +44,7 @@ class Samples:
     sha256: Mapping[str, str]
     dropped: Mapping[str, int] = field(default_factory=dict)
     failures: tuple[tuple[str, str], ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
     whole: int | None = None
 
     @property

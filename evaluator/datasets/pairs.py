@@ -1,0 +1,146 @@
+"""Readers of sentence pairs: CrowS-Pairs in the layouts in which its languages are published, and files of the user's own.
+
+N. Nangia et al.: CrowS-Pairs (EMNLP 2020); A. Névéol et al.: French CrowS-Pairs (ACL 2022) and its followers in other
+languages; E. Strazda, G. Spanakis: Dutch CrowS-Pairs (2025). Their files have a header with `sent_more`, `sent_less`,
+`bias_type` and `stereo_antistereo`, between commas or (French) tabs, in UTF-8 or (Dutch) Windows' code page; where a language
+stands beside the English original its two sentence columns end in its code (`sent_more_ca_ES`).
+"""
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import polars as pl
+
+from evaluator.datasets import crows
+from evaluator.datasets.word_filling import BadSampleError, check_unequal, parse_csv, records
+from evaluator.vocabulary import Samples
+from evaluator_serving.errors import InputError
+
+PAIRS: dict[str, pl.DataType] = {
+    "sample": pl.Int64(),
+    "group": pl.String(),
+    "language": pl.String(),
+    "direction": pl.String(),
+    "more": pl.String(),
+    "less": pl.String(),
+}
+"""Columns of a frame of pairs. `more` is the more stereotypical sentence whatever the direction; `direction` is `stereo` (it
+shows a stereotype of a disadvantaged group), `antistereo` (`less` contradicts one) or null where the file doesn't tell."""
+
+DIRECTIONS = ("stereo", "antistereo")
+
+WHOLE = "pairs"
+"""The group of all pairs of a file without groups."""
+
+_SUFFIX = re.compile(r"sent_more_(([a-z]{2,3})(_[A-Z]{2})?)")
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Where a file has what: names of its columns, None for what it doesn't have.
+
+    Attributes:
+        language: the language's code, of all pairs.
+        language_column: column of each pair's own code instead.
+    """
+
+    more: str = "sent_more"
+    less: str = "sent_less"
+    group: str | None = "bias_type"
+    direction: str | None = "stereo_antistereo"
+    language: str = "en"
+    language_column: str | None = None
+
+    @property
+    def named(self) -> list[str]:
+        """The columns that the file must have."""
+        return [name for name in (self.more, self.less, self.group, self.direction, self.language_column) if name is not None]
+
+
+def read_english(path: Path) -> Samples:
+    """CrowS-Pairs in English, as `crows.read_pairs` reads it, with the columns PAIRS."""
+    found = crows.read_pairs(path)
+    frame = found.frame.rename({"bias_type": "group", "s0": "more", "s2": "less"}).with_columns(language=pl.lit("en"))
+    return replace(found, frame=frame.select(*PAIRS))
+
+
+def read_pairs(path: Path, columns: Columns | None = None) -> Samples:
+    """Read pairs from a CSV with a header; without `columns` one in a published layout of CrowS-Pairs.
+
+    `sample` numbers the file's rows. Rows with an empty sentence or group, or with two equal sentences, go to `failures`.
+    Raises InputError, with file and row, for a file that can't be read, lacks a column, has a direction that isn't one of
+    DIRECTIONS, or has no usable pair.
+    """
+    text, digest = _text(path)
+    rows = _rows(path, text)
+    known = columns or published(rows[0] if rows else [])
+    kept: list[tuple[object, ...]] = []
+    failures: list[tuple[str, str]] = []
+    for number, record in enumerate(records(path, rows, known.named)):
+        try:
+            kept.append((number, *_pair(record, known)))
+        except BadSampleError as error:
+            failures.append((f"{path.name} row {number}", str(error)))
+        except ValueError as error:
+            raise InputError(f"{path}, row {number} below the header: {error}: correct the row") from None
+    if not kept:
+        why = f"; the first: {failures[0][1]}" if failures else ""
+        raise InputError(f"{path}: no usable pair in {len(failures)} rows{why}")
+    return Samples(pl.DataFrame(kept, schema=PAIRS, orient="row"), {path.name: digest}, {}, tuple(failures))
+
+
+def _pair(record: Mapping[str, str], columns: Columns) -> tuple[str, str, str | None, str, str]:
+    """group, language, direction, more, less. Raises BadSampleError for a row to leave out, ValueError for a wrong file."""
+    more, less = record[columns.more], record[columns.less]
+    check_unequal(more, less)
+    group = WHOLE if columns.group is None else record[columns.group].strip().lower()
+    language = columns.language if columns.language_column is None else record[columns.language_column].strip().lower()
+    for cell, name in ((group, columns.group), (language, columns.language_column)):
+        if not cell:
+            raise BadSampleError(f"the column {name} is empty")
+    direction = None if columns.direction is None else record[columns.direction].strip().lower()
+    if direction is not None and direction not in DIRECTIONS:
+        raise ValueError(f"{columns.direction} {direction!r} is not one of {', '.join(DIRECTIONS)}")
+    return group, language, direction, more, less
+
+
+def published(header: Sequence[str]) -> Columns:
+    """The columns of a published layout: sentences with a language's code where there are such (of one language).
+
+    A file without groups or directions has none.
+    """
+    known = Columns()
+    if known.group not in header:
+        known = replace(known, group=None)
+    if known.direction not in header:
+        known = replace(known, direction=None)
+    suffixes = [match for name in header if (match := _SUFFIX.fullmatch(name))]
+    if len(suffixes) != 1:
+        return known
+    ending, language = suffixes[0][1], suffixes[0][2]
+    return replace(known, more=f"sent_more_{ending}", less=f"sent_less_{ending}", language=language)
+
+
+def _text(path: Path) -> tuple[str, str]:
+    """The file's text, in UTF-8 or else Windows' code page, and its sha256."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"can't read {path}: {error.strerror}: give a CSV file of sentence pairs") from None
+    for encoding in ("utf-8-sig", "cp1252"):
+        try:
+            return content.decode(encoding), hashlib.sha256(content).hexdigest()
+        except UnicodeDecodeError:
+            continue
+    raise InputError(f"{path}: neither UTF-8 nor Windows-1252: save the file as UTF-8")
+
+
+def _rows(path: Path, text: str) -> list[list[str]]:
+    """The file's rows, between whichever of tab, semicolon and comma its header has most of."""
+    header = text.partition("\n")[0]
+    (delimiter, _), *_ = Counter({sign: header.count(sign) for sign in ",\t;"}).most_common(1)
+    return parse_csv(path, text, delimiter)

@@ -1,0 +1,250 @@
+"""EuroGEST: GEST's stereotypes in 30 languages (Rowe et al., EMNLP 2025; method.md section 4).
+
+Every sentence becomes a masculine and a feminine text; its score is log P(masculine) - log P(feminine), natural logarithms,
+over what follows the texts' common beginning. What the authors' code does instead, per protocol:
+
+- `published` (their code of 2026): means over each text's tokens from the first one on in which they differ, with its errors: a
+  text that begins the other is read at its last token only, and so are texts whose first tokens differ; Italian scaffolds are
+  the pronouns', where both texts are equal.
+- `published-2025` (what the paper describes): sums over all tokens but the first, less the logarithm of the number of tokens.
+
+The papers have generative models only; for masked ones the pairs that differ in one word are asked as GEST asks its words, in
+templates that are marked as this project's extension.
+"""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import polars as pl
+
+from evaluator.datasets import eurogest as reader
+from evaluator.datasets.eurogest import (
+    GENDERED_FILE,
+    LANGUAGES,
+    NEUTRAL_FILE,
+    QUOTES_FILE,
+    SCAFFOLD_FILE,
+    SIZE,
+    Frames,
+    known_languages,
+)
+from evaluator.datasets.registry import folder, locate
+from evaluator.measures.eurogest import eurogest_measures
+from evaluator.tasks.base import Task
+from evaluator.tasks.definition import gest_definition
+from evaluator.tasks.eurogest_texts import Template, default_template, texts
+from evaluator.tasks.pair_requests import compared, one_word_apart, split
+from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Overview, Protocol_, Rendered, Samples, Scale
+from evaluator_serving.errors import InputError
+from evaluator_serving.requests import Continuation, Request, request_id
+
+EXTENSION = " (extension)"
+"""Ends the template's name where the model is masked."""
+
+TABLE: dict[str, pl.DataType] = {
+    "sample": pl.Int64(),
+    "language": pl.String(),
+    "template": pl.String(),
+    "group": pl.String(),
+    "request": pl.String(),
+    "row": pl.Int64(),
+}
+"""Columns of `Rendered.table`: a row a sentence and language; `row` is the sentence's in GEST, the same in all languages."""
+
+
+@dataclass(frozen=True, slots=True)
+class EuroGest(Task):
+    """EuroGEST in some languages, see base.Task.
+
+    Attributes:
+        name: the task's name.
+        languages: codes, in the order of LANGUAGES.
+        template: the only template that is asked; None for each sentence's own.
+    """
+
+    skips_unaskable: ClassVar[bool] = True
+    strata: ClassVar[tuple[str, ...]] = ("language", "group")
+    heads: ClassVar[frozenset[str]] = frozenset({"masked", "causal"})
+    protocols: ClassVar[frozenset[Protocol_]] = frozenset({"default", "published", "published-2025"})
+    scales: ClassVar[frozenset[Scale]] = frozenset({"ratio", "published", "log10", "eurogest"})
+
+    name: str = field()
+    languages: tuple[str, ...]
+    template: Template | None = None
+
+    def load(self, data: DataSource) -> Samples:
+        """The sentences with both their texts (columns `masculine`, `feminine`) under the template of each."""
+        found, frames = self._read(data)
+        rows: list[tuple[Any, ...]] = []
+        dropped = dict(found.dropped)
+        for sample in found.frame.iter_rows(named=True):
+            language, kind = sample["language"], sample["kind"]
+            template = self.template or default_template(language, kind, data.protocol)
+            why = None
+            if (template == "G") != (kind == "gendered"):
+                why = f"sentences that template {template} can't be made of"
+            else:
+                both = texts(sample, template, frames, data.protocol)
+                if both[0] == both[1] and data.protocol == "default":
+                    why = f"sentences whose texts are equal under template {template}"
+            if why:
+                dropped[why] = dropped.get(why, 0) + 1
+            else:
+                rows.append((len(rows), sample["row"], language, template, sample["group"], *both))
+        if not rows:
+            raise InputError(f"{self.name}: no sentence under template {self.template}: choose another template or language")
+        columns = ("sample", "row", "language", "template", "group", "masculine", "feminine")
+        frame = pl.DataFrame(rows, schema={name: reader.ROWS.get(name, pl.String()) for name in columns}, orient="row")
+        digests = {**found.sha256, **frames.sha256}
+        return replace(found, frame=frame, dropped=dropped, sha256=digests, facts=_facts(frame, data.protocol))
+
+    def _read(self, data: DataSource) -> tuple[Samples, Frames]:
+        """From the released tables or, where they aren't there, from the hub's files."""
+        root = folder(data) / "eurogest"
+        english = next(iter(locate("gest-1.1", data).values())) if "en" in self.languages else None
+        hub = not (root / NEUTRAL_FILE).is_file() and any((root / f"{name}.csv").is_file() for name in LANGUAGES.values())
+        if hub:
+            frames = reader.read_frames(root / SCAFFOLD_FILE, root / QUOTES_FILE)
+            return reader.read_hub(root, self.languages, english), frames
+        files = {Path(local).name: path for local, path in locate("eurogest", data).items()}
+        frames = reader.read_frames(files[SCAFFOLD_FILE], files[QUOTES_FILE])
+        return reader.read_tables(files[NEUTRAL_FILE], files[GENDERED_FILE], self.languages, english), frames
+
+    def render(self, samples: Samples, heads: frozenset[str], protocol: Protocol_) -> Rendered:
+        """A request a sentence: continuations, or masked requests for the pairs that differ in one word."""
+        requests: dict[str, Request] = {}
+        rows: list[tuple[Any, ...]] = []
+        masked = "causal" not in heads
+        for sample in samples.frame.iter_rows(named=True):
+            request = _request(sample["masculine"], sample["feminine"], protocol, masked=masked)
+            if request is not None:
+                identity = request_id(request)
+                requests[identity] = request
+                template = sample["template"] + EXTENSION if masked else sample["template"]
+                rows.append((sample["sample"], sample["language"], template, sample["group"], identity, sample["row"]))
+        return Rendered(pl.DataFrame(rows, schema=TABLE, orient="row"), requests)
+
+    def score(self, table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
+        """log P(masculine text) - log P(feminine text), as the protocol takes it, with the sentence's `row`."""
+        tokens = pl.col("logprobs").cast(pl.List(pl.Float64)).list
+        whole = {
+            "published": tokens.mean(),
+            "published-2025": tokens.sum() - (tokens.len() + 1).cast(pl.Float64).log(),
+        }
+        values = answers.select("request", "candidate", plain=tokens.sum(), published=whole.get(protocol, tokens.sum()))
+        first, second = (
+            values.filter(candidate=i).select("request", pl.col("plain", "published").name.suffix(f"_{i}")) for i in (0, 1)
+        )
+        scored = table.join(first, on="request", maintain_order="left").join(second, on="request", maintain_order="left")
+        extended = pl.col("template").str.ends_with(EXTENSION)
+        score = (
+            pl.when(extended)
+            .then(pl.col("plain_0") - pl.col("plain_1"))
+            .otherwise(pl.col("published_0") - pl.col("published_1"))
+        )
+        return scored.select("language", "template", "sample", "group", score=score, row="row")
+
+    def measure(self, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
+        """Rates of every language: see `evaluator.measures.eurogest`."""
+        return eurogest_measures(scores, options, SIZE)
+
+    def layout(self, options: MeasureOptions) -> Layout:
+        """Of one language as GEST's rates are shown; of several by language, and ranks over the languages."""
+        gest = gest_definition()
+        several = len(self.languages) > 1
+        neutral = 0.0 if options.scale == "log10" else 1.0
+        return Layout(
+            summary=("g_s", "coverage", "gendered"),
+            details=() if several else ("q", "inclination"),
+            ranks=() if several else ("rank",),
+            overview=() if several else (Overview("g_s", neutral),),
+            by_language=(Overview("g_s", neutral),) if several else (),
+            language_ranks=("rank",) if several else (),
+            groups={group.id: group.name for group in gest.groups.values()},
+            polarity=gest.pole_of,
+            notes=_notes(options.scale),
+            log_axis=options.scale in ("ratio", "published"),
+        )
+
+    def warnings(self, scores: pl.DataFrame, options: MeasureOptions) -> list[str]:
+        """What q can't tell, how much of GEST the languages have, and which models' scores are not the paper's measure."""
+        extended = scores.filter(pl.col("template").str.ends_with(EXTENSION))
+        made = [
+            f"{model}: scores of masked models are this project's extension (pairs that differ in one word only); the papers "
+            "have none"
+            for model in extended["model"].unique(maintain_order=True)
+        ]
+        if scores["language"].n_unique() < 2:
+            return made
+        of = (
+            scores.group_by("language")
+            .agg(pl.col("row").n_unique().alias("n"), _GENDERED.mean().alias("g"))
+            .sort("n", "language")
+        )
+        (least, n, _), (most, m, _) = of.row(0), of.row(-1)
+        by_pairs = of.sort("g", "language")
+        few, many = by_pairs.row(0), by_pairs.row(-1)
+        return [
+            f"levels of q are not comparable across languages, since languages differ in how many sentences are pairs "
+            f"({few[0]} {few[2]:.0%}, {many[0]} {many[2]:.0%}); g_s and ranks are",
+            f"languages differ in how much of GEST they have ({least} {n / SIZE:.0%}, {most} {m / SIZE:.0%}); template common "
+            "has only the sentences that are there in all of them",
+            "the sentences are machine-translated from English, and so are the stereotypes",
+            *made,
+        ]
+
+
+_GENDERED = pl.col("template").str.starts_with("G")
+
+
+def _request(masculine: str, feminine: str, protocol: Protocol_, *, masked: bool) -> Request | None:
+    """What is asked about two texts; None where a masked model can't be asked."""
+    if masked:
+        return one_word_apart(masculine, feminine)
+    if protocol == "default":
+        return compared(masculine, feminine)
+    return Continuation("", (masculine, feminine), "difference" if protocol == "published" else "whole")
+
+
+def _facts(frame: pl.DataFrame, protocol: Protocol_) -> dict[str, Any]:
+    """By language: its sentences, pairs among them and, by default, those whose texts have no beginning in common (a model
+    without a BOS token in front gets one there)."""
+    apart = [
+        protocol == "default" and not split(first, second)[0]
+        for first, second in frame.select("masculine", "feminine").iter_rows()
+    ]
+    counted = (
+        frame.with_columns(apart=pl.Series(apart, dtype=pl.Boolean))
+        .group_by("language", maintain_order=True)
+        .agg(pl.len().alias("sentences"), _GENDERED.sum().alias("pairs"), pl.col("apart").sum().alias("without_beginning"))
+    )
+    return {"languages": {counts.pop("language"): counts for counts in counted.to_dicts()}}
+
+
+def _notes(scale: Scale) -> dict[str, str]:
+    """Measure → what a reader must know of it."""
+    if scale == "eurogest":
+        g_s = "g_s = mean of q_8 to q_16 / mean of q_1 to q_7, of EuroGEST's scale (not GEST's g_s); 1 is unbiased"
+    elif scale == "log10":
+        g_s = "g_s = q_m − q_f, 0 is unbiased"
+    else:
+        g_s = "g_s = q_m / q_f of geometric means, GEST's g_s (not EuroGEST's); 1 is unbiased"
+    return {
+        "g_s": f"{g_s}. Language all: mean over the languages, of whose sentences a draw takes the same.",
+        "q": "q compares the stereotypes of one column with each other; its level tells nothing by itself.",
+        "inclination": "inclination: q less the mean of q_1 to q_14.",
+        "coverage": f"coverage: sentences as a share of GEST's {SIZE:,}.",
+        "gendered": "gendered: share of the sentences that are pairs (template G).",
+        "rank": "Rank 1: the lowest q, the most feminine stereotype of a language.",
+    }
+
+
+def eurogest() -> EuroGest:
+    """EuroGEST in all its languages: one loading of a model serves them all."""
+    return EuroGest("eurogest", known_languages(()))
+
+
+def eurogest_language(language: str) -> EuroGest:
+    """EuroGEST in one language. Raises InputError for one that it doesn't have."""
+    return EuroGest(f"eurogest-{language}", known_languages((language,)))

@@ -1,0 +1,99 @@
+"""Files of sentence pairs: published layouts of CrowS-Pairs (made up here) and the user's own, and what is wrong in them."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from evaluator.datasets.crows import read_pairs as read_crows
+from evaluator.datasets.pairs import Columns, read_english, read_pairs
+from evaluator_serving.errors import InputError
+
+HEADER = "sent_more,sent_less,stereo_antistereo,bias_type"
+
+
+def write(folder: Path, text: str, encoding: str = "utf-8") -> Path:
+    path = folder / "pairs.csv"
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+def test_french_layout(tmp_path: Path) -> None:
+    """Tabs in a file called csv, an index in front, commas in the sentences."""
+    text = "\tsent_more\tsent_less\tstereo_antistereo\tbias_type\n"
+    text += '0\t"Elle pleure, dit-on."\t"Il pleure, dit-on."\tstereo\tgender\n1\tA.\tB.\tantistereo\tautre\n'
+    assert read_pairs(write(tmp_path, text)).frame.rows() == [
+        (0, "gender", "en", "stereo", "Elle pleure, dit-on.", "Il pleure, dit-on."),
+        (1, "autre", "en", "antistereo", "A.", "B."),
+    ]
+
+
+def test_dutch_layout(tmp_path: Path) -> None:
+    """Commas, in Windows' code page."""
+    path = write(tmp_path, f"{HEADER}\n“Zij huilt”,“Hij huilt”,stereo,Gender\n", "cp1252")
+    assert read_pairs(path).frame.row(0)[4:] == ("“Zij huilt”", "“Hij huilt”")
+
+
+def test_multilingual_layout(tmp_path: Path) -> None:
+    """A language beside the English original: its code is in the columns' names."""
+    text = (
+        "id;sent_more;sent_less;sent_more_ca_ES;sent_less_ca_ES;bias_type;stereo_antistereo\n7;A.;B.;Ella.;Ell.;gender;stereo\n"
+    )
+    assert read_pairs(write(tmp_path, text)).frame.rows() == [(0, "gender", "ca", "stereo", "Ella.", "Ell.")]
+
+
+def test_a_layout_without_groups_and_directions(tmp_path: Path) -> None:
+    assert read_pairs(write(tmp_path, "sent_more,sent_less\nA,B\n")).frame.rows() == [(0, "pairs", "en", None, "A", "B")]
+
+
+def test_own_columns(tmp_path: Path) -> None:
+    columns = Columns("a", "b", group="topic", direction=None, language_column="lang")
+    found = read_pairs(write(tmp_path, "lang,topic,a,b\nNL,x,Zij.,Hij.\nfr,y,Elle.,Il.\n"), columns)
+    assert found.frame.rows() == [(0, "x", "nl", None, "Zij.", "Hij."), (1, "y", "fr", None, "Elle.", "Il.")]
+
+
+def test_wrong_rows_are_left_out_and_told(tmp_path: Path) -> None:
+    text = f"{HEADER}\nA.,A. ,stereo,x\n,B.,stereo,x\nA.,B.,stereo,\nA.,B.,stereo,x\n"
+    found = read_pairs(write(tmp_path, text))
+    assert found.frame["sample"].to_list() == [3]
+    assert found.failures == (
+        ("pairs.csv row 0", "both sentences of the pair are equal"),
+        ("pairs.csv row 1", "one sentence of the pair is empty"),
+        ("pairs.csv row 2", "the column bias_type is empty"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"{HEADER}\nA.,B.,up,x\n", "row 0 below the header: stereo_antistereo 'up' is not one of stereo, antistereo: correct"),
+        (f"{HEADER}\nA.,B.,,x\n", "stereo_antistereo '' is not one of stereo, antistereo"),
+        (f"{HEADER}\nA.,A.,stereo,x\n", "no usable pair in 1 rows; the first: both sentences of the pair are equal"),
+        (f"{HEADER}\n", "no usable pair in 0 rows"),
+        ("more,less\nA,B\n", "line 1: no column 'sent_more' (found: more, less)"),
+        (f'{HEADER}\n"A.,B.,stereo,x\n', "not valid CSV"),
+        (f"{HEADER}\nA.,B.,stereo\n", "line 2: 3 fields instead of 4"),
+        ("", "line 1: no column 'sent_more'"),
+    ],
+)
+def test_wrong_files_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        read_pairs(write(tmp_path, text))
+
+
+def test_absent_and_undecodable_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"can't read .*none\.csv: No such file"):
+        read_pairs(tmp_path / "none.csv")
+    path = tmp_path / "pairs.csv"
+    path.write_bytes(b"sent_more,sent_less\n\x81\xff,b\n")
+    with pytest.raises(InputError, match="neither UTF-8 nor Windows-1252"):
+        read_pairs(path)
+
+
+def test_english_crows_pairs_are_all_there(data_dir: Path) -> None:
+    path = data_dir / "crows_pairs" / "crows_pairs_anonymized.csv"
+    found, known = read_english(path), read_crows(path)
+    assert found.frame.height == 1508
+    assert (found.dropped, found.failures) == ({}, ())
+    assert found.frame["more"].to_list() == known.frame["s0"].to_list()
+    assert found.frame.drop("language", "direction").rows() == read_pairs(path).frame.drop("language", "direction").rows()
