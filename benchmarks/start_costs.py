@@ -6,7 +6,7 @@ nothing to score, so what is timed is starting: process, imports, engine, verifi
 ways, one after the other, each in a driver of its own:
 
 - `reused`: as the program does it, a process takes the next model where the last one's memory has come back;
-- `process`: a process a model, as it was before (in the driver, `Pool._next` says no each time).
+- `process`: a process a model, as it was before (in the driver, `Pool.follow` says no each time).
 
 Shown are medians over starts and repetitions: seconds from asking for a replica to its first stored answers by part (from
 run.json); over the number of models, the pool's seconds and the whole sweep's, in which the driver prepares too. The scores of
@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -87,23 +87,24 @@ def write_inputs(folder: Path, models: Sequence[Entry]) -> Path:
 
 def run_once(way: str, path: Path, out: Path) -> dict[str, Any]:
     """One sweep, driven from this process; its seconds, without and with the driver's own preparation."""
+    from evaluator.run import loop
     from evaluator.sweep import driver, pool
     from evaluator.sweep.config import read_sweep
 
     if way == "process":
-        pool.Pool._next = lambda self, member: False  # type: ignore[method-assign]
+        pool.Pool.follow = lambda self, member, state, *, free: None  # type: ignore[method-assign]
     inside: list[float] = []
-    execute = pool.Pool.execute
+    execute = loop.Loop.execute
 
-    def timed(self: pool.Pool, models: Sequence[Any]) -> dict[str, Exception]:
+    def timed(self: loop.Loop, models: Sequence[Any]) -> dict[str, Exception]:
         begun = time.perf_counter()
         errors = execute(self, models)
         inside.append(time.perf_counter() - begun)
         return errors
 
-    pool.Pool.execute = timed  # type: ignore[method-assign]
+    loop.Loop.execute = timed  # type: ignore[method-assign]
     begun = time.perf_counter()
-    spec = replace(read_sweep(path, out=out), skip_rows=True)
+    spec = read_sweep(path, out=out)
     outcome = driver.sweep(spec, driver.SweepOptions(ray="local", workers=WORKERS))
     if outcome.errors:
         raise SystemExit(f"{way}: models failed: {outcome.errors}")

@@ -9,7 +9,7 @@ import click
 
 from evaluator import __version__
 from evaluator.cli.output import take_every_character
-from evaluator_serving.errors import EngineError, InputError, in_words
+from evaluator_serving.errors import EngineError, InputError, UnexpectedError, in_words
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("evaluator.cli.run", "Score models on tasks and print the table."),
@@ -74,7 +74,7 @@ def _warn(message: Warning | str, *_: object, **__: object) -> None:
 def _told(error: Exception) -> tuple[str, int]:
     """One line on what went wrong and what to do, and the exit code: 2 for what the user can mend, else 1."""
     text = in_words(error)
-    if isinstance(error, InputError | EngineError):
+    if isinstance(error, InputError | EngineError) and not isinstance(error, UnexpectedError):
         return text, 2 if isinstance(error, InputError) else 1
     if not isinstance(error, OSError):
         return f"{text} (--debug shows where)", 1

@@ -91,7 +91,6 @@ def command(
         asked,
         weights_cache=weights_cache or asked.weights_cache,
         verify=not no_verify,
-        skip_rows=True,
         strict=strict or asked.strict,
         retry=retry,
         command=("evaluator", *sys.argv[1:]),

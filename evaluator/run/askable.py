@@ -42,7 +42,7 @@ class Loss:
         """
         if task.skips_unaskable:
             return self.whole
-        return Work.hopeless(self.samples, self.of) or 2 * self.samples > self.of
+        return Work.hopeless(self.samples, self.of)
 
     def __str__(self) -> str:
         more = f" (and {self.samples - 1:,} more of its {self.of:,} samples can't be asked)" if self.samples > 1 else ""

@@ -1,11 +1,12 @@
-"""What one model throws is that model's failure: the others of the command go on."""
+"""What one model throws is that model's failure: the others of the command go on. And how failures are written down."""
 
 import contextlib
 import gc
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from evaluator.store.files import StoreError
+from evaluator.store.run import Kind, Run
 from evaluator_serving.errors import EngineError, InputError, ModelError, in_words
 
 
@@ -43,6 +44,18 @@ class Failures(dict[str, Exception]):
     def only_input(self) -> bool:
         """Whether there is nothing but wrong input."""
         return all(isinstance(error, InputError) for error in self.values())
+
+
+def record_failures(run: Run, errors: Mapping[str, Exception]) -> None:
+    """Write down which models failed as a whole, and why."""
+    for name, error in errors.items():
+        kind: Kind = "unaskable" if isinstance(error, ModelError) else "retryable"
+        run.add_new_failures([(name, "", in_words(error))], kind)
+
+
+def failure_kind(error: EngineError) -> Kind:
+    """The kind of what befell a request that was tried alone."""
+    return "retryable" if error.again else "poisonous"
 
 
 def free(error: BaseException) -> None:

@@ -236,7 +236,7 @@ def prepare_model(spec: ModelSpec, run: RunSpec, tasks: Sequence[LoadedTask], re
     encoded = [item for item in encoded if item.request in left]
     answered = frozenset(known & left)
     # So many were given up that the model was at fault, which may have been mended since: all of them are asked again.
-    again = run.retry or Work.hopeless(len(given & left), len(left))
+    again = run.retry or run.strict or Work.hopeless(len(given & left), len(left))
     given_up = frozenset() if again else frozenset(given & left)
     texts = _text_tokens(tables, encoded) if encoded else {}
     total = len(left - refused.keys())

@@ -60,8 +60,8 @@ class RunSpec:
         data: where the data sets are.
         limit: score only this many samples of every task, spread over its groups (None: all).
         verify: check every engine against the transformers oracle on some of the run's own rows when it is loaded.
-        skip_rows: record a request that can't be scored and go on (sweeps) instead of ending the model.
-        strict: refuse everything where a task or sample can't be asked of a model, instead of leaving it out.
+        strict: refuse everything where a task or sample can't be asked of a model, instead of leaving it out; end a model of
+            which a request can't be scored.
         retry: ask again what was given up (killed its worker or had no finite answer, whenever it was tried).
         weights_cache: bytes that fetched weights may take up on each machine (None: as EVALUATOR_WEIGHTS_CACHE says).
         command: the command line, for the record.
@@ -74,7 +74,6 @@ class RunSpec:
     data: DataSource = field(default_factory=DataSource)
     limit: int | None = None
     verify: bool = True
-    skip_rows: bool = False
     strict: bool = False
     retry: bool = False
     weights_cache: int | None = None

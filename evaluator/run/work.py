@@ -73,5 +73,5 @@ class Work:
 
     @staticmethod
     def hopeless(failed: int, total: int) -> bool:
-        """Whether so many requests have failed that the model, not the requests, is at fault."""
-        return failed > max(100, total // 10)
+        """Whether so many requests have failed that the model, not the requests, is at fault: a tenth and 100, or half."""
+        return failed > max(100, total // 10) or 2 * failed > total

@@ -3,10 +3,9 @@
 import os
 from dataclasses import dataclass, replace
 
-from evaluator.run.driver import Outcome, Prepared, prepare, record_failures, score_models
+from evaluator.run.driver import Outcome, Prepared, prepare, score_models
 from evaluator.run.failures import Failures
 from evaluator.run.prepare import record
-from evaluator.run.progress import ProgressView
 from evaluator.run.spec import RunSpec
 from evaluator.store.run import Run
 from evaluator.sweep.hardware import Fleet, local_fleet
@@ -82,17 +81,13 @@ def _on_ray(run: Run, plan: Plan, spec: RunSpec, options: SweepOptions) -> Failu
     from evaluator.sweep.cluster import Cluster
     from evaluator.sweep.pool import Pool, PoolOptions
 
-    models = plan.ready.models
     pool_options = PoolOptions(
         fleet=plan.fleet,
         jobs=[Job(need.name, need.ways) for need in plan.needs],
         lines=plan.schedule.lines,
         replan=plan.again,
         start_deadline=options.start_deadline,
-        verify=spec.verify,
         access=HubAccess.of_here(),
     )
-    record_failures(run, plan.ready.errors)
-    with ProgressView(run.path, [m.progress for m in models]) as view:
-        pool = Pool(run, view, Cluster(options.worker_memory), pool_options)
-        return Failures({**plan.ready.errors, **pool.execute(models)})
+    cluster = Cluster(options.worker_memory)
+    return score_models(run, plan.ready, spec, lambda view: Pool(view, cluster, pool_options))

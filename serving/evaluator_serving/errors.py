@@ -28,6 +28,10 @@ class EngineError(Exception):
         self.again = again
 
 
+class UnexpectedError(EngineError):
+    """What a library threw, in a line: nobody has foreseen it, so where it was thrown may be of interest."""
+
+
 def in_words(error: BaseException) -> str:
     """One line on what went wrong. An error of another kind than the above, or the system's, is called unexpected."""
     if isinstance(error, InputError | EngineError):

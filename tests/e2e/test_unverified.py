@@ -6,8 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from evaluator.cli import cli
+from evaluator.run.worker import Load, Worker
 from evaluator.store.run import Run
-from evaluator.sweep.replica import Load, Replica
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.models.resolving import resolve
 from tests.e2e.conftest import sentences, write_samples
@@ -38,9 +38,9 @@ def test_in_this_process(tiny_gpt2: Path, tmp_path: Path, verify: bool) -> None:
     assert ("was not compared with transformers" in " ".join(result.stdout.split())) != verify
 
 
-def test_in_a_replica(tiny_gpt2: Path) -> None:
+def test_in_a_worker(tiny_gpt2: Path) -> None:
     source, options = resolve(str(tiny_gpt2)), EngineOptions(device="cpu")
     for engine, verified in ((OWN, False), ("transformers", None)):
-        replica, load = Replica(), Load(engine, source, options, (), None, verify=False)
-        assert replica.fetch(load)
-        assert replica.load(load).verified is verified
+        worker, load = Worker(), Load(engine, source, options, (), None, verify=False)
+        worker.fetch(load)
+        assert worker.load(load).verified is verified

@@ -12,14 +12,13 @@ from evaluator.run.driver import execute, prepare
 from evaluator.run.prepare import PreparedModel
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
-from evaluator.sweep.hardware import parse_fleet
 from evaluator.tasks.gest import custom
 from evaluator_serving.engine import EngineInfo, EngineOptions
 from evaluator_serving.errors import InputError
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.openai_engine.engine import OpenAIEngine
 from evaluator_serving.opening import open_engine
-from evaluator_serving.registry import ENGINES, planned_device
+from evaluator_serving.registry import ENGINES
 from evaluator_serving.rows import Row, Workload
 from evaluator_serving.transformers_engine.engine import TransformersEngine
 from tests.e2e.conftest import sentences, write_samples
@@ -92,51 +91,13 @@ def test_chunks_are_cut_for_the_device_that_the_engine_says(run: Run, model: Pre
     assert run.timings().height == 1, "a GPU's chunk holds them all"
 
 
-def queued(model: PreparedModel) -> Any:
-    """A model in a pool with GPUs, up to where the pool would ask Ray for something; and the pool."""
-    pool = pytest.importorskip("evaluator.sweep.pool", reason="Ray is not installed (extra: ray)")
-    options = pool.PoolOptions(parse_fleet("4xH100-80"), [], {}, lambda fleet, left: ([], None))
-    made, state = pool.Pool(None, None, None, options), pool._Model(model)
-    made._queue(state)
-    return made, state
-
-
-def test_ray_sizes_and_cuts_as_this_process_does(run: Run, model: PreparedModel) -> None:
-    """What the pool would send to a replica is given to one here."""
-    _, state = queued(model)
-    from evaluator.sweep.replica import Load, Replica
-
-    replica, load = Replica(), Load("OnACard", model.source, model.spec.options, state.rows, state.workload, verify=False)
-    assert replica.fetch(load)
-    facts = replica.load(load)
-    here, there = OnACard.workloads
-    assert here == there
-    assert facts.device_kind == state.device == "cuda"
-    assert len(state.work.waiting) == run.timings().height == state.chunks
+def test_an_engine_is_sized_by_the_whole_run(run: Run, model: PreparedModel) -> None:
+    """It is loaded with some of the rows only."""
+    ((rows, workload),) = OnACard.workloads
     lengths = [len(row.ids) for item in model.encoded for row in item.rows]
-    assert here[1].longest == max(lengths)
-    assert here[1].tokens > 64 * max(lengths), "more than a handful of rows has"
-
-
-def test_a_replica_that_computes_elsewhere_than_planned_gets_chunks_for_that(model: PreparedModel) -> None:
-    pool, state = queued(model)
-    assert len(state.work.waiting) == state.chunks == 1
-    pool._cut(state, "cpu")
-    assert len(state.work.waiting) == state.chunks > 1
-
-
-@pytest.mark.parametrize(
-    ("engine", "device", "cuda", "expected"),
-    [
-        ("transformers", "auto", True, "cuda"),
-        ("transformers", "cpu", True, "cpu"),
-        ("vllm", "auto", False, "cpu"),
-        ("openai", "auto", True, "server"),
-        ("openai", "auto", False, "server"),
-    ],
-)
-def test_the_kind_of_device_before_loading(engine: str, device: str, cuda: bool, expected: str) -> None:
-    assert planned_device(engine, EngineOptions(device=device), cuda=cuda) == expected
+    assert workload.longest == max(lengths)
+    assert workload.tokens > 64 * max(lengths), "more than a handful of rows has"
+    assert sum(len(row.ids) for row in rows) < workload.tokens
 
 
 def test_a_servers_chunk_fills_its_connections_whatever_the_model() -> None:

@@ -39,7 +39,7 @@ Drive = Callable[[RunSpec], Outcome]
 
 
 def swept(spec: RunSpec) -> Outcome:
-    return sweep(replace(spec, skip_rows=True), SweepOptions("none"))
+    return sweep(spec, SweepOptions("none"))
 
 
 BOTH = pytest.mark.parametrize("drive", [execute, swept])
@@ -292,7 +292,7 @@ def test_what_was_left_out_belongs_to_the_limit_that_was_asked() -> None:
 def breaking(folder: Path, path: Path, fault: str) -> RunSpec:
     """A sweep of one model of which one request of TOKENS tokens breaks."""
     bad = ModelSpec(str(folder / "gpt"), FAULTY, options=EngineOptions(extra={"fault": fault}), label="bad")
-    spec = RunSpec((bad,), (own(path / "first.csv"),), path / "run", skip_rows=True, verify=False)
+    spec = RunSpec((bad,), (own(path / "first.csv"),), path / "run", verify=False)
     lengths = {len(row.ids) for m in prepare(spec).models for item in m.encoded for row in item.rows}
     assert max(lengths) < TOKENS - 2
     for words in range(4, TOKENS):

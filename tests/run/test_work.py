@@ -112,6 +112,8 @@ def test_poison_is_alone_after_five_deaths_and_takes_all_requests_of_its_inputs(
     assert scored == 399
 
 
-@pytest.mark.parametrize(("failed", "total", "hopeless"), [(100, 50, False), (101, 50, True), (300, 3000, False)])
+@pytest.mark.parametrize(
+    ("failed", "total", "hopeless"), [(100, 300, False), (101, 300, True), (300, 3000, False), (2, 4, False), (3, 4, True)]
+)
 def test_hopeless(failed: int, total: int, hopeless: bool) -> None:
     assert Work.hopeless(failed, total) is hopeless

@@ -11,7 +11,7 @@ import transformers
 from tiny_models import drawn_wide, tiny_model, tiny_tokenizer
 
 from evaluator.reports.notes import run_notes
-from evaluator.sweep.replica import Load, Replica
+from evaluator.run.worker import Load, Worker
 from evaluator_serving.checks.padding import MORE, find_mates, probes
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import InputError
@@ -154,9 +154,9 @@ def test_pairs_and_encoders_that_depend_on_padding(tmp_path: Path) -> None:
 def test_the_fact_is_in_a_replicas_answer_and_in_the_reports(tmp_path: Path) -> None:
     source = made("ConvBert", tmp_path, **DEPENDENT["ConvBert"])
     rows = tuple(row for row in masked_rows() if len(row.ids) == 14)  # all alike: the probes are of other lengths
-    replica, load = Replica(), Load("transformers", source, EngineOptions(device="cpu"), rows, None, verify=True)
-    assert replica.fetch(load)
-    facts = replica.load(load)
+    worker, load = Worker(), Load("transformers", source, EngineOptions(device="cpu"), rows, None, verify=True)
+    worker.fetch(load)
+    facts = worker.load(load)
     (note,) = run_notes({"models": {"conv": {"engine": "transformers", "engine_details": facts.details}}})
     assert note.startswith("conv: its masked output depends on padding (log P moves by up to")
     assert note.endswith("so only rows of equal length were computed together.")
