@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from evaluator_serving.engine import DeviceKind, Engine, EngineOptions
+from evaluator_serving.engine import Engine, EngineOptions
 from evaluator_serving.errors import InputError
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.plugins import Plugins, plugins
@@ -86,14 +86,6 @@ def missing_module(made: type[Engine]) -> str | None:
 def check_fit(name: str, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> None:
     """Raise InputError where the engine called `name` can't score these heads of a model, or has no use for an option."""
     engine_class(name).check(source, options, heads)
-
-
-def planned_device(name: str, options: EngineOptions, *, cuda: bool) -> DeviceKind:
-    """What the engine called `name` will say its `device_kind` is, where a GPU is at hand (`cuda`) or isn't."""
-    devices = engine_class(name).devices
-    if len(devices) == 1:
-        return devices[0]
-    return "cuda" if cuda and options.device != "cpu" else "cpu"
 
 
 def _plugins() -> Plugins:

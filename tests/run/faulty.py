@@ -1,13 +1,17 @@
 """An engine that breaks where it is told to: `--engine tests.run.faulty:Faulty --extra fault=STAGE`."""
 
+import os
+import signal
+import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evaluator_serving.engine import EngineOptions, Extra
-from evaluator_serving.errors import EngineError
+from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.rows import Row, Workload
 from evaluator_serving.transformers_engine.engine import TransformersEngine
@@ -33,24 +37,35 @@ def _break(what: str) -> None:
 
 class Faulty(TransformersEngine):
     """The transformers engine, broken at `load`, `verify` (the first rows that it scores), `score`, `close`, or at every row of
-    TOKENS tokens (`row`; `row memory`: there is no memory for it).
+    `tokens` tokens (`row`; `row memory`: there is no memory for it).
+
+    `refuse`: it can't load the model; `kill`: its process is killed once while it scores, the file `mark` says that it was;
+    `slow`: it takes a while for each chunk.
     """
 
-    extra = (Extra("fault", "where it breaks"),)
+    extra = (
+        Extra("fault", "where it breaks"),
+        Extra("tokens", "of which rows"),
+        Extra("mark", "says that it broke already", harmless=True),
+    )
     mended: ClassVar[bool] = False
 
     def __init__(
         self, source: ModelSource, options: EngineOptions, rows: Sequence[Row], workload: Workload | None = None
     ) -> None:
         self._fault = str(options.extra.get("fault", ""))
+        self._broken = int(options.extra.get("tokens", TOKENS))
+        self._mark = Path(options.extra.get("mark", os.devnull))
         self._calls = 0
+        if self._fault == "refuse":
+            raise InputError("this model can't be loaded: take another one")
         if self._fault.startswith("load"):
             _break(self._fault)
         super().__init__(source, options, rows)
 
     def score(self, rows: Sequence[Row]) -> list[NDArray[np.floating]]:
         """The first call of many rows is the verification's, the second one scores the first chunk."""
-        long = [index for index, row in enumerate(rows) if len(row.ids) == TOKENS]
+        long = [index for index, row in enumerate(rows) if len(row.ids) == self._broken]
         if self._fault.startswith("row") and long and not self.mended:
             raise EngineError(f"row {long[0]}: broken", long[0], again=self._fault.endswith("memory"))
         if len(rows) == 1:  # whether the model sees ahead
@@ -58,6 +73,11 @@ class Faulty(TransformersEngine):
         self._calls += 1
         if (self._fault.startswith("verify") and self._calls == 1) or (self._fault.startswith("score") and self._calls == 3):
             _break(self._fault)
+        if self._fault == "slow":
+            time.sleep(0.2)
+        if self._fault == "kill" and self._calls > 1 and not self._mark.exists():
+            self._mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
         return super().score(rows)
 
     def close(self) -> None:
