@@ -33,6 +33,8 @@ class Demand:
         heads: attention heads, which tensor parallelism must share out evenly.
         tokens: forward tokens still to compute.
         options: what the user asked of the engine.
+        kv_heads: heads of keys and values, where they are fewer (0: as many); they are shared out evenly or copied evenly.
+        layers: as many pipeline stages there may be; 0 where the configuration doesn't say.
     """
 
     name: str
@@ -44,6 +46,22 @@ class Demand:
     heads: int
     tokens: int
     options: EngineOptions
+    kv_heads: int = 0
+    layers: int = 0
+
+    def divided(self, devices: int) -> tuple[int, int]:
+        """(tensor parallel, pipeline parallel) on so many devices of one machine.
+
+        Tensor parallel as far as the heads can be shared out, stages for the rest: all devices of a machine compute a row at
+        once under the former, which is what hides the time that they talk.
+        """
+        kv = self.kv_heads or self.heads
+        tensor = max(
+            n
+            for n in range(1, devices + 1)
+            if devices % n == 0 and self.heads % n == 0 and (kv % n == 0 or n % kv == 0)  # as vLLM's layers ask
+        )
+        return tensor, devices // tensor
 
     def memory(self, kind: str, devices: int) -> int:
         """Bytes on each of `devices` devices."""
@@ -108,17 +126,18 @@ def candidates(demand: Demand, nodes: Sequence[Node]) -> list[Placement]:
     if tensor * pipeline > 1:
         spans = [n for n in range(1, len(nodes) + 1) if pipeline % n == 0]
         return [Placement(tensor, pipeline, nodes=n) for n in spans]
-    sizes = [n for n in (1, 2, 4, 8, 16) if n <= node.devices]
+    sizes = sorted({*(n for n in (1, 2, 4, 8, 16) if n <= node.devices), node.devices})
     shared = [Placement(share=share) for share in SHARES] if node.kind == "cuda" else []
     spread = engine_class(demand.engine).spread
     if spread != "tensors":
         spreads = sizes if spread == "layers" or node.kind == "cpu" else [1]
         return [*shared, *(Placement(spread=n) for n in spreads)]
-    within = [n for n in sizes if demand.heads % n == 0]
-    found = [*shared, *(Placement(tensor_parallel=n) for n in within)]
+    within = [Placement(*demand.divided(n)) for n in sizes]
+    over = []
     if node.kind == "cuda":  # vLLM's CPU build has no executor over several machines
-        found += [Placement(within[-1], n, nodes=n) for n in range(2, len(nodes) + 1)]
-    return found
+        tensor, stages = demand.divided(sizes[-1])
+        over = [Placement(tensor, stages * n, nodes=n) for n in range(2, len(nodes) + 1)]
+    return [*shared, *(p for p in (*within, *over) if p.pipeline_parallel <= (demand.layers or p.pipeline_parallel))]
 
 
 def _nowhere(demand: Demand, fleet: Fleet) -> InputError:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from evaluator.run.driver import Prepared
 from evaluator.run.failures import Failures
@@ -86,8 +87,18 @@ def model_needs(model: PreparedModel, fleet: Fleet, throughput: float | None = N
         heads=getattr(config, "num_attention_heads", 1) or 1,
         tokens=sum(row.length for row in merged.rows),
         options=options,
+        kv_heads=_kv_heads(config),
+        layers=getattr(config, "num_hidden_layers", 0) or 0,
     )
     return Needs(demand, len(merged.rows), tuple(several.items()), ways(demand, fleet, throughput))
+
+
+def _kv_heads(config: Any) -> int:
+    """Heads of keys and values by the names that configurations have for them, 0 where they don't say (as many as others)."""
+    if getattr(config, "multi_query", False) and not getattr(config, "new_decoder_architecture", False):
+        return 1
+    names = ("n_head_kv", "num_kv_heads", "num_key_value_heads", "multi_query_group_num")
+    return next((value for name in names if isinstance(value := getattr(config, name, None), int)), 0)
 
 
 def make_plan(ready: Prepared, fleet: Fleet, throughput: float | None = None) -> Plan:

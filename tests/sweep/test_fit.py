@@ -5,6 +5,7 @@ memory: 72.68 GiB of an H100's 79, 35.88 of an A100's 39, 20.24 of an L4's 22.
 """
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -113,11 +114,39 @@ def test_nothing_left_to_score_takes_no_time() -> None:
     assert {(w.load, w.score) for w in ways(demand(1e9, tokens=0), MIXED)} == {(0.0, 0.0)}
 
 
-def test_heads_must_be_shared_out_evenly() -> None:
-    # 85.1 GiB on one, 44.2 on each of two: 127 heads can't be shared out to two.
-    with pytest.raises(InputError, match="GiB a device are missing"):
-        ways(demand(41.84e9, 127), Fleet((H100,)))
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "devices", "sizes"),
+    [
+        (64, 8, 8, (8, 1)),
+        (64, 8, 16, (16, 1)),  # each key is on two
+        (128, 0, 8, (8, 1)),
+        (71, 1, 4, (1, 4)),  # a prime number of heads
+        (126, 0, 4, (2, 2)),
+        (24, 6, 4, (2, 2)),  # the heads would do, six keys and values don't go into four parts, nor four into six
+        (12, 12, 3, (3, 1)),
+        (40, 8, 6, (2, 3)),
+    ],
+)
+def test_tensor_parallel_as_far_as_the_heads_go_stages_for_the_rest(
+    heads: int, kv_heads: int, devices: int, sizes: tuple[int, int]
+) -> None:
+    assert replace(demand(heads=heads), kv_heads=kv_heads).divided(devices) == sizes
+
+
+def test_awkward_heads_get_pipeline_stages_inside_a_machine() -> None:
+    # 85.1 GiB on one, 44.2 on each of two: 127 heads can't be shared out to two, 126 can.
+    assert on(H100, ways(demand(41.84e9, 127), Fleet((H100,)))) == [Placement(1, 2)]
     assert on(H100, ways(demand(41.84e9, 126), Fleet((H100,)))) == [Placement(2)]
+    # 23.7 GiB on each of four A100s; no more stages than layers.
+    assert on(A100S[0], ways(demand(41.84e9, 126), Fleet((A100S[0],)))) == [Placement(2, 2)]
+    with pytest.raises(InputError, match="GiB a device are missing"):
+        ways(replace(demand(41.84e9, 127), layers=3), Fleet((A100S[0],)))
+    # Larger than a machine: all devices of each take part.
+    nodes = tuple(Node("cuda", A100S[0].card, 4, 39 * GIB, f"a{i}") for i in range(2))
+    assert on(nodes[0], ways(demand(70.554e9, 63), Fleet(nodes))) == [Placement(1, 8, nodes=2)]
+    # A machine of three: 44.2 GiB on each of two, 30.5 on each of three, which 126 heads go into.
+    three = Node("cuda", A100S[0].card, 3, 39 * GIB, "three")
+    assert on(three, ways(demand(41.84e9, 126), Fleet((three,)))) == [Placement(3)]
 
 
 def test_larger_than_a_machine_goes_over_several_of_the_same_family() -> None:
