@@ -194,9 +194,11 @@ def _engine(spec: ModelSpec, out: Path, source: ModelSource, heads: frozenset[st
             with contextlib.suppress(InputError):
                 check_fit(entry["engine"], source, spec.options, heads)
                 return str(entry["engine"])
-    from evaluator_serving.choose import choose_engine
+    from evaluator_serving.choose import choose_engine, why_slower
 
     engine = choose_engine(source, heads, spec.options) if spec.engine == "auto" else spec.engine
+    if spec.engine == "auto" and (reason := why_slower(source, heads, spec.options)):
+        warnings.warn(f"{spec.name}: {reason}, so the slower {engine} engine scores it", stacklevel=2)
     check_fit(engine, source, spec.options, heads)
     return engine
 

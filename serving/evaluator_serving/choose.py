@@ -15,3 +15,10 @@ def choose_engine(source: ModelSource, heads: Iterable[str], options: EngineOpti
     asked = (source, options or EngineOptions(), frozenset(heads))
     ranked = [(known.made.preference(*asked), known.name) for known in known_engines() if known.made and not known.problem]
     return max(ranked, key=lambda one: one[0])[1]  # of equals the first
+
+
+def why_slower(source: ModelSource, heads: Iterable[str], options: EngineOptions | None = None) -> str | None:
+    """Why a faster engine than the chosen one can't take this model, where one takes others of its kind; else None."""
+    asked = (source, options or EngineOptions(), frozenset(heads))
+    usable = [known.made for known in known_engines() if known.made and not known.problem]
+    return next((reason for made in usable if (reason := made.misses(*asked))), None)

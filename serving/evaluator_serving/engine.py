@@ -250,3 +250,11 @@ class Engine(ABC):
         is installed, can do it exactly on the device that torch would use, and is faster.
         """
         return 0
+
+    @classmethod
+    def misses(cls, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> str | None:
+        """Why `auto` can't mean this engine for this model, where it would for others of its kind; else None.
+
+        It is told, as the model is scored more slowly than they.
+        """
+        return None

@@ -15,6 +15,10 @@ class ModelError(InputError):
     """
 
 
+class MachineError(InputError):
+    """A model isn't there on one machine, or is another one there: other machines may have it."""
+
+
 class EngineError(Exception):
     """An engine failed while it was scoring: exit code 1, everything already stored is kept.
 

@@ -20,7 +20,7 @@ from evaluator_serving.devices import has_cuda
 from evaluator_serving.engine import Engine, EngineInfo, EngineOptions, Extra
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.models.source import ModelSource
-from evaluator_serving.onnx.export import DTYPES, cached_export, exported_head, refusal, supports
+from evaluator_serving.onnx.export import DTYPES, cached_export, exported_head, refusal
 from evaluator_serving.onnx.feeds import CausalFeeds, Feeds, MaskedFeeds, Part, Place
 from evaluator_serving.onnx.manifest import Kind, read_manifest
 from evaluator_serving.onnx.runners import Plain, Pooled, Runner, is_out_of_memory, provider_names
@@ -68,7 +68,7 @@ class OnnxEngine(Engine):
         """
         heads = frozenset(row.head for row in rows)
         self.check(source, options, heads)
-        self._head: Kind = "causal" if "causal" in heads else "masked" if heads else exported_head(source)
+        self._head = _kind(heads) if heads else exported_head(source)
         self._source, self._options = source, options
         tensorrt = str(options.extra.get("tensorrt", "false")).lower() == "true"
         self._device, self._providers = provider_names(options.device, tensorrt=tensorrt)
@@ -90,12 +90,16 @@ class OnnxEngine(Engine):
 
     @classmethod
     def preference(cls, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> int:
-        """Masked models whose family it exports, in a dtype that its device has, on the device that torch would use."""
-        cuda = options.device != "cpu" and "CUDAExecutionProvider" in onnxruntime.get_available_providers()
-        if heads != {"masked"} or (not cuda and options.device != "cpu" and has_cuda()):
-            return 0
-        dtypes = DTYPES if cuda else ("float32", "int8")
-        return 2 if options.dtype in dtypes and supports(source.config, "masked") else 0
+        """Models whose family it exports, in a dtype that its device has, on the device that torch would use.
+
+        Generative ones on a CPU only. vLLM's CPU build is no faster there: it computes more tokens, and starts later.
+        """
+        return 2 if _suits(options, heads) and refusal(source.config, _kind(heads)) is None else 0
+
+    @classmethod
+    def misses(cls, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> str | None:
+        """That the family has no graph."""
+        return refusal(source.config, _kind(heads)) if _suits(options, heads) else None
 
     @classmethod
     def check(cls, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> None:
@@ -105,9 +109,8 @@ class OnnxEngine(Engine):
             raise InputError(
                 f"model {source.spec}: the onnx engine loads one head, masked or causal; use --engine transformers"
             )
-        for head in sorted(heads):
-            if reason := refusal(source.config, "causal" if head == "causal" else "masked"):
-                raise InputError(f"model {source.spec}: {reason}; use --engine transformers")
+        if heads and (reason := refusal(source.config, _kind(heads))):
+            raise InputError(f"model {source.spec}: {reason}; use --engine transformers")
 
     def describe(self) -> EngineInfo:
         """What is loaded, with the versions that the numbers depend on."""
@@ -203,6 +206,19 @@ def _put(values: list[NDArray[np.float32]], places: list[list[list[Place]]], ans
         for number, some in zip(numbers, spots, strict=True):
             for row, lookup in some:
                 answers[row][lookup] = number
+
+
+def _kind(heads: frozenset[str]) -> Kind:
+    return "causal" if "causal" in heads else "masked"
+
+
+def _suits(options: EngineOptions, heads: frozenset[str]) -> bool:
+    """Whether `auto` may mean this engine for such requests of a model whose family has a graph."""
+    if heads not in ({"masked"}, {"causal"}):
+        return False
+    if options.device == "cpu" or not has_cuda():
+        return options.dtype in ("float32", "int8")
+    return heads == {"masked"} and options.dtype in DTYPES and "CUDAExecutionProvider" in onnxruntime.get_available_providers()
 
 
 def _threads(options: EngineOptions) -> int:

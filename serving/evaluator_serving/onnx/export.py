@@ -47,11 +47,6 @@ from evaluator_serving.onnx.manifest import FORMAT, HIDDEN, VOCABULARY, Kind, Ma
 DTYPES = ("float32", "float16", "int8")
 
 
-def supports(config: Any, head: Kind) -> bool:
-    """Whether a model with this transformers config and head can be exported."""
-    return refusal(config, head) is None
-
-
 def refusal(config: Any, head: Kind) -> str | None:
     """Why it can't, or None if it can."""
     return decoder_families.refusal(config) if head == "causal" else families.refusal(config)
