@@ -1,13 +1,14 @@
 """Answers that cost money or hours, kept in an append-only file: what was answered once is never asked again."""
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from evaluator_serving.locks import held
 
 
 def answer_key(*parts: Any) -> str:
@@ -46,13 +47,13 @@ class AnswerCache:
     def add(self, entries: Sequence[Mapping[str, Any]]) -> None:
         """Append entries (`key`, `answer` and whatever helps a reader of the file) and wait until they are on disk."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # until the file is closed
+        with held(self.path.with_name(f"{self.path.name}.lock"), wait=True), self.path.open("a+b") as file:
             self._refresh()
             new = [entry for entry in entries if entry["key"] not in self._answers]
             lines = "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in new)
             size = file.seek(0, os.SEEK_END)
-            if lines and size and os.pread(file.fileno(), 1, size - 1) != b"\n":
+            file.seek(max(0, size - 1))
+            if lines and size and file.read(1) != b"\n":
                 lines = "\n" + lines
             file.write(lines.encode())
             file.flush()

@@ -46,6 +46,8 @@ def _write(path: Path, content: bytes) -> None:
         with contextlib.suppress(OSError):
             scratch.unlink()
         raise
+    if os.name == "nt":  # folders can't be opened there
+        return
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)

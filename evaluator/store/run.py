@@ -13,9 +13,7 @@ answers that other samples share with them don't count.
 """
 
 import contextlib
-import fcntl
 import json
-import os
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,6 +30,7 @@ from evaluator.store.record import Entry, same_model, with_model, with_task
 from evaluator.vocabulary import Protocol_
 from evaluator_serving.answers import Answer
 from evaluator_serving.errors import InputError
+from evaluator_serving.locks import TakenError, held, is_held
 
 FORMAT = 1
 STARTS_KEPT = 100
@@ -150,30 +149,17 @@ class Run:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the run for writing. Raises InputError while another process on this machine writes to it."""
-        handle = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
+        with contextlib.ExitStack() as lock:
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+                lock.enter_context(held(self.path / ".lock", wait=False))
+            except TakenError:
                 raise InputError(f"{self.path} is being written by another process: wait for it or use another --out") from None
             yield
-        finally:
-            os.close(handle)
 
     @property
     def busy(self) -> bool:
         """Whether a process on this machine holds the run for writing; asked without writing anything."""
-        try:
-            handle = os.open(self.path / ".lock", os.O_RDONLY)
-        except OSError:  # nobody has written yet
-            return False
-        try:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(handle)
-        return False
+        return is_held(self.path / ".lock")
 
     # --- what was asked ------------------------------------------------------------------------------------------
 

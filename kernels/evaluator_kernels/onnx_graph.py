@@ -158,6 +158,27 @@ def linear(graph: GraphBuilder, x: str, name: str) -> str:
     return graph.op("Gemm", x, graph.stored(f"{name}.weight"), bias, transB=1)
 
 
+def linear_by_row(graph: GraphBuilder, x: str, name: str) -> str:
+    """As `linear`; in 8 bits, each row of x has a scale of its own, so that its numbers don't depend on the rows beside it."""
+    if f"{name}.int8" not in graph.weights.tensors:
+        return linear(graph, x, name)
+    largest = graph.op("ReduceMax", graph.op("Abs", x), graph.ints(1), keepdims=1)
+    scale = graph.op("Div", graph.op("Max", largest, graph.scalar(float(np.finfo(np.float32).tiny))), graph.scalar(127.0))
+    steps = graph.op("Add", graph.op("Round", graph.op("Div", x, scale)), graph.scalar(128.0))
+    y = graph.op(
+        "MatMulIntegerToFloat",
+        graph.op("Cast", steps, to=TensorProto.UINT8),
+        graph.stored(f"{name}.int8"),
+        graph.constant(np.array(1, np.float32)),
+        graph.stored(f"{name}.scale"),
+        graph.constant(np.array(128, np.uint8)),
+        graph.stored(f"{name}.zero"),
+        domain=MICROSOFT,
+    )
+    y = graph.op("Mul", y, scale)
+    return graph.op("Add", y, graph.stored(f"{name}.bias")) if f"{name}.bias" in graph.weights.tensors else y
+
+
 INT8_LEVELS = 63
 """Weights are quantized to 7 bits: processors without VNNI add pairs of 8-bit products in 16 bits, and would saturate."""
 

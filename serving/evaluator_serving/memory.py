@@ -1,38 +1,41 @@
-"""Memory: the peak of this process, and what the machine can still give."""
+"""Memory and processors: the peak of this process, what the machine can still give, and how many cores may be used."""
 
 import contextlib
 import ctypes
 import gc
 import os
-import resource
 import sys
 from pathlib import Path
+
+import psutil
 
 _STATUS = Path("/proc/self/status")
 
 
 def peak_memory() -> int:
-    """Largest resident size so far, in bytes.
+    """Largest resident size so far, in bytes; where the system doesn't say, the present one.
 
     `getrusage` alone would not do on Linux: a process that is started by a larger one inherits that one's figure.
     """
-    if _STATUS.exists():
+    with contextlib.suppress(OSError):
         for line in _STATUS.read_text(encoding="utf8").splitlines():
             name, _, value = line.partition(":")
             if name == "VmHWM":
                 return int(value.split()[0]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    present = psutil.Process().memory_info()
+    if hasattr(present, "peak_wset"):  # Windows
+        return int(present.peak_wset)
+    with contextlib.suppress(ImportError):
+        import resource
+
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return int(present.rss)
 
 
 def available_memory() -> int:
     """Bytes of memory that this machine can give now, its control group's limit included."""
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            fields = dict(line.split(":", 1) for line in file)
-        free = int(fields["MemAvailable"].split()[0]) << 10
-    except (OSError, KeyError, ValueError):
-        pass
+    free = int(psutil.virtual_memory().available)
     try:
         group = Path("/sys/fs/cgroup")
         limit, used = (int((group / f"memory.{name}").read_text(encoding="ascii")) for name in ("max", "current"))
@@ -40,6 +43,11 @@ def available_memory() -> int:
     except (OSError, ValueError):  # no control group, or "max"
         pass
     return free
+
+
+def usable_cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 SLACK = 1 << 30
@@ -71,10 +79,7 @@ class Held:
 
 
 def _resident() -> int:
-    try:
-        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return 0
+    return int(psutil.Process().memory_info().rss)
 
 
 def _on_device() -> int:

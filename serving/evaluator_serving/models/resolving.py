@@ -98,7 +98,8 @@ def _read(folder: Path) -> int:
     for file in sorted(folder.iterdir()) if folder.is_dir() else ():
         if file.suffix in (".safetensors", ".bin") and file.is_file():
             with file.open("rb") as handle:
-                os.posix_fadvise(handle.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
+                if hasattr(os, "posix_fadvise"):
+                    os.posix_fadvise(handle.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
                 while block := handle.read(1 << 24):
                     total += len(block)
     return total

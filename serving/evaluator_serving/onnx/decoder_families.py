@@ -22,9 +22,10 @@ Tensors = dict[str, NDArray[Any]]
 
 def refusal(config: Any) -> str | None:
     """Why a causal model with this transformers config has no graph, or None if it has one."""
-    family = FAMILIES.get(config.model_type)
+    kind = getattr(config, "model_type", None)
+    family = FAMILIES.get(kind or "")
     if family is None:
-        return f"no ONNX graph for generative {config.model_type} models (there is one for {', '.join(FAMILIES)})"
+        return f"no ONNX graph for generative {kind} models (there is one for {', '.join(FAMILIES)})"
     activation = _activation(config)
     if activation not in ACTIVATIONS:
         return f"no ONNX graph for {config.model_type} models with activation {activation}"

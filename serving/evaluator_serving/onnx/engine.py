@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from evaluator_serving.devices import has_cuda
 from evaluator_serving.engine import Engine, EngineInfo, EngineOptions, Extra
 from evaluator_serving.errors import EngineError, InputError
+from evaluator_serving.memory import usable_cores
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.onnx.export import DTYPES, cached_export, exported_head, refusal
 from evaluator_serving.onnx.feeds import CausalFeeds, Feeds, MaskedFeeds, Part, Place
@@ -225,6 +226,6 @@ def _threads(options: EngineOptions) -> int:
     """Threads of one operator."""
     wanted = options.extra.get("intra_op_threads") or os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
     try:
-        return max(1, int(wanted)) if wanted else len(os.sched_getaffinity(0))
+        return max(1, int(wanted)) if wanted else usable_cores()
     except ValueError as error:
         raise InputError(f"intra_op_threads must be a number: {wanted!r}") from error

@@ -8,7 +8,6 @@ nothing goes. Machines that share a cache folder share ledger, locks and budget.
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import re
@@ -19,6 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from evaluator_serving.errors import EngineError, InputError, ModelError
+from evaluator_serving.locks import held, is_leased, lease
 
 BUDGET = "EVALUATOR_WEIGHTS_CACHE"
 """The environment variable with the budget, `500GB` for example."""
@@ -78,15 +78,15 @@ def in_use(
     home = cache / HOME
     try:
         home.mkdir(parents=True, exist_ok=True)
-        lease = (home / f"{key}.use").open("a")
+        (home / "ledger.lock").open("a").close()
     except OSError:  # a cache that can only be read: nothing comes into it, and nobody evicts from it
         yield
         return
-    with lease:
+    with contextlib.ExitStack() as mine:
         while True:
             with _ledger(home) as entries:
                 if _make_room(cache, entries, key, missing, spec, keep=keep, wait=wait):
-                    fcntl.flock(lease, fcntl.LOCK_SH)
+                    mine.enter_context(lease(home, key))
                     _used(entries, key, missing)
                     break
             time.sleep(LOOK_AGAIN)
@@ -114,8 +114,7 @@ def remove_torn(cache: Path, repo: Path) -> None:
 def _ledger(home: Path) -> Iterator[dict[str, Entry]]:
     """The ledger, for this process alone; what the body has changed is written whole."""
     file = home / "ledger.json"
-    with (home / "ledger.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with held(home / "ledger.lock", wait=True):
         try:
             known = json.loads(file.read_text("utf8"))
             entries = {key: Entry(entry["files"], entry["used"]) for key, entry in known.items()}
@@ -162,7 +161,7 @@ def _make_room(
         raise ModelError(f"model {spec}: {what}: allow more or leave the model out")
     held, idle = 0, []
     for other in sorted(entries.keys() - {key}, key=lambda other: entries[other].used):
-        if other in keep or _is_used(cache / HOME / f"{other}.use"):
+        if other in keep or is_leased(cache / HOME, other):  # under the ledger's lock, without which nobody takes one
             held += entries[other].size
         else:
             idle.append(other)
@@ -186,16 +185,6 @@ def _make_room(
 
 def _sizes(need: int, free: int, cache: Path) -> str:
     return f"its weights need {readable(need)}, {readable(free)} are free on the disk of {cache}"
-
-
-def _is_used(file: Path) -> bool:
-    """Whether a process holds a model. Called under the ledger's lock, without which nobody takes hold of one."""
-    try:
-        with file.open("a") as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    return False
 
 
 def _evict(cache: Path, key: str, entry: Entry) -> bool:
