@@ -47,11 +47,23 @@ PLACE = ("language", "template", "sample")
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Which rate: a measure, a group (None: over all groups) and a template (None: each)."""
+    """Which rate: a measure, a group (None: what stands for all groups) and a template (None: each).
+
+    `whole`: the groups that stand for all of them, as the task's layout says.
+    """
 
     measure: str
     group: str | None = None
     template: str | None = None
+    whole: tuple[str | None, ...] = (None, "all")
+
+    @property
+    def groups(self) -> tuple[str | None, ...]:
+        """The groups that the rate's rows may have."""
+        return self.whole if self.group is None else (self.group,)
+
+    def __str__(self) -> str:
+        return self.measure if self.group is None else f"{self.measure} of {self.group}"
 
 
 def main_rate(layout: Layout, measure: str | None, group: str | None, template: str | None) -> Rate:
@@ -61,7 +73,7 @@ def main_rate(layout: Layout, measure: str | None, group: str | None, template: 
     default = layout.details if group is not None else tuple(overview.measure for overview in layout.overview) or layout.summary
     if measure is None and not default:
         raise InputError("this task has no rate of its own for that: name one with --measure")
-    return Rate(measure or default[0], group, template)
+    return Rate(measure or default[0], group, template, layout.summary_groups)
 
 
 def drivers(task: Task, scores: pl.DataFrame, texts: pl.DataFrame, rate: Rate, options: MeasureOptions) -> pl.DataFrame:
@@ -75,9 +87,9 @@ def drivers(task: Task, scores: pl.DataFrame, texts: pl.DataFrame, rate: Rate, o
         if not blocks:
             raise InputError(f"{task.name} doesn't say which samples its rates rest on: no samples can be named")
         try:
-            found = moves(blocks, rate.measure, rate.group, rate.template)
-        except LookupError as error:
-            raise InputError(f"{mine['model'][0]} has no rate {error.args[0]} on {task.name}: choose another") from None
+            found = moves(blocks, rate.measure, rate.groups, rate.template)
+        except LookupError:
+            raise InputError(f"{mine['model'][0]} has no rate {rate} on {task.name}: choose another") from None
         if rate.template is None and found["template"].n_unique() > 1:  # a mean over templates repeats what they say
             found = found.filter(~pl.col("template").is_in(OVER_ALL).fill_null(False))
         found = found.with_columns(pl.lit(language, pl.String).alias("language"))
@@ -96,7 +108,7 @@ def _described(found: pl.DataFrame, scores: pl.DataFrame, texts: pl.DataFrame, r
     joined = found.join(known, on=PLACE, how="left", nulls_equal=True, maintain_order="left")
     joined = joined.with_columns(pl.lit(scores[name][0]).alias(name) for name in ("model", "task"))
     joined = joined.join(texts, on="sample", how="left", maintain_order="left").with_columns(
-        pl.lit(rate.measure).alias("measure"), pl.lit(rate.group, pl.String).alias("group")
+        pl.lit(rate.measure).alias("measure")
     )
     return joined.select(pl.col(name).cast(dtype) for name, dtype in DRIVERS.items())
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -51,7 +52,9 @@ def verdict(comparison: Comparison) -> str:
 
 
 def tables(comparison: Comparison, *, brief: bool = False) -> list[Block]:
-    """A table a task with the measures over all groups, then one by group; `brief`: of the latter the largest only."""
+    """A table a task with the measures over all groups, then one by group; `brief`: as narrow as a terminal, and of the latter
+    the largest differences only.
+    """
     made = []
     for (task,), rows in comparison.rows.group_by("task", maintain_order=True):
         layout = comparison.layouts[str(task)]
@@ -76,7 +79,7 @@ def tables(comparison: Comparison, *, brief: bool = False) -> list[Block]:
             left = groups.height - shown.height
             notes = (f"{left:,} more: --format csv has all.",) if left else ()
             made.append(_block(title, shown, models, layout, notes))
-    return made
+    return list(map(without_baseline, made)) if brief else made
 
 
 def _differs() -> pl.Expr:
@@ -100,6 +103,13 @@ def _block(title: str, rows: pl.DataFrame, models: Sequence[str], layout: Layout
     undefined = any(cell.startswith(UNDEFINED) for row in table for cell in row.cells)
     why = (f"{UNDEFINED}: there is nothing to compute it from (an empty group, a single sample).",) if undefined else ()
     return Block(title, ("", *COLUMNS), tuple(table), (*notes, *why))
+
+
+def without_baseline(block: Block) -> Block:
+    """The table without the column of the baseline's values, which are value − difference: then it fits a terminal."""
+    place = COLUMNS.index("baseline")
+    rows = tuple(Row(row.label, (*row.cells[:place], *row.cells[place + 1 :])) for row in block.rows)
+    return replace(block, columns=("", *(name for name in COLUMNS if name != "baseline")), rows=rows)
 
 
 def _row(row: dict[str, Any], layout: Layout, digits: int, several: bool) -> Row:

@@ -9,16 +9,17 @@ from evaluator.measures.sampled import Sampled, left_out
 
 MOVES: dict[str, pl.DataType] = {
     "template": pl.String(),
+    "group": pl.String(),
     "sample": pl.Int64(),
     "rate": pl.Float64(),
     "without": pl.Float64(),
     "move": pl.Float64(),
 }
-"""Columns of `moves`: the rate, what it is without the sample, and the difference of the two."""
+"""Columns of `moves`: the rate (of which template and group), what it is without the sample, and the difference of the two."""
 
 
-def moves(blocks: Sequence[Sampled], measure: str, group: str | None, template: str | None = None) -> pl.DataFrame:
-    """A row for each output of a measure and group (None: over all groups) × unit that it rests on (columns MOVES).
+def moves(blocks: Sequence[Sampled], measure: str, groups: Sequence[str | None], template: str | None = None) -> pl.DataFrame:
+    """A row for each output of a measure and of one of these groups × unit that it rests on (columns MOVES).
 
     Units that are clusters of samples appear under their cluster's number. Raises LookupError where there is no such output.
     """
@@ -28,9 +29,7 @@ def moves(blocks: Sequence[Sampled], measure: str, group: str | None, template: 
         wanted = [
             index
             for index, label in enumerate(block.labels)
-            if label.measure == measure
-            and (label.group == group or (group is None and label.group == "all"))
-            and template in (None, label.template)
+            if label.measure == measure and label.group in groups and template in (None, label.template)
         ]
         if not wanted:
             continue
@@ -49,6 +48,7 @@ def moves(blocks: Sequence[Sampled], measure: str, group: str | None, template: 
                     pl.DataFrame(
                         {
                             "template": [block.labels[index].template] * len(move),
+                            "group": [block.labels[index].group] * len(move),
                             "sample": [int(str(name)) for name in units.ids],
                             "rate": [float(whole[index])] * len(move),
                             "without": without[:, index],
@@ -59,5 +59,5 @@ def moves(blocks: Sequence[Sampled], measure: str, group: str | None, template: 
                     )
                 )
     if not found:
-        raise LookupError(f"{measure}{'' if group is None else f' of {group}'}")
+        raise LookupError(measure)
     return pl.concat(frames)

@@ -57,13 +57,13 @@ def test_two_words_probabilities_and_their_mass() -> None:
     scored = pl.DataFrame(
         {"model": "m", "task": "gest", "language": "en", "template": "3", "sample": [0, 1, 2], "group": ["1", "1", "8"]}
     ).with_columns(score=pl.Series([1.0, 2.0, 0.0]), logprob_male=pl.lit(-1.0), logprob_female=pl.lit(-2.0))
-    found = moves(sampled(scored, "ratio"), "mass", None)
+    found = moves(sampled(scored, "ratio"), "mass", [None])
     assert found["rate"].to_list() == pytest.approx([math.exp(-1) + math.exp(-2)] * found.height)
-    assert moves(sampled(scored, "ratio"), "q", "1").sort("sample")["without"].to_list() == pytest.approx(
+    assert moves(sampled(scored, "ratio"), "q", ["1"]).sort("sample")["without"].to_list() == pytest.approx(
         [math.exp(2), math.exp(1)]
     )
-    with pytest.raises(LookupError, match="q of 5"):
-        moves(sampled(scored, "ratio"), "q", "5")
+    with pytest.raises(LookupError, match="q"):
+        moves(sampled(scored, "ratio"), "q", ["5"])
 
 
 def test_the_sentences_on_which_two_models_differ_most(run: Path, data: Path) -> None:

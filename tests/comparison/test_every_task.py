@@ -1,0 +1,83 @@
+"""Every kind of task can be compared: its units have the values of its report, and what isn't defined ends in no traceback."""
+
+import polars as pl
+import pytest
+
+from evaluator.comparison.differences import differences
+from evaluator.comparison.samples import drivers, main_rate
+from evaluator.measures.bootstrap import Bootstrap
+from evaluator.tasks import task
+from evaluator.vocabulary import SCORES, MeasureOptions, plain_layout
+from tests.reports.test_undefined import NAMES, frame, mt, scores, winobias
+
+OPTIONS = MeasureOptions(resamples=50)
+
+
+def of(frame: pl.DataFrame, model: str) -> pl.DataFrame:
+    """One model's scores, typed as a run gives them."""
+    return frame.filter(pl.col("model") == model).cast(SCORES)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("scale", ["ratio", "log10"])
+def test_units_have_the_values_of_the_report(name: str, scale: str) -> None:
+    options = MeasureOptions(resamples=20, scale=scale)  # type: ignore[arg-type]
+    mine = of(scores(name), "one")
+    rows = task(name).measure(mine, options)
+    expected = {(r["template"], r["measure"], r["group"]): (r["value"], r["scale"]) for r in rows.iter_rows(named=True)}
+    blocks = task(name).sampled(mine, options)
+    found = {
+        label[:3]: (None if value != value else value, label.scale)
+        for block in blocks
+        for label, value in zip(block.labels, block.values.tolist(), strict=True)
+        if label[:3] in expected or value == value
+    }
+    counts = {"rank", "r_templates", "r_models", "quadruples_kept", "yield", "conflicts"}
+    assert {label[1] for label in found} == set(rows["measure"]) - counts
+    for label, (value, unit) in found.items():
+        assert value == pytest.approx(expected[label][0], rel=1e-9, abs=1e-12), label
+        assert unit == expected[label][1], label
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_two_models_and_a_copy(name: str) -> None:
+    one = of(scores(name), "one")
+    copy = differences(task(name), ("one", one), ("copy", one), OPTIONS, Bootstrap.of(OPTIONS), permutations=99)
+    assert copy.rows.height
+    assert copy.notes == ()
+    defined = copy.rows.drop_nulls("p")
+    assert defined.height
+    assert set(defined["p"]) == {1.0}
+    assert set(defined["difference"]) == {0.0}
+    numbers = [column for column, dtype in one.schema.items() if dtype == pl.Float64()]
+    turned = one.with_columns(pl.col(numbers) * -0.5) if name != "gest-mt" else one.with_columns(score=1 - pl.col("score"))
+    other = differences(task(name), ("one", one), ("two", turned), OPTIONS, Bootstrap.of(OPTIONS), permutations=99)
+    assert other.rows.height == copy.rows.height
+    assert other.rows["difference"].abs().max() > 0  # type: ignore[operator]
+
+
+def test_what_is_missing_is_not_defined() -> None:
+    """WinoBias of one gender; translations without any verdict for a stereotype, and without any at all."""
+    male = frame("winobias", winobias(("male",)))
+    silent = frame("gest-mt", [row | ({"score": None} if row["group"] == "5" else {}) for row in mt()])
+    mute = frame("gest-mt", [row | {"score": None} for row in mt()])
+    for name, made, missing in (("winobias", male, "g_hat_s"), ("gest-mt", silent, "f_s"), ("gest-mt", mute, None)):
+        found = differences(
+            task(name), ("one", of(made, "one")), ("two", of(made, "two")), OPTIONS, Bootstrap.of(OPTIONS), permutations=9
+        )
+        assert missing is None or missing not in set(found.rows["measure"])
+        assert found.rows.is_empty() == (missing is None)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_samples_drive_a_rate_of_every_task(name: str) -> None:
+    mine = of(scores(name), "one")
+    made = task(name)
+    layout = made.layout(OPTIONS) or plain_layout(made.measure(mine, OPTIONS))
+    rate = main_rate(layout, None, None, None)
+    texts = pl.DataFrame({"sample": mine["sample"].unique(), "text": "said"})
+    found = drivers(made, mine, texts, rate, OPTIONS)
+    assert found.height > 0
+    assert set(found["text"]) == {"said"}
+    assert set(found["model"]) == {"one"}
+    assert found["move"].is_sorted()
