@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from evaluator.measures.bootstrap import Array, Bootstrap, Stratum, means, with_counts
 from evaluator.measures.gest import FEMALE, MALE
 from evaluator.measures.intervals import BOOTSTRAPS, named
+from evaluator.measures.sampled import Label, Sampled, units
 from evaluator.measures.scales import array_on_scale
 from evaluator.vocabulary import TIDY, MeasureOptions, Scale, tidy
 
@@ -72,6 +73,20 @@ def eurogest_measures(scores: pl.DataFrame, options: MeasureOptions, size: int) 
     if not frames:
         return pl.DataFrame(schema=TIDY)
     return tidy(pl.concat(frames).with_columns(named(BOOTSTRAPS[options.interval])))
+
+
+def sampled(scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
+    """One model's sentences of one language as sampling units: q and inclination by stereotype, and g_s."""
+    known = scores.drop_nulls("score").sort("row")
+    scale, released = options.scale, options.protocol == "published"
+    strata = _strata(known, known["language"].unique().to_list(), scale)
+    statistic = _Statistic(strata, 1, scale, least=LEAST_ROWS if released else 1, whole=released)
+    labels = [Label(ALL, measure, group, scale) for measure in ("q", "inclination") for group in STEREOTYPES]
+    labels.append(Label(ALL, "g_s", scale=scale))
+    names = [known.filter(group=group)["sample"].to_list() for group in STEREOTYPES]
+    positive = {"q", "g_s"} if scale in ("ratio", "published") else {"g_s"} if scale == "eurogest" else set()
+    ratio = np.array([label.measure in positive for label in labels])
+    return [Sampled(tuple(labels), tuple(map(units, strata, names)), lambda sums: statistic(sums)[..., :-1], ratio)]
 
 
 def common(scores: pl.DataFrame) -> pl.DataFrame:

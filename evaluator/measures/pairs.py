@@ -17,7 +17,8 @@ import polars as pl
 
 from evaluator.measures.bootstrap import Bootstrap
 from evaluator.measures.paired import holm
-from evaluator.measures.word_filling import Mean, Share, Statistic, estimate, models
+from evaluator.measures.sampled import Sampled
+from evaluator.measures.word_filling import Mean, Share, Statistic, estimate, models, sampling_units
 from evaluator.vocabulary import TIDY, MeasureOptions, tidy
 
 MEASURES = ("share", "mean", "mean_abs", "p", "p_holm")
@@ -35,8 +36,7 @@ def pair_measures(scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame
         groups = part["group"].unique(maintain_order=True).to_list()
         for group in (*groups, "all"):
             chosen = part if group == "all" else part.filter(pl.col("group") == group)
-            asked: list[Statistic] = [Share("share", group, _HALF), Mean("mean", group, "score"), Mean("mean_abs", group, _ABS)]
-            found = estimate(chosen, asked, f"{part['task'][0]}/{group}", options, bootstrap)
+            found = estimate(chosen, _statistics(group), f"{part['task'][0]}/{group}", options, bootstrap)
             frames.append(found.with_columns(keys))
         for direction in part["direction"].drop_nulls().unique(maintain_order=True):
             chosen = part.filter(pl.col("direction") == direction)
@@ -44,6 +44,24 @@ def pair_measures(scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame
             frames.append(found.with_columns(keys))
         frames.append(_tests(part, groups).with_columns(keys))
     return tidy(pl.concat(frames, how="diagonal_relaxed")) if frames else pl.DataFrame(schema=TIDY)
+
+
+def sampled(scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
+    """One model's pairs as sampling units, metric by metric: all measures but the sign test's p."""
+    made = []
+    for _, part in models(scores.drop_nulls("score").with_columns(pl.col("score").abs().alias(_ABS))):
+        template, task = part["template"][0], part["task"][0]
+        for group in (*part["group"].unique(maintain_order=True), "all"):
+            chosen = part if group == "all" else part.filter(pl.col("group") == group)
+            made.append(sampling_units(chosen, _statistics(group), f"{task}/{group}", template, options))
+        for direction in part["direction"].drop_nulls().unique(maintain_order=True):
+            chosen = part.filter(pl.col("direction") == direction)
+            made.append(sampling_units(chosen, [Share("share", direction, _HALF)], f"{task}/{direction}", template, options))
+    return made
+
+
+def _statistics(group: str) -> list[Statistic]:
+    return [Share("share", group, _HALF), Mean("mean", group, "score"), Mean("mean_abs", group, _ABS)]
 
 
 def _tests(scores: pl.DataFrame, groups: list[str]) -> pl.DataFrame:

@@ -284,16 +284,16 @@ def sampled(scores: pl.DataFrame, options: MeasureOptions, *, paired: bool, by_o
         if paired:
             for group in [*part["group"].unique(maintain_order=True), "all"]:
                 samples = part if group == "all" else part.filter(pl.col("group") == group)
-                made.append(_sampled(samples, _positive("cs", group, "cs"), f"{task}/{group}", template, options))
+                made.append(sampling_units(samples, _positive("cs", group, "cs"), f"{task}/{group}", template, options))
             continue
         samples = wide(part)
         asked = statistics(samples["ss_original"].is_not_null().any())
         cluster = "original" if by_original else "sample"
-        made.append(_sampled(samples.filter("kept"), asked, task, template, options, cluster))
+        made.append(sampling_units(samples.filter("kept"), asked, task, template, options, cluster))
     return made
 
 
-def _sampled(
+def sampling_units(
     frame: pl.DataFrame,
     statistics: Sequence[Statistic],
     stratum: str,
@@ -301,6 +301,7 @@ def _sampled(
     options: MeasureOptions,
     cluster: str = "sample",
 ) -> Sampled:
+    """The statistics of one model's samples at a template; `cluster` names the column whose equal values are one unit."""
     values, factors = _addends(frame, statistics), _factors(statistics, options)
     names = frame[cluster].unique(maintain_order=True).to_list()
     labels = tuple(

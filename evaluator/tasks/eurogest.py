@@ -30,7 +30,8 @@ from evaluator.datasets.eurogest import (
     known_languages,
 )
 from evaluator.datasets.registry import folder, locate
-from evaluator.measures.eurogest import eurogest_measures
+from evaluator.measures.eurogest import eurogest_measures, sampled
+from evaluator.measures.sampled import Sampled
 from evaluator.tasks.base import Task
 from evaluator.tasks.definition import gest_definition
 from evaluator.tasks.eurogest_texts import Template, default_template, texts
@@ -148,6 +149,10 @@ class EuroGest(Task):
     def measure(self, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
         """Rates of every language: see `evaluator.measures.eurogest`."""
         return eurogest_measures(scores, options, SIZE)
+
+    def sampled(self, scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
+        """One model's sentences of one language as sampling units."""
+        return sampled(scores, options)
 
     def layout(self, options: MeasureOptions) -> Layout:
         """Of one language as GEST's rates are shown; of several by language, and ranks over the languages."""

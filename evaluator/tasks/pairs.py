@@ -31,7 +31,8 @@ import polars as pl
 from evaluator.datasets.check import sha256
 from evaluator.datasets.pairs import Columns, read_english, read_pairs
 from evaluator.datasets.registry import locate
-from evaluator.measures.pairs import pair_measures
+from evaluator.measures.pairs import pair_measures, sampled
+from evaluator.measures.sampled import Sampled
 from evaluator.tasks.base import Task
 from evaluator.tasks.definition import read_toml
 from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Overview, Protocol_, Rendered, Samples
@@ -113,6 +114,10 @@ class Pairs(Task):
     def measure(self, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
         """Shares, means and sign tests: see `evaluator.measures.pairs`."""
         return pair_measures(scores, options)
+
+    def sampled(self, scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
+        """One model's pairs as sampling units, metric by metric."""
+        return sampled(scores, options)
 
     def layout(self, options: MeasureOptions) -> Layout:
         """All pairs in the summary, then by group."""

@@ -8,9 +8,29 @@ from evaluator.comparison.samples import drivers, main_rate
 from evaluator.measures.bootstrap import Bootstrap
 from evaluator.tasks import task
 from evaluator.vocabulary import SCORES, MeasureOptions, plain_layout
-from tests.reports.test_undefined import NAMES, frame, mt, scores, winobias
+from tests.reports import test_undefined
+from tests.reports.test_undefined import frame, mt, wave, winobias
 
+MORE = ("pairs", "eurogest-de")
+NAMES = list(dict.fromkeys((*test_undefined.NAMES, *MORE)))
 OPTIONS = MeasureOptions(resamples=50)
+
+
+def scores(name: str) -> pl.DataFrame:
+    """Made-up scores of a registered task."""
+    if name == "pairs":
+        rows = [
+            {"template": metric, "sample": i, "group": ("race", "age")[i % 2], "score": wave(i), "direction": "stereo"}
+            for metric in ("sum", "byte")
+            for i in range(12)
+        ]
+        return frame(name, rows)
+    if name == "eurogest-de":
+        return frame(
+            name,
+            [{"template": "P", "sample": i, "row": i, "group": str(i % 16 + 1), "score": wave(i)} for i in range(48)],
+        )
+    return test_undefined.scores(name)
 
 
 def of(frame: pl.DataFrame, model: str) -> pl.DataFrame:
@@ -32,7 +52,9 @@ def test_units_have_the_values_of_the_report(name: str, scale: str) -> None:
         for label, value in zip(block.labels, block.values.tolist(), strict=True)
         if label[:3] in expected or value == value
     }
-    counts = {"rank", "r_templates", "r_models", "quadruples_kept", "yield", "conflicts"}
+    counts = {"rank", "r_templates", "r_models", "quadruples_kept", "yield", "conflicts", "p_holm", "coverage", "gendered"}
+    if name == "pairs":
+        counts.add("p")
     assert {label[1] for label in found} == set(rows["measure"]) - counts
     for label, (value, unit) in found.items():
         assert value == pytest.approx(expected[label][0], rel=1e-9, abs=1e-12), label
