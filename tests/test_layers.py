@@ -51,7 +51,7 @@ def test_a_planted_import_is_noticed(copy: Path) -> None:
         path.write_text(f"{path.read_text(encoding='utf8')}\n{line}\n", encoding="utf8")
     code, said = checked(copy)
     assert code == 1, said
-    assert said.count(" BROKEN") == 3
+    assert said.count(" BROKEN") >= 3, said
     for found in (
         "evaluator.vocabulary is not allowed to import evaluator.tasks",
         "evaluator.measures is not allowed to import evaluator.reports",

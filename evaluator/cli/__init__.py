@@ -8,7 +8,7 @@ import warnings
 import click
 
 from evaluator import __version__
-from evaluator.cli.output import take_every_character
+from evaluator.cli.output import sign_of_life, take_every_character
 from evaluator_serving.errors import EngineError, InputError, UnexpectedError, in_words
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -92,7 +92,8 @@ def main() -> None:
     warnings.showwarning = _warn
     take_every_character()
     try:
-        code = cli(standalone_mode=False, prog_name="evaluator")
+        with sign_of_life():
+            code = cli(standalone_mode=False, prog_name="evaluator")
     except click.exceptions.Exit as stop:
         code = stop.exit_code
     except click.ClickException as error:

@@ -1,5 +1,6 @@
 """`evaluator data`: list, fetch and check data sets."""
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import click
 
 from evaluator.cli.options import data_option
 
+WIDTH = 80
 NAMES = click.argument("names", nargs=-1, metavar="[NAME…]")
 
 
@@ -43,8 +45,12 @@ def list_(data: Path | None) -> None:
     for it in datasets().values():
         here = "shipped" if it.shipped else "yes" if all(path_of(it, f, root).is_file() for f in it.files) else "no"
         source = ", ".join(dict.fromkeys(source.repository for file in it.files for source in file.sources))
-        rows.append((it.name, here, it.licence, source or "this package", it.about))
-    click.echo(table(("name", "here", "licence", "source", "about"), rows))
+        rows.append((it.name, here, it.licence, source or "this package"))
+    names, *lines = table(("name", "here", "licence", "source"), rows).splitlines()
+    click.echo(names)
+    for line, it in zip(lines, datasets().values(), strict=True):
+        click.echo(line)
+        click.echo(textwrap.fill(it.about, WIDTH, initial_indent="    ", subsequent_indent="    "))
     click.echo(f"here: in {root}", err=True)
 
 

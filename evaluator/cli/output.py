@@ -4,8 +4,9 @@ import contextlib
 import io
 import os
 import sys
+import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -29,6 +30,25 @@ def take_every_character() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding=stream.encoding if stream.isatty() else "utf-8", errors=UNKNOWN)
+
+
+AFTER = 0.8
+"""Seconds after which a command says that it is at work."""
+
+
+@contextlib.contextmanager
+def sign_of_life() -> Iterator[None]:
+    """On a terminal a line on stderr where a command takes longer than a moment: importing and reading print nothing else."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    timer = threading.Timer(AFTER, lambda: click.echo("evaluator: working …", err=True))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def write(text: str) -> None:

@@ -9,15 +9,19 @@ from typing import Any
 import click
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from evaluator.cli.options import data_option, finite
 from evaluator.cli.output import clock, tell
 from evaluator.cli.sweep import data_of_sweep
+from evaluator.reports.short_names import legend, shortened
 from evaluator.sweep.hardware import GIB
 from evaluator.sweep.plan import Plan
 
 STYLE: dict[str, Any] = {"title_justify": "left", "title_style": "bold", "box": SIMPLE_HEAD, "padding": (0, 1, 0, 0)}
+OTHERS, NARROWEST = 58, 16
+"""Columns that a line needs besides the model's name, and the fewest for that."""
 SHORT = {"float32": "fp32", "float64": "fp64", "float16": "fp16", "bfloat16": "bf16"}
 
 
@@ -33,7 +37,8 @@ def show(plan: Plan, price: float | None) -> None:
     console.print(machines)
     letters = {family: letter(at) for at, family in enumerate(plan.fleet.families())}
     table = Table(title="models", **STYLE)
-    table.add_column("model", overflow="fold", min_width=20)
+    names = shortened([need.name for need in plan.needs], max(NARROWEST, console.width - OTHERS))
+    table.add_column("model", no_wrap=True)
     table.add_column("engine", overflow="fold")
     for column in ("params", "GiB", "on", "×", "tokens", "time"):
         table.add_column(column, justify="right", no_wrap=column != "on")
@@ -44,7 +49,7 @@ def show(plan: Plan, price: float | None) -> None:
         memory = demand.memory(plan.fleet.kind, way.placement.devices) * way.placement.devices
         seconds = max((s.end for s in slots), default=0.0) - min((s.start for s in slots), default=0.0)
         table.add_row(
-            need.name,
+            escape(names[need.name]),
             f"{demand.engine} {SHORT.get(demand.dtype, demand.dtype)}",
             short(demand.parameters),
             f"{memory / GIB:.1f}",
@@ -60,8 +65,11 @@ def show(plan: Plan, price: float | None) -> None:
     for slot in plan.schedule.slots:
         family = letters[slot.way.family]
         where = ",".join(f"{family}{node + 1}" for node in slot.nodes)
-        order.add_row(clock(slot.start), clock(slot.end), f"{slot.job} #{slot.replica}", f"{where}: {ranges(slot.devices)}")
+        model = escape(f"{names[slot.job]} #{slot.replica}")
+        order.add_row(clock(slot.start), clock(slot.end), model, f"{where}: {ranges(slot.devices)}")
     console.print(order)
+    for line in legend(names):
+        console.print(line, markup=False, highlight=False)
     for family, mark in letters.items():
         console.print(f"{mark}: {family}", highlight=False)
     for need in plan.needs:

@@ -7,11 +7,14 @@ from typing import Any
 
 import click
 import polars as pl
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from evaluator.cli.output import clock
 from evaluator.reports.notes import run_notes
+from evaluator.reports.short_names import legend, shortened
 from evaluator.reports.starts import Starts, start_lines, starts_of
 from evaluator.store.run import Run
 from evaluator_serving.errors import InputError
@@ -22,6 +25,8 @@ WORDS = {
     "unaskable": "can't be asked",
 }
 """What each kind of a request's failure is called."""
+OTHERS, NARROWEST = 60, 16
+"""Columns that a line needs besides the model's name, and the fewest for that."""
 ORDER = {kind: place for place, kind in enumerate(WORDS)}
 """What can be mended comes first."""
 
@@ -111,17 +116,21 @@ def command(run: Path, format_: str) -> None:
         click.echo(json.dumps(told, ensure_ascii=False))
         return
     console = Console()
-    table = Table(title=f"{run}: {', '.join(opened.tasks)} ({opened.protocol} protocol)", title_justify="left")
-    table.add_column("model", overflow="fold")  # revisions differ in their last letters
-    table.add_column("state")
+    title = f"{run}: {', '.join(opened.tasks)} ({opened.protocol} protocol)"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    names = shortened([row["name"] for row in rows], max(NARROWEST, console.width - OTHERS))
+    table.add_column("model", no_wrap=True)
+    table.add_column("state", no_wrap=True)
     for column in ("done", "of", "failed", "left out", "per s", "left"):
         table.add_column(column, justify="right")
     for r in rows:
         left = clock(r["left"]) if r["left"] is not None else ""
         rate = f"{r['rate']:.1f}" if r["rate"] else ""
         missing = [str(r[kind] or "") for kind in ("failed", "unaskable")]
-        table.add_row(r["name"], r["state"], str(r["done"]), str(r["total"]), *missing, rate, left)
+        table.add_row(escape(names[r["name"]]), r["state"], str(r["done"]), str(r["total"]), *missing, rate, left)
     console.print(table)
+    for line in legend(names):
+        console.print(line, markup=False, highlight=False)
     for line in start_lines(opened.record, float(opened.timings()["seconds"].sum())):
         console.print(line, markup=False, highlight=False)
     for note in notes:

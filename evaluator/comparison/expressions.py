@@ -17,6 +17,7 @@ from typing import Any
 
 import polars as pl
 
+from evaluator.reports.blocks import OVER_ALL
 from evaluator_serving.errors import InputError
 
 OPERATORS: dict[type[ast.cmpop], tuple[str, Callable[[float, float], bool]]] = {
@@ -35,8 +36,6 @@ COLUMNS = {
     ("p",): ("differences", "p_holm"),
 }
 """Functions around a rate, outermost first, to the table and column that hold their value."""
-OVER_ALL = ("all", "overall")
-"""Templates that stand for all of a model's."""
 
 
 @dataclass(frozen=True, slots=True)

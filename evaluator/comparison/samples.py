@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from evaluator.comparison.expressions import OVER_ALL
 from evaluator.measures.drivers import moves
+from evaluator.reports.blocks import OVER_ALL
 from evaluator.tasks.base import Task
 from evaluator.vocabulary import Layout, MeasureOptions
 from evaluator_serving.errors import InputError

@@ -8,9 +8,8 @@ from typing import Any
 import polars as pl
 
 from evaluator.comparison.build import Comparison
-from evaluator.comparison.expressions import OVER_ALL
 from evaluator.measures.intervals import BOOTSTRAPS
-from evaluator.reports.blocks import UNDEFINED, Block, Row, digits_for, number, significant, with_interval
+from evaluator.reports.blocks import OVER_ALL, UNDEFINED, Block, Row, digits_for, number, significant, with_interval
 from evaluator.reports.report import SCALES
 from evaluator.vocabulary import Layout
 

@@ -19,6 +19,8 @@ _WHY = (
     "values that don't vary)."
 )
 
+OVER_ALL = ("all", "overall")
+"""Templates that stand for all of a model's."""
 MANY_GROUPS = 24
 """Of more groups than this only those that the layout names are shown; all are in CSV and JSON."""
 
@@ -159,7 +161,9 @@ def _summary(section: Section) -> Block | None:
     )
     if rows.is_empty():
         return None
-    measures = [m for m in layout.summary if m in set(rows["measure"])]
+    main = [overview.measure for overview in layout.overview]
+    present = set(rows["measure"])
+    measures = [m for m in dict.fromkeys((*main, *layout.summary)) if m in present]
     found = _lookup(rows)
     several = rows["language"].n_unique() > 1
     # a row for each group only where a place and measure has more than one of the summary's groups
@@ -173,7 +177,7 @@ def _summary(section: Section) -> Block | None:
     table: list[Row] = []
     for model, places in groupby(_cells(rows), key=lambda cell: cell[0]):
         table.append(Row(model))
-        for cell, kind in product(places, kinds):
+        for cell, kind in product(sorted(places, key=_main_first), kinds):
             candidates = [[(*cell, m, g) for g in kind if (*cell, m, g) in found] for m in measures]
             if any(candidates):
                 place = _place(cell[1], cell[2], several)
@@ -181,6 +185,11 @@ def _summary(section: Section) -> Block | None:
                 table.append(Row(label, tuple(map(text, measures, candidates))))
     notes = (*_notes(section, measures), *interval_kinds(rows))
     return Block(section.task, ("template", *map(layout.shown, measures)), tuple(table), notes)
+
+
+def _main_first(cell: tuple[str, str | None, str | None]) -> bool:
+    """Orders the places of a model: what is over all its templates comes first."""
+    return cell[2] not in OVER_ALL
 
 
 def _detail(section: Section, measure: str) -> Block | None:

@@ -111,11 +111,30 @@ def measured(run: Run, name: str, options: MeasureOptions) -> Section:
         scores = scores_of(run, name)
         rows = tidy(task.measure(scores, options))
         warnings = task.warnings(scores, options)
-        return Measured(rows, (*_unanswered(run, name, scores), *warnings))
+        return Measured(rows, grouped([*_unanswered(run, name, scores), *warnings]))
 
     found = kept(run, name, options, compute)
     layout = task.layout(options) or plain_layout(found.rows)
     return Section(name, found.rows, layout, (*found.warnings, *few_by_group(found.rows, layout)))
+
+
+ALIKE = 4
+"""Places of equal warnings that are named."""
+
+
+def grouped(warnings: Sequence[str]) -> tuple[str, ...]:
+    """Warnings of the form PLACE: TEXT with one line for all places that have the same text, in the order given."""
+    places: dict[str, list[str]] = {}
+    for warning in warnings:
+        place, colon, text = warning.partition(": ")
+        places.setdefault(text if colon else warning, []).append(place if colon else "")
+    return tuple(f"{_listed(found)}: {text}" if any(found) else text for text, found in places.items())
+
+
+def _listed(places: Sequence[str]) -> str:
+    every = list(dict.fromkeys(places))
+    more = len(every) - ALIKE
+    return "; ".join(every[:ALIKE]) + (f" and {more} more" if more > 0 else "")
 
 
 def _unanswered(run: Run, name: str, scores: pl.DataFrame) -> Iterator[str]:

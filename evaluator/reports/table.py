@@ -1,7 +1,7 @@
 """The report for a terminal: plain aligned columns, 80 wide, wider tables cut into parts that each repeat the labels."""
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -10,6 +10,7 @@ from rich.text import Text
 
 from evaluator.reports.blocks import Block, blocks
 from evaluator.reports.report import Report
+from evaluator.reports.short_names import legend, shortened
 
 WIDTH = 80
 _GAP = 2
@@ -42,12 +43,22 @@ def render(report: Report, width: int = WIDTH, *, brief: bool = False) -> Iterat
 
 
 def block_lines(block: Block, width: int) -> Iterator[Text]:
-    """A table with its title and notes."""
-    yield Text(block.title, style="bold")
+    """A table with its title and notes; names that don't fit are shortened, and told in full below it."""
+    yield from (Text(line, style="bold") for line in textwrap.wrap(block.title, width, subsequent_indent="  "))
+    labels = shortened([row.label for row in block.rows if row.cells], max(width // 2, len(block.columns[0])))
+    headings = shortened([row.label for row in block.rows if row.heading], width)
+    first = max(len(text) for text in (block.columns[0], *labels.values()))
     columns = [_column(block, i) for i in range(1, len(block.columns))]
-    first = max(len(text) for text in (block.columns[0], *(row.label for row in block.rows if row.cells)))
-    for part in _parts(columns, width - first) if block.rows else ():
-        yield from _part(block, first, part)
+    parts = list(_parts(columns, width - first)) if block.rows else []
+    above = shortened(
+        dict.fromkeys(c.above for c in columns if c.above), min((_narrowest(part) for part in parts), default=width)
+    )
+    for part in parts:
+        yield from _part(block, first, part, {**labels, **headings}, above)
+        yield Text()
+    told = [line for names in (above, labels, headings) for line in legend(names)]
+    yield from (Text(line, style="dim") for text in told for line in textwrap.wrap(text, width, subsequent_indent="    "))
+    if told:
         yield Text()
     for note in block.notes:
         yield from (Text(line, style="dim") for line in textwrap.wrap(note, width))
@@ -95,30 +106,35 @@ def _needed(columns: Sequence[_Column]) -> int:
     return sum(_GAP + column.width for column in columns)
 
 
-def _part(block: Block, first: int, part: Sequence[_Column]) -> Iterator[Text]:
+def _part(
+    block: Block, first: int, part: Sequence[_Column], labels: Mapping[str, str], above: Mapping[str, str]
+) -> Iterator[Text]:
     if any(column.above for column in part):
-        yield Text(_models(part, first))
+        yield Text(_models(part, first, above))
     yield Text(_line(block.columns[0].ljust(first), [c.header.rjust(c.width) for c in part]), style="underline")
     for index, row in enumerate(block.rows):
         cells = [column.cells[index].rjust(column.width) for column in part]
         if row.heading:
-            yield Text(row.label, style="bold")
+            yield Text(labels[row.label], style="bold")
         elif "".join(cells).strip():
-            yield Text(_line(row.label.ljust(first), cells))
+            yield Text(_line(labels[row.label].ljust(first), cells))
 
 
 def _line(label: str, cells: Sequence[str]) -> str:
     return (" " * _GAP).join([label, *cells]).rstrip()
 
 
-def _models(part: Sequence[_Column], first: int) -> str:
-    """The upper line of two-line headers, once above all neighbours that share it; long names are cut."""
+def _models(part: Sequence[_Column], first: int, above: Mapping[str, str]) -> str:
+    """The upper line of two-line headers, once above all neighbours that share it."""
     line = " " * first
     for name, group in groupby(part, key=lambda column: column.above):
-        room = _needed(list(group)) - _GAP
-        shown = name if len(name) <= room else name[: room - 1] + "…"
-        line += " " * _GAP + shown.center(room)
+        line += " " * _GAP + above.get(name, name).center(_needed(list(group)) - _GAP)
     return line.rstrip()
+
+
+def _narrowest(part: Sequence[_Column]) -> int:
+    """The room for the upper line of the narrowest run of columns that share it."""
+    return min(_needed(list(group)) - _GAP for _, group in groupby(part, key=lambda column: column.above))
 
 
 def _bullet(text: str, width: int) -> list[str]:

@@ -28,160 +28,167 @@ extra = { max_num_seqs = 64 }      # engine-specific
 """
 
 import re
-import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from evaluator.run.prepare import check_names
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.tasks import chosen_tasks, task
 from evaluator.tasks.base import Task
+from evaluator.toml_file import Document, MistakesError, Place, Table
 from evaluator.vocabulary import DataSource, Protocol_
 from evaluator_serving.engine import BYTES, EngineOptions
 from evaluator_serving.errors import InputError
 from evaluator_serving.registry import engine_names
 from evaluator_serving.weights.cache import parse_size
 
-CHOICES: dict[str, tuple[str, ...]] = {
-    "protocol": get_args(Protocol_),
-    "dtype": tuple(BYTES),
-    "chat_template": ("none", "user"),
-}
-TOP: dict[str, type] = {
-    "tasks": list,
-    "out": str,
-    "protocol": str,
-    "data": str,
-    "limit": int,
-    "strict": bool,
-    "weights_cache": str,
-    "samples": str,
-    "templates": str,
-    "defaults": dict,
-    "models": list,
-}
-MODEL: dict[str, type] = {
-    "model": str,
-    "name": str,
-    "revisions": list,
-    "tasks": list,
-    "engine": str,
-    "dtype": str,
-    "device": str,
-    "tensor_parallel": int,
-    "pipeline_parallel": int,
-    "quantization": str,
-    "chat_template": str,
-    "batch_tokens": int,
-    "extra": dict,
-}
-LISTS: dict[str, Any] = {"tasks": str, "revisions": str | int | float}
-DEFAULTS = {key: kind for key, kind in MODEL.items() if key not in ("model", "name", "revisions")}
-OPTIONS = ("dtype", "device", "tensor_parallel", "pipeline_parallel", "quantization", "batch_tokens", "extra")
+OPTIONS = frozenset({"dtype", "device", "tensor_parallel", "pipeline_parallel", "quantization", "batch_tokens", "extra"})
+"""Keys that are fields of EngineOptions."""
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
-    """The file's text, to find a line number for a message."""
-
-    path: Path
-    lines: tuple[str, ...]
-
-    def line(self, section: str, index: int, key: str) -> int:
-        """Line (from 1) of `key` in the `index`-th `section` (`''`: top level); the section's own line if it isn't found."""
-        begin, seen = 0, -1
-        if section:
-            for number, text in enumerate(self.lines):
-                if re.match(rf"\s*\[{{1,2}}\s*{re.escape(section)}\s*\]{{1,2}}", text):
-                    seen += 1
-                    if seen == index:
-                        begin = number
-                        break
-        for number in range(begin + bool(section), len(self.lines)):
-            if re.match(r"\s*\[", self.lines[number]):
-                break
-            if re.match(rf"\s*\"?{re.escape(key)}\"?\s*=", self.lines[number]):
-                return number + 1
-        return begin + 1
-
-    def error(self, message: str, section: str = "", index: int = 0, key: str = "") -> InputError:
-        """The InputError for a wrong value, with file and line."""
-        return InputError(f"{self.path}, line {self.line(section, index, key)}: {message}")
+def _engine(name: str) -> str:
+    known = ("auto", *engine_names())
+    if name not in known and not re.fullmatch(r"[\w.]+:\w+", name):
+        raise ValueError(f"{name!r} is not one of {', '.join(known)}, nor module:Class of your own")
+    return name
 
 
-def _check(document: Document, table: Mapping[str, Any], allowed: Mapping[str, type], section: str, index: int) -> None:
-    for key, value in table.items():
-        if key not in allowed:
-            raise document.error(f"unknown key {key!r}: known ones are {', '.join(allowed)}", section, index, key)
-        kind = allowed[key]
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise document.error(f"{key} must be a {kind.__name__}, not {value!r}", section, index, key)
-        if isinstance(value, int) and kind is int and value < 1:
-            raise document.error(f"{key} must be at least 1, not {value}", section, index, key)
-        if isinstance(value, list) and key in LISTS and not all(isinstance(item, LISTS[key]) for item in value):
-            raise document.error(f"{key} must be a list of words, not {value!r}", section, index, key)
-        choices = CHOICES.get(key) or (("auto", *engine_names()) if key == "engine" else ())
-        own_engine = key == "engine" and re.fullmatch(r"[\w.]+:\w+", str(value))
-        if choices and value not in choices and not own_engine:
-            raise document.error(f"{key} {value!r}: choose one of {', '.join(choices)}", section, index, key)
+def _dtype(name: str) -> str:
+    if name not in BYTES:
+        raise ValueError(f"{name!r} is not one of {', '.join(BYTES)}")
+    return name
 
 
-def _checked_tasks(document: Document, table: Mapping[str, Any], section: str, index: int) -> tuple[str, ...]:
-    """The tasks that a table names, every one known and named once; none if it has no such key."""
-    names: list[str] = table.get("tasks", [])
-    if "tasks" in table and not names:
-        raise document.error("tasks is empty: name one or more, or leave it out", section, index, "tasks")
-    for name in names:
-        if names.count(name) > 1:
-            raise document.error(f"task {name} is given twice: give each task once", section, index, "tasks")
+def _tasks(names: list[str]) -> list[str]:
+    """The names, every one known and named once."""
+    if not names:
+        raise ValueError("the list is empty: name one or more, or leave it out")
+    found: list[tuple[Place, str]] = []
+    for index, name in enumerate(names):
         try:
             task(name)
         except InputError as error:
-            raise document.error(str(error), section, index, "tasks") from error
-    return tuple(names)
+            found.append(((index,), str(error)))
+        if name in names[:index]:
+            found.append(((index,), f"task {name} is given twice: give each task once"))
+    if found:
+        raise MistakesError(found)
+    return names
 
 
-def _asked(document: Document, content: Mapping[str, Any]) -> tuple[tuple[Task, ...], list[tuple[str, ...]]]:
-    """The tasks that any model is asked, and for each [[models]] table the names of its own where they aren't all of them.
+def _revision(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"expected a word or a number, not {value!r}")
+    return str(value)
 
-    A model's tasks are its table's, else those of [defaults], else the file's.
-    """
-    whole = _checked_tasks(document, content, "", 0)
-    common = _checked_tasks(document, content.get("defaults", {}), "defaults", 0) or whole
-    own = [_checked_tasks(document, table, "models", i) or common for i, table in enumerate(content["models"])]
-    if () in own:
-        missing = 'tasks is missing: a sweep needs tasks = ["gest", …], for all models or in every [[models]]'
-        raise document.error(missing, "models", own.index(()))
-    asked = {name for names in own for name in names}
-    names = tuple(name for name in dict.fromkeys([*whole, *common, *(n for o in own for n in o)]) if name in asked)
-    files = {key: Path(content[key]) if key in content else None for key in ("samples", "templates")}
+
+def _size(value: Any) -> int:
+    if not isinstance(value, str):
+        raise ValueError(f"expected a text such as 500GB, not {value!r}")
     try:
-        tasks = chosen_tasks(names, files["samples"], files["templates"])
+        return parse_size(value)
     except InputError as error:
-        raise document.error(str(error), key="samples" if "samples" in content else "tasks") from error
+        raise ValueError(str(error)) from error
+
+
+Tasks = Annotated[list[str], AfterValidator(_tasks)]
+Number = Annotated[int, Field(ge=1)]
+
+
+class Defaults(Table):
+    """Keys that [defaults] and [[models]] may have."""
+
+    tasks: Tasks = Field(default_factory=list)
+    engine: Annotated[str, AfterValidator(_engine)] = "auto"
+    dtype: Annotated[str, AfterValidator(_dtype)] = "float32"
+    device: str = "auto"
+    tensor_parallel: Number = 1
+    pipeline_parallel: Number = 1
+    quantization: str | None = None
+    chat_template: Literal["none", "user"] = "none"
+    batch_tokens: Number | None = None
+    extra: dict[str, Any] = Field(default_factory=dict)
+
+
+class Entry(Defaults):
+    """A [[models]] table; it may stand for several revisions."""
+
+    model: Annotated[str, Field(description='a [[models]] entry needs model = "…"')]
+    name: str = ""
+    revisions: list[Annotated[str, BeforeValidator(_revision)]] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _once(self) -> Self:
+        if self.revisions and "@" in self.model:
+            raise MistakesError([(("revisions",), "revisions are given twice: in model and in revisions")])
+        return self
+
+    def specs(self) -> list[str]:
+        """The model's specs, one a revision."""
+        if listed := re.fullmatch(r"(.+)@\[(.+)\]", self.model):
+            return [f"{listed[1]}@{revision.strip()}" for revision in listed[2].split(",")]
+        return [f"{self.model}@{revision}" for revision in self.revisions] or [self.model]
+
+
+class Sweep(Table):
+    """A whole file."""
+
+    tasks: Tasks = Field(default_factory=list)
+    out: str | None = None
+    protocol: Protocol_ = "default"
+    data: str | None = None
+    limit: Number | None = None
+    strict: bool = False
+    weights_cache: Annotated[int, BeforeValidator(_size)] | None = None
+    samples: str | None = None
+    templates: str | None = None
+    defaults: Defaults = Defaults()
+    models: Annotated[list[Entry], Field(min_length=1, description="a sweep needs one or more [[models]]")]
+
+    def entry(self, index: int) -> Entry:
+        """A model's table, with the defaults for what it doesn't name."""
+        own = self.models[index]
+        given = {**_given(self.defaults), **_given(own)}
+        return own.model_copy(update=given)
+
+    def own_tasks(self) -> list[list[str]]:
+        """The tasks of each model: its table's, else those of [defaults], else the file's; empty where nobody names any."""
+        return [entry.tasks or self.defaults.tasks or self.tasks for entry in self.models]
+
+
+def _given(table: Table) -> dict[str, Any]:
+    return {key: getattr(table, key) for key in table.model_fields_set}
+
+
+def _asked(document: Document, sweep: Sweep) -> tuple[tuple[Task, ...], list[tuple[str, ...]]]:
+    """The tasks that any model is asked, and for each model the names of its own where they aren't all of them."""
+    own = sweep.own_tasks()
+    missing = 'tasks is missing: a sweep needs tasks = ["gest", …], for all models or in every [[models]]'
+    if without := [(("models", index), missing) for index, names in enumerate(own) if not names]:
+        raise document.error(*without)
+    asked = {name for names in own for name in names}
+    order = dict.fromkeys([*sweep.tasks, *sweep.defaults.tasks, *(name for names in own for name in names)])
+    names = tuple(name for name in order if name in asked)
+    files = [Path(name) if name is not None else None for name in (sweep.samples, sweep.templates)]
+    try:
+        tasks = chosen_tasks(names, *files)
+    except InputError as error:
+        raise document.error(
+            ((next(key for key in ("samples", "templates", "tasks") if getattr(sweep, key)),), str(error))
+        ) from error
     called = dict(zip(names, (made.name for made in tasks), strict=True))
-    return tasks, [() if set(names) == asked else tuple(called[name] for name in names) for names in own]
+    return tasks, [() if set(these) == asked else tuple(called[name] for name in these) for these in own]
 
 
-def _models(document: Document, table: Mapping[str, Any], index: int, tasks: tuple[str, ...]) -> list[ModelSpec]:
-    if "model" not in table:
-        raise document.error('a [[models]] entry needs model = "…"', "models", index)
-    spec: str = table["model"]
-    revisions = [str(r) for r in table.get("revisions", [])]
-    if listed := re.fullmatch(r"(.+)@\[(.+)\]", spec):
-        spec, revisions = listed[1], revisions + [r.strip() for r in listed[2].split(",")]
-    if revisions and "@" in spec:
-        raise document.error("revisions are given twice: in model and in revisions", "models", index, "revisions")
-    options = EngineOptions(**{key: table[key] for key in OPTIONS if key in table})
+def _models(entry: Entry, tasks: Sequence[str]) -> list[ModelSpec]:
+    options = EngineOptions(**{key: value for key, value in _given(entry).items() if key in OPTIONS})
     made = []
-    for revision in revisions or [""]:
-        full = f"{spec}@{revision}" if revision else spec
-        label = table.get("name", "")
-        if label and revision:
-            label = f"{label}@{revision}"
-        made.append(ModelSpec(full, table.get("engine", "auto"), table.get("chat_template", "none"), options, label, tasks))
+    for spec in entry.specs():
+        label = entry.name if not entry.name or spec == entry.model else f"{entry.name}@{spec.rpartition('@')[2]}"
+        made.append(ModelSpec(spec, entry.engine, entry.chat_template, options, label, tuple(tasks)))
     return made
 
 
@@ -189,49 +196,26 @@ def read_sweep(path: Path, *, out: Path | None = None) -> RunSpec:
     """Read and validate a sweep file; `out` given on the command line wins over the file's.
 
     Relative paths of the file (out, data, local models) are relative to the current folder, as on the command line.
-    Raises InputError with file and line.
+    Raises InputError with a line for each mistake: file, line, key.
     """
-    try:
-        text = path.read_text(encoding="utf8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} can't be read ({error}): give a SWEEP.toml file") from error
-    document = Document(path, tuple(text.splitlines()))
-    try:
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path}: not valid TOML: {error}") from error
-    _check(document, content, TOP, "", 0)
-    if not content.get("models"):
-        raise document.error('models is missing: a sweep needs tasks = ["gest", …] and one or more [[models]]')
-    defaults = content.get("defaults", {})
-    _check(document, defaults, DEFAULTS, "defaults", 0)
-    for index, table in enumerate(content["models"]):
-        if not isinstance(table, dict):
-            raise document.error("models must be written as [[models]] tables", key="models")
-        _check(document, table, MODEL, "models", index)
-    tasks, own = _asked(document, content)
-    models: list[ModelSpec] = []
-    for index, table in enumerate(content["models"]):
-        models += _models(document, {**defaults, **table}, index, own[index])
+    document = Document.read(path, "give a SWEEP.toml file")
+    sweep = document.checked(Sweep, document.content())
+    tasks, own = _asked(document, sweep)
+    models = [made for index, names in enumerate(own) for made in _models(sweep.entry(index), names)]
     try:
         check_names(models)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
-    try:
-        budget = parse_size(content["weights_cache"]) if "weights_cache" in content else None
-    except InputError as error:
-        raise document.error(f"weights_cache: {error}", key="weights_cache") from error
-    where = out or (Path(content["out"]) if "out" in content else None)
+    where = out or (Path(sweep.out) if sweep.out is not None else None)
     if where is None:
         raise InputError(f'{path} names no output: add out = "runs/NAME" or give --out RUN')
-    folder = Path(content["data"]) if "data" in content else None
     return RunSpec(
         models=tuple(models),
         tasks=tasks,
         out=where,
-        protocol=content.get("protocol", "default"),
-        data=DataSource(folder),
-        limit=content.get("limit"),
-        strict=content.get("strict", False),
-        weights_cache=budget,
+        protocol=sweep.protocol,
+        data=DataSource(Path(sweep.data) if sweep.data is not None else None),
+        limit=sweep.limit,
+        strict=sweep.strict,
+        weights_cache=sweep.weights_cache,
     )

@@ -20,10 +20,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Literal, Self
 
+from pydantic import AfterValidator, Field, model_validator
+
+from evaluator.toml_file import Document, MistakesError, Place, Table
 from evaluator.vocabulary import Protocol_
-from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Continuation, Masked, Request
 
 Kind = Literal["masked", "continuation"]
@@ -99,21 +101,9 @@ class Definition:
         return self.groups[group].polarity == "male" and any(word in sentence for word in self.topic)
 
 
-def read_toml(path: Path) -> str:
-    """The text of a definition file. Raises InputError where it can't be read."""
-    try:
-        return path.read_bytes().decode("utf-8")
-    except FileNotFoundError:
-        raise InputError(f"no such file: {path}: --templates wants a TOML file") from None
-    except OSError as error:
-        raise InputError(f"can't read {path}: {error.strerror}: --templates wants a TOML file") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: byte {error.start} is not UTF-8: save the file as UTF-8") from None
-
-
 def gest_toml() -> str:
     """The text of GEST's own definition."""
-    return read_toml(Path(__file__).with_name("gest.toml"))
+    return Path(__file__).with_name("gest.toml").read_text(encoding="utf-8")
 
 
 @cache
@@ -123,115 +113,116 @@ def gest_definition() -> Definition:
 
 
 def parse_definition(text: str, where: str) -> Definition:
-    """Validate a definition's text. Raises InputError naming `where` (its file) and the line or key at fault."""
-    try:
-        table = tomllib.loads(text)
-        if "groups" not in table:
-            gest = tomllib.loads(gest_toml())
-            table = {key: gest[key] for key in ("columns", "groups", "polarity", "topic")} | table
-    except tomllib.TOMLDecodeError as error:  # its message ends with the line and column
-        raise InputError(f"{where}: not valid TOML: {error}") from None
-    return _Reader(where).definition(table)
+    """Validate a definition's text. Raises InputError with a line for each mistake: `where` (its file), line, key."""
+    document = Document(where, text)
+    table = document.content()
+    if "groups" not in table:
+        gest = tomllib.loads(gest_toml())
+        table = {key: gest[key] for key in ("columns", "groups", "polarity", "topic")} | table
+    return document.checked(_File, table).definition()
 
 
-@dataclass(frozen=True, slots=True)
-class _Reader:
-    """Checks the tables of one file; every complaint names the file and the key."""
+# --- the file --------------------------------------------------------------------------------------------------------
 
-    where: str
 
-    def definition(self, table: dict[str, Any]) -> Definition:
-        self.keys(table, "", {"name", "templates"}, {"language", "polarity", "columns", "groups", "topic"})
-        name = self.text(table["name"], "name")
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
-            raise self.error("name", f"{name!r} must consist of letters, digits, '.', '_' and '-' (it names files)")
-        poles = self.pair(table.get("polarity", ["male", "female"]), "polarity")
-        columns = self.table(table.get("columns", {}), "columns")
-        self.keys(columns, "columns.", set(), {"sentence", "group"})
-        return Definition(
-            name=name,
-            language=self.text(table.get("language", "en"), "language"),
-            poles=poles,
-            sentence_column=self.text(columns.get("sentence", "sentence"), "columns.sentence"),
-            group_column=self.text(columns.get("group", "group"), "columns.group"),
-            groups=self.groups(table["groups"], poles),
-            topic=self.texts(table.get("topic", []), "topic"),
-            templates=self.templates(table["templates"]),
-        )
+def _spoken(text: str) -> str:
+    if not text.strip():
+        raise ValueError(f"expected a string that is not empty, got {text!r}")
+    return text
 
-    def groups(self, value: Any, poles: tuple[str, str]) -> dict[str, Group]:
-        groups = {}
-        for key, entry in self.table(value, "groups").items():
-            where = f"groups.{key}"
-            self.keys(self.table(entry, where), f"{where}.", {"name"}, {"polarity"})
-            polarity = self.polarity(entry["polarity"], f"{where}.polarity", poles) if "polarity" in entry else None
-            groups[key] = Group(key, self.text(entry["name"], f"{where}.name"), polarity)
-        if not groups:
-            raise self.error("groups", "name at least one group, or leave the table out to use GEST's")
-        return groups
 
-    def templates(self, value: Any) -> tuple[Template, ...]:
-        if not isinstance(value, list) or not value:
-            raise self.error("templates", "give at least one [[templates]] table")
-        templates = tuple(self.template(entry, f"templates[{i}]") for i, entry in enumerate(value))
+def _file_name(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise ValueError(f"{name!r} must consist of letters, digits, '.', '_' and '-' (it names files)")
+    return name
+
+
+def _identifier(name: str) -> str:
+    if name == "all":
+        raise ValueError("'all' is what reports call the mean over templates: rename it")
+    return name
+
+
+def _two(texts: list[str]) -> list[str]:
+    if len(texts) != 2 or texts[0] == texts[1]:
+        raise ValueError(f"expected two different strings, got {texts!r}")
+    return texts
+
+
+Text = Annotated[str, AfterValidator(_spoken)]
+Pair = Annotated[list[Text], AfterValidator(_two)]
+
+
+class _Columns(Table):
+    sentence: Text = "sentence"
+    group: Text = "group"
+
+
+class _Group(Table):
+    name: Text
+    polarity: str | None = None
+
+
+class _Template(Table):
+    id: Annotated[Text, AfterValidator(_identifier)]
+    kind: Kind
+    text: Text
+    words: Pair
+
+    @model_validator(mode="after")
+    def _marked(self) -> Self:
+        found: list[tuple[Place, str]] = [
+            (("text",), f"{self.text!r} must contain {marker} ({meaning}) exactly once")
+            for marker, meaning in ((SENTENCE, "the sentence"), (SLOT, "the words"))
+            if self.text.count(marker) != 1
+        ]
+        if not found and self.kind == "continuation" and not self.text.endswith(SLOT):
+            end = f"{self.text!r} must end with {SLOT}: a continuation is scored after its context"
+            found.append((("text",), end))
+        if found:
+            raise MistakesError(found)
+        return self
+
+
+class _File(Table):
+    name: Annotated[Text, AfterValidator(_file_name)]
+    language: Text = "en"
+    polarity: Pair = Field(default_factory=lambda: ["male", "female"])
+    topic: list[Text] = Field(default_factory=list)
+    columns: _Columns = _Columns()
+    groups: Annotated[dict[str, _Group], Field(min_length=1)]
+    templates: Annotated[list[_Template], Field(min_length=1, description="give at least one [[templates]] table")]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        found: list[tuple[Place, str]] = [
+            (
+                ("groups", key, "polarity"),
+                f"{group.polarity!r} is not one of {', '.join(self.polarity)} (the key polarity names the two)",
+            )
+            for key, group in self.groups.items()
+            if group.polarity is not None and group.polarity not in self.polarity
+        ]
         seen: set[tuple[str, str]] = set()
-        for i, template in enumerate(templates):
+        for index, template in enumerate(self.templates):
             if (template.kind, template.id) in seen:
-                raise self.error(f"templates[{i}].id", f"a second {template.kind} template {template.id!r}: rename one")
+                found.append((("templates", index, "id"), f"a second {template.kind} template {template.id!r}: rename one"))
             seen.add((template.kind, template.id))
-        return templates
+        if found:
+            raise MistakesError(found)
+        return self
 
-    def template(self, entry: Any, where: str) -> Template:
-        self.keys(self.table(entry, where), f"{where}.", {"id", "kind", "text", "words"}, set())
-        kind = entry["kind"]
-        if kind not in HEADS.values():
-            raise self.error(f"{where}.kind", f"{kind!r} is not one of {', '.join(HEADS.values())}")
-        text = self.text(entry["text"], f"{where}.text")
-        for marker, meaning in ((SENTENCE, "the sentence"), (SLOT, "the words")):
-            if text.count(marker) != 1:
-                raise self.error(f"{where}.text", f"{text!r} must contain {marker} ({meaning}) exactly once")
-        if kind == "continuation" and not text.endswith(SLOT):
-            raise self.error(f"{where}.text", f"{text!r} must end with {SLOT}: a continuation is scored after its context")
-        words = self.pair(entry["words"], f"{where}.words")
-        return Template(self.identifier(entry["id"], f"{where}.id"), kind, text, words)
-
-    def identifier(self, value: Any, where: str) -> str:
-        identifier = self.text(value, where)
-        if identifier == "all":
-            raise self.error(where, "'all' is what reports call the mean over templates: rename it")
-        return identifier
-
-    def polarity(self, value: Any, where: str, poles: tuple[str, str]) -> Literal["male", "female"]:
-        if value not in poles:
-            raise self.error(where, f"{value!r} is not one of {', '.join(poles)} (the key polarity names the two)")
-        return "male" if value == poles[0] else "female"
-
-    def pair(self, value: Any, where: str) -> tuple[str, str]:
-        texts = self.texts(value, where)
-        if len(texts) != 2 or texts[0] == texts[1]:
-            raise self.error(where, f"expected two different strings, got {value!r}")
-        return texts[0], texts[1]
-
-    def texts(self, value: Any, where: str) -> tuple[str, ...]:
-        if not isinstance(value, list):
-            raise self.error(where, f"expected a list of strings, got {value!r}")
-        return tuple(self.text(item, f"{where}[{i}]") for i, item in enumerate(value))
-
-    def text(self, value: Any, where: str) -> str:
-        if not isinstance(value, str) or not value.strip():
-            raise self.error(where, f"expected a string that is not empty, got {value!r}")
-        return value
-
-    def table(self, value: Any, where: str) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            raise self.error(where, f"expected a table, got {value!r}")
-        return value
-
-    def keys(self, table: dict[str, Any], prefix: str, required: set[str], optional: set[str]) -> None:
-        for key in sorted(required - table.keys()):
-            raise self.error(f"{prefix}{key}", "missing")
-        for key in sorted(table.keys() - required - optional):
-            raise self.error(f"{prefix}{key}", f"unknown key: choose from {', '.join(sorted(required | optional))}")
-
-    def error(self, where: str, what: str) -> InputError:
-        return InputError(f"{self.where}: {where}: {what}")
+    def definition(self) -> Definition:
+        """The file's meaning."""
+        pole: dict[str | None, Literal["male", "female"] | None]
+        pole = {self.polarity[0]: "male", self.polarity[1]: "female", None: None}
+        return Definition(
+            name=self.name,
+            language=self.language,
+            poles=(self.polarity[0], self.polarity[1]),
+            sentence_column=self.columns.sentence,
+            group_column=self.columns.group,
+            groups={key: Group(key, group.name, pole[group.polarity]) for key, group in self.groups.items()},
+            topic=tuple(self.topic),
+            templates=tuple(Template(it.id, it.kind, it.text, (it.words[0], it.words[1])) for it in self.templates),
+        )

@@ -24,9 +24,10 @@ from evaluator.datasets.gest import read_groups, read_sentences
 from evaluator.datasets.registry import locate
 from evaluator.measures.sampled import Sampled
 from evaluator.tasks.base import Task
-from evaluator.tasks.definition import HEADS, Definition, gest_definition, gest_toml, parse_definition, read_toml
+from evaluator.tasks.definition import HEADS, Definition, gest_definition, gest_toml, parse_definition
 from evaluator.tasks.gest_layout import rates_layout
 from evaluator.tasks.limit import limited, spread
+from evaluator.toml_file import Document
 from evaluator.vocabulary import ORDER, DataSource, Layout, MeasureOptions, Protocol_, Rendered, Samples
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Request, request_id
@@ -207,7 +208,7 @@ def custom(samples: Path | None = None, templates: Path | None = None) -> GestTa
     if samples is not None and not samples.is_file():
         raise InputError(f"no such file: {samples}: --samples wants a CSV file")
     if templates is not None:
-        text = read_toml(templates)
+        text = Document.read(templates, "--templates wants a TOML file").text
         plan = parse_definition(text, str(templates))
         return GestTask(plan.name, plan, data=samples or "gest", definition=text)
     if samples is None:

@@ -19,14 +19,13 @@ its word; Kauf and Ivanova 2023) and `aul` (all tokens at once, without a mask, 
 Protocols don't differ.
 """
 
-import re
-import tomllib
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 import polars as pl
+from pydantic import Field
 
 from evaluator.datasets.check import sha256
 from evaluator.datasets.pairs import Columns, read_english, read_pairs
@@ -34,7 +33,7 @@ from evaluator.datasets.registry import locate
 from evaluator.measures.pairs import pair_measures, sampled
 from evaluator.measures.sampled import Sampled
 from evaluator.tasks.base import Task
-from evaluator.tasks.definition import read_toml
+from evaluator.toml_file import Document, Table
 from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Overview, Protocol_, Rendered, Samples
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Continuation, Masked, Request, SharedTokens, request_id
@@ -53,8 +52,6 @@ TABLE: dict[str, pl.DataType] = {
     "bytes_less": pl.Int64(),
 }
 """Columns of `Rendered.table`: a row a pair and metric."""
-
-_NAME = re.compile(r"[\w.-]{1,60}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +162,8 @@ def custom(samples: Path | None, templates: Path | None = None) -> Pairs:
         raise InputError(f"no such file: {samples}: --samples wants a CSV file of sentence pairs")
     if templates is None:
         name = f"pairs-{sha256(samples)[:8]}"
-        return Pairs(name, lambda _: read_pairs(samples), f'name = "{name}"\n[pairs]\n')
-    text = read_toml(templates)
+        return Pairs(name, lambda _: read_pairs(samples), f'name = "{name}"\n[pairs]\nmore = "sent_more"\nless = "sent_less"\n')
+    text = Document.read(templates, "--templates wants a TOML file").text
     name, columns = parse(text, str(templates))
     return Pairs(name, lambda _: read_pairs(samples, columns), text)
 
@@ -181,24 +178,22 @@ def restored(definition: str) -> Pairs:
     return Pairs(name, read, definition)
 
 
+class _Pairs(Table):
+    more: str = Field(min_length=1)
+    less: str = Field(min_length=1)
+    group: str | None = Field(None, min_length=1)
+    direction: str | None = Field(None, min_length=1)
+    language: str = Field("en", min_length=1)
+    language_column: str | None = Field(None, min_length=1)
+
+
+class _File(Table):
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="the task's name")
+    pairs: _Pairs = Field(description='a table [pairs] with the columns, more = "…" and less = "…" at least')
+
+
 def parse(text: str, where: str) -> tuple[str, Columns]:
-    """A definition's name and columns. Raises InputError naming the file and the key that is wrong."""
-    try:
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{where}: not valid TOML: {error}") from None
-    known = [it.name for it in fields(Columns)]
-    table = content.get("pairs")
-    wrong = [key for key in content if key not in ("name", "pairs")]
-    if wrong or not isinstance(table, dict):
-        raise InputError(f"{where}: {wrong[0] if wrong else 'pairs'}: a definition of pairs has a name and a table [pairs]")
-    for key, value in table.items():
-        if key not in known:
-            raise InputError(f"{where}: pairs.{key}: unknown key: known ones are {', '.join(known)}")
-        if not isinstance(value, str) or not value:
-            raise InputError(f"{where}: pairs.{key}: must be a word, not {value!r}")
-    name = content.get("name")
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise InputError(f"{where}: name: must be letters, digits, dots, dashes or underscores, at most 60 of them")
-    optional = {"group": None, "direction": None}
-    return name, Columns(**{**optional, **table})
+    """A definition's name and columns. Raises InputError with a line for each mistake: `where` (its file), line, key."""
+    document = Document(where, text)
+    found = document.checked(_File, document.content())
+    return found.name, Columns(**found.pairs.model_dump())

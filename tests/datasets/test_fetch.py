@@ -266,7 +266,8 @@ def test_the_list_names_every_data_set(
 ) -> None:
     assert run(monkeypatch, "list", "--data", str(tmp_path)) == 0
     out, _ = capsys.readouterr()
-    rows = [line.split() for line in out.splitlines()]
+    assert all(len(line) <= 80 for line in out.splitlines())
+    rows = [line.split() for line in out.splitlines() if not line.startswith(" ")]  # what each is about stands below it
     assert [row[0] for row in rows] == ["name", *datasets()]
     assert rows[1][1:3] == ["shipped", "Apache-2.0"]
     assert rows[2][1:4] == ["no", "Apache-2.0", "kinit-sk/gest"]

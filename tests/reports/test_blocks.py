@@ -67,12 +67,12 @@ def test_digits_that_say_something(numbers: tuple[float | None, ...], said: str)
     assert with_interval(dict(zip(("value", "low", "high"), numbers, strict=True)), 3) == said
 
 
-def test_summary_has_a_row_a_template_under_each_model(small: Report) -> None:
+def test_summary_has_the_main_number_first_and_a_row_a_template_under_each_model(small: Report) -> None:
     block = blocks(small.sections[0])[0]
-    assert block.columns == ("template", "q_f", "q_m", "g_s")
+    assert block.columns == ("template", "g_s", "q_f", "q_m")
     assert block.rows[0] == Row("bert")
-    assert block.rows[1] == Row("1", ("1.250 [1.125, 1.375]", "2.250 [2.125, 2.375]", "1.800 [1.675, 1.925]"))
-    assert block.rows[3] == Row("all", ("", "", "1.800 [1.700, 1.900]"))
+    assert block.rows[1] == Row("all", ("1.800 [1.700, 1.900]", "", ""))
+    assert block.rows[2] == Row("1", ("1.800 [1.675, 1.925]", "1.250 [1.125, 1.375]", "2.250 [2.125, 2.375]"))
 
 
 def test_details_name_the_groups_and_their_polarity(small: Report) -> None:

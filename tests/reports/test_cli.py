@@ -4,6 +4,7 @@ import io
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import polars as pl
@@ -11,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from evaluator.cli import cli
+from evaluator.cli import output as output_module
 from evaluator.store.run import Run, answers_frame
 from evaluator.tasks import task
 from evaluator.tasks.stored import scores_of, task_entry
@@ -181,3 +183,21 @@ def test_help_is_quick_and_imports_no_engine() -> None:
         "print(sorted(m for m in ('torch', 'ray', 'vllm', 'transformers') if m in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+class Terminal(io.StringIO):
+    """A stderr that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("seconds", "terminal", "says"), [(0.5, True, True), (0.0, True, False), (0.5, False, False)])
+def test_a_sign_of_life(seconds: float, terminal: bool, says: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Terminal() if terminal else io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(output_module, "AFTER", 0.05)
+    with output_module.sign_of_life():
+        time.sleep(seconds)
+    time.sleep(0.1)
+    assert ("working" in stream.getvalue()) == says

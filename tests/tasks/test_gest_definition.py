@@ -130,28 +130,36 @@ def test_a_run_restores_the_task_from_its_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('name = "age"', 'name = "gest-1.1"', "name: 'gest-1.1' is a task of this program: choose another name"),
-        ('name = "age"', 'name = "../age"', "name: '../age' must consist of letters"),
-        ('name = "age"', "", "name: missing"),
-        ('name = "age"', "name = 7", "name: expected a string that is not empty, got 7"),
-        ('name = "age"', 'name = "age', "not valid TOML: "),
-        ('language = "de"', 'langauge = "de"', "langauge: unknown key: choose from columns, groups, language, name"),
-        ('["young", "old"]', '["young", "young"]', "polarity: expected two different strings"),
-        ('["young", "old"]', '["young", "old", "new"]', "polarity: expected two different strings"),
-        ('polarity = "young" }', 'polarity = "male" }', "groups.sport.polarity: 'male' is not one of young, old"),
-        ('{ name = "sporty", polarity = "young" }', '"sporty"', "groups.sport: expected a table, got 'sporty'"),
-        ('name = "sporty", ', "", "groups.sport.name: missing"),
-        ('topic = ["laufe", "Rente"]', 'topic = "Rente"', "topic: expected a list of strings, got 'Rente'"),
-        ('group = "thema"', 'groups = "thema"', "columns.groups: unknown key: choose from group, sentence"),
-        ('id = "second"', "id = 2", "templates[1].id: expected a string that is not empty, got 2"),
-        ('id = "first"', 'id = "all"', "templates[0].id: 'all' is what reports call"),
-        ('kind = "masked"', 'kind = "mask"', "templates[0].kind: 'mask' is not one of masked, continuation"),
-        ("„{s}“, sagt", "„s“, sagt", "must contain {s} (the sentence) exactly once"),
-        ("Der [] Mensch", "Der [] Mensch []", "must contain [] (the words) exactly once"),
-        ("sagt der[]", "sagt der[].", "must end with []: a continuation is scored after its context"),
-        ('["junge", "alte"]', '["junge", "junge"]', "templates[0].words: expected two different strings"),
-        ('["junge", "alte"]', '["junge", ""]', "templates[0].words[1]: expected a string that is not empty, got ''"),
-        ('kind = "continuation"', "", "templates[1].kind: missing"),
+        ('name = "age"', 'name = "gest-1.1"', ": name: 'gest-1.1' is a task of this program: choose another name"),
+        ('name = "age"', 'name = "../age"', ", line 2: name: '../age' must consist of letters"),
+        ('name = "age"', "", ", line 1: name: missing"),
+        ('name = "age"', "name = 7", ", line 2: name: expected a string, not 7"),
+        ('name = "age"', 'name = "age', ": not valid TOML: "),
+        ('language = "de"', 'langauge = "de"', ", line 3: langauge: unknown key: choose from columns, groups, language, name"),
+        ('["young", "old"]', '["young", "young"]', ", line 4: polarity: expected two different strings"),
+        ('["young", "old"]', '["young", "old", "new"]', ", line 4: polarity: expected two different strings"),
+        ('polarity = "young" }', 'polarity = "male" }', ", line 12: groups.sport.polarity: 'male' is not one of young, old"),
+        ('{ name = "sporty", polarity = "young" }', '"sporty"', ", line 12: groups.sport: expected a table, not 'sporty'"),
+        ('name = "sporty", ', "", ", line 12: groups.sport.name: missing"),
+        ('topic = ["laufe", "Rente"]', 'topic = "Rente"', ", line 5: topic: expected a list, not 'Rente'"),
+        ('group = "thema"', 'groups = "thema"', ", line 9: columns.groups: unknown key: choose from group, sentence"),
+        ('id = "second"', "id = 2", ", line 23: templates[1].id: expected a string, not 2"),
+        ('id = "first"', 'id = "all"', ", line 17: templates[0].id: 'all' is what reports call"),
+        ('kind = "masked"', 'kind = "mask"', ", line 18: templates[0].kind: 'mask' is not one of masked, continuation"),
+        ("„{s}“, sagt", "„s“, sagt", "templates[1].text: '„s“, sagt der[]' must contain {s} (the sentence) exactly once"),
+        (
+            "Der [] Mensch",
+            "Der [] Mensch []",
+            ", line 19: templates[0].text: 'Der [] Mensch [] sagt: „{s}“' must contain [] (the words) exactly once",
+        ),
+        (
+            "sagt der[]",
+            "sagt der[].",
+            ", line 25: templates[1].text: '„{s}“, sagt der[].' must end with []: a continuation is scored after its context",
+        ),
+        ('["junge", "alte"]', '["junge", "junge"]', ", line 20: templates[0].words: expected two different strings"),
+        ('["junge", "alte"]', '["junge", ""]', ", line 20: templates[0].words[1]: expected a string that is not empty, got ''"),
+        ('kind = "continuation"', "", ", line 22: templates[1].kind: missing"),
     ],
 )
 def test_bad_definitions_are_refused_in_one_line(tmp_path: Path, old: str, new: str, message: str) -> None:
@@ -159,9 +167,31 @@ def test_bad_definitions_are_refused_in_one_line(tmp_path: Path, old: str, new: 
     _, templates = files(tmp_path, templates=AGE.replace(old, new))
     with pytest.raises(InputError) as caught:
         chosen_tasks(("gest",), None, templates)
-    assert str(caught.value).startswith(f"{templates}: ")
+    assert str(caught.value).startswith(str(templates))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_all_mistakes_are_told_at_once_in_the_files_order() -> None:
+    wrong = AGE
+    changes = {
+        'language = "de"': "language = 1",
+        'group = "thema"': 'theme = "thema"',
+        'kind = "masked"': 'kind = "mask"',
+        '"alte"': '"junge"',
+        'id = "second"': "",
+    }
+    for right, mistaken in changes.items():
+        wrong = wrong.replace(right, mistaken)
+    with pytest.raises(InputError) as caught:
+        parse_definition(wrong, "my.toml")
+    assert [line.rsplit(": ", 1)[0] for line in str(caught.value).splitlines()] == [
+        "my.toml, line 3: language",
+        "my.toml, line 9: columns.theme: unknown key",
+        "my.toml, line 18: templates[0].kind",
+        "my.toml, line 20: templates[0].words",
+        "my.toml, line 22: templates[1].id",
+    ]
 
 
 def test_two_templates_of_a_kind_need_two_ids(tmp_path: Path) -> None:

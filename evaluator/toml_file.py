@@ -1,0 +1,167 @@
+"""TOML files that users write: checked against a schema, all mistakes told at once, each with its file, line and key."""
+
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
+
+from evaluator_serving.errors import InputError
+
+Place = tuple[str | int, ...]
+"""Where a value stands: keys, and numbers (from 0) of a list's items."""
+
+_PATH = r"""(?P<path>(?:"[^"]*"|'[^']*'|[\w-]+)(?:\s*\.\s*(?:"[^"]*"|'[^']*'|[\w-]+))*)"""
+_HEADER = re.compile(rf"\s*(?P<open>\[\[?)\s*{_PATH}\s*\]")
+_KEY = re.compile(rf"\s*{_PATH}\s*=")
+
+
+class Table(BaseModel):
+    """A table of a file: its keys are the fields and no others; a field's description says what a missing one is for."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class MistakesError(ValueError):
+    """For validators: mistakes at places inside the value, (place, what is wrong)."""
+
+    def __init__(self, found: Iterable[tuple[Place, str]]) -> None:
+        super().__init__()
+        self.found = tuple(found)
+
+
+T = TypeVar("T", bound=Table)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A file's text, and what messages call it."""
+
+    where: str
+    text: str
+
+    @classmethod
+    def read(cls, path: Path, wanted: str) -> "Document":
+        """Read a file. Raises InputError, ending in what is `wanted`, where it can't be."""
+        try:
+            return cls(str(path), path.read_bytes().decode("utf-8"))
+        except FileNotFoundError:
+            raise InputError(f"no such file: {path}: {wanted}") from None
+        except OSError as error:
+            raise InputError(f"can't read {path}: {error.strerror}: {wanted}") from None
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}: byte {error.start} is not UTF-8: save the file as UTF-8") from None
+
+    def content(self) -> dict[str, Any]:
+        """The file's tables. Raises InputError where the text isn't TOML."""
+        try:
+            return tomllib.loads(self.text)
+        except tomllib.TOMLDecodeError as error:  # its message ends with the line and column
+            raise InputError(f"{self.where}: not valid TOML: {error}") from None
+
+    def checked(self, schema: type[T], content: dict[str, Any]) -> T:
+        """The content as a schema's value. Raises InputError with a line for each mistake, in the order of the file."""
+        try:
+            return schema.model_validate(content)
+        except ValidationError as error:
+            raise self.error(*_told(schema, error)) from None
+
+    def error(self, *mistakes: tuple[Place, str]) -> InputError:
+        """The InputError that tells mistakes, each (place, what is wrong)."""
+        lines = _lines(self.text)
+        told = dict.fromkeys((_line(lines, place), self._shown(place, what)) for place, what in mistakes)
+        return InputError("\n".join(f"{self.where}, line {line}: {what}" for line, what in sorted(told, key=lambda it: it[0])))
+
+    @staticmethod
+    def _shown(place: Place, what: str) -> str:
+        key = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place).removeprefix(".")
+        return f"{key}: {what}" if key else what
+
+
+# --- mistakes in words -----------------------------------------------------------------------------------------------
+
+
+def _told(schema: type[Table], error: ValidationError) -> list[tuple[Place, str]]:
+    told: list[tuple[Place, str]] = []
+    for entry in error.errors():
+        place, cause = entry["loc"], entry.get("ctx", {}).get("error")
+        if isinstance(cause, MistakesError):
+            told += [((*place, *inside), what) for inside, what in cause.found]
+        else:
+            told.append((place, str(cause) if cause else _said(schema, place, entry)))
+    return told
+
+
+def _said(schema: type[Table], place: Place, entry: Any) -> str:
+    kind, value = entry["type"], entry["input"]
+    if kind == "missing":
+        about = _fields(schema, place[:-1])[str(place[-1])].description
+        return f"missing: {about}" if about else "missing"
+    if kind == "extra_forbidden":
+        return f"unknown key: choose from {', '.join(sorted(_fields(schema, place[:-1])))}"
+    if kind == "literal_error":
+        return f"{value!r} is not one of {entry['ctx']['expected'].replace(' or ', ', ').replace(chr(39), '')}"
+    expected = {
+        "string_type": "expected a string",
+        "int_type": "expected a whole number",
+        "bool_type": "expected true or false",
+        "list_type": "expected a list",
+        "dict_type": "expected a table",
+        "model_type": "expected a table",
+    }.get(kind, entry["msg"].replace("Input should", "must"))
+    return f"{expected}, not {value!r}"
+
+
+def _fields(schema: Any, place: Place) -> dict[str, FieldInfo]:
+    """The fields of the table at a place."""
+    for step in place:
+        if isinstance(schema, type) and issubclass(schema, Table):
+            schema = schema.model_fields[str(step)].annotation
+        else:  # the items of list[…], the values of dict[str, …]
+            schema = get_args(schema)[-1]
+    return dict(schema.model_fields)
+
+
+# --- lines -----------------------------------------------------------------------------------------------------------
+
+
+def _keys(path: str) -> tuple[str, ...]:
+    return tuple(part.strip("\"'") for part in re.findall(r"\"[^\"]*\"|'[^']*'|[\w-]+", path))
+
+
+def _lines(text: str) -> dict[Place, int]:
+    """Place → line (from 1) of every table's header and every key that stands at the beginning of a line."""
+    lines: dict[Place, int] = {}
+    table: Place = ()
+    items: Counter[Place] = Counter()
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := _HEADER.match(line):
+            *above, last = _keys(header["path"])
+            table = (*_inside(above, items), last)
+            if header["open"] == "[[":
+                items[table] += 1
+                table = (*table, items[table] - 1)
+            lines.setdefault(table, number)
+        elif key := _KEY.match(line):
+            lines.setdefault((*table, *_keys(key["path"])), number)
+    return lines
+
+
+def _inside(path: Sequence[str], items: Counter[Place]) -> Place:
+    """The place that a header's path means: of a list of tables, the last one so far."""
+    place: Place = ()
+    for key in path:
+        place = (*place, key)
+        if items[place]:
+            place = (*place, items[place] - 1)
+    return place
+
+
+def _line(lines: dict[Place, int], place: Place) -> int:
+    """Line of a place, or of the nearest one around it that has a line."""
+    return next((lines[place[:end]] for end in range(len(place), 0, -1) if place[:end] in lines), 1)
