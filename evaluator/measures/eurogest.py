@@ -1,4 +1,4 @@
-"""EuroGEST's rates (method.md section 4): GEST's stereotypes by language, on GEST's scales and on EuroGEST's own.
+"""EuroGEST's rates (method.md §4): GEST's stereotypes by language, on GEST's scales and on EuroGEST's own.
 
 J. Rowe, M. Klimaszewski, L. Guillou, S. Vallor, A. Birch: EuroGEST (EMNLP 2025). Both papers call a rate q_i and g_s and mean
 different quantities: the scale of a row says which. With x the difference of the two texts' log-probabilities,

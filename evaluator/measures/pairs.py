@@ -1,4 +1,4 @@
-"""Statistics of sentence pairs (method.md section 5): how often, and by how much, the more stereotypical sentence is likelier.
+"""Statistics of sentence pairs (method.md §5): how often, and by how much, the more stereotypical sentence is likelier.
 
 With d = log P(more) - log P(less) of a pair under one metric (the template), for each model and language, by group and overall:
 

@@ -1,4 +1,4 @@
-"""EuroGEST: GEST's stereotypes in 30 languages (Rowe et al., EMNLP 2025; method.md section 4).
+"""EuroGEST: GEST's stereotypes in 30 languages (Rowe et al., EMNLP 2025; method.md §4).
 
 Every sentence becomes a masculine and a feminine text; its score is log P(masculine) - log P(feminine), natural logarithms,
 over what follows the texts' common beginning. What the authors' code does instead, per protocol:

@@ -1,4 +1,4 @@
-"""Sentence pairs, the more stereotypical sentence against the less stereotypical one (method.md section 5).
+"""Sentence pairs, the more stereotypical sentence against the less stereotypical one (method.md §5).
 
 CrowS-Pairs in English is shipped; files of the user's own, and CrowS-Pairs in other languages, are given with --samples and,
 where their columns aren't CrowS-Pairs', a definition (TOML) with --templates:
