@@ -327,7 +327,7 @@ def export_and_encode(folder: Path, texts: list[str], cache: str, ways: Sequence
     source = resolve(str(folder))
     dtypes = [way.partition("-")[2] or "float32" for way in ways]
     for dtype in dtypes:
-        cached_export(source, dtype)
+        cached_export(source, dtype, "masked")
     encoder = encoder_for(source)
     rows = merge([encoder.encode(request) for request in requests(texts, masked=True)]).rows
     return {

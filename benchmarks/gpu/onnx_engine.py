@@ -70,6 +70,6 @@ def _on(device: str, source: ModelSource, dtype: str) -> bool:
     from evaluator_serving.onnx.export import cached_export
     from evaluator_serving.onnx.runners import provider_names
 
-    graph = next(iter(sorted(cached_export(source, dtype).glob("*.onnx"))))
+    graph = next(iter(sorted(cached_export(source, dtype, "masked").glob("*.onnx"))))
     session = onnxruntime.InferenceSession(str(graph), providers=provider_names(device, tensorrt=False)[1])
     return session.get_providers()[0] == ("CUDAExecutionProvider" if device == "cuda" else "CPUExecutionProvider")

@@ -1,11 +1,15 @@
 """The report as one HTML file that needs nothing else: styles and plots are inside."""
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from evaluator.reports.blocks import blocks, by_model, facts
-from evaluator.reports.plots import plots
-from evaluator.reports.report import Report
+from evaluator.reports.plots import Plot, plots
+from evaluator.reports.report import Report, Section
 from evaluator_serving.errors import InputError
+
+FIGURES: tuple[Callable[[Section], Iterator[Plot]], ...] = (plots,)
+"""What draws a section's plots, in the page's order. Another figure is a function more."""
 
 
 def render(report: Report) -> str:
@@ -24,7 +28,7 @@ def render(report: Report) -> str:
             "task": section.task,
             "warnings": section.warnings,
             "blocks": [part for block in blocks(section) for part in by_model(block)],
-            "plots": [(plot.title, plot.caption, Markup(plot.svg)) for plot in plots(section)],
+            "plots": [(plot.title, plot.caption, Markup(plot.svg)) for figure in FIGURES for plot in figure(section)],
         }
         for section in report.sections
     ]

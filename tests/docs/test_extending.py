@@ -1,20 +1,27 @@
 """docs/extending.md: the files of each example are written down and used as installed packages are."""
 
 import importlib
+import io
 import json
 import re
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+import torch
 from click.testing import CliRunner
-from transformers import AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from evaluator.cli import cli
+from evaluator.gender.factory import LANGUAGES
+from evaluator.gender.rules import languages
+from evaluator.reports import html
 from evaluator.store.run import Run
+from evaluator.tasks import TASKS
 from tests.tiny_models import tiny_model
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "extending.md"
@@ -53,6 +60,82 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
     monkeypatch.syspath_prepend(str(folder))
     importlib.invalidate_caches()
+
+
+def files(title: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Write a section's files into a folder on the path, which becomes the current one; returns the section."""
+    text = section(title)
+    write_files(text, folder)
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.chdir(folder)
+    importlib.invalidate_caches()
+    return text
+
+
+@pytest.fixture(scope="module")
+def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path, str]]:
+    """A run of the example's measure: its folder, the model's, and the report."""
+    folder = tmp_path_factory.mktemp("night")
+    with pytest.MonkeyPatch.context() as patch:
+        text = files("A new measure with its data set", folder, patch)
+        patch.setitem(TASKS, "night-shift", "night_shift:NightShift")
+        model = tiny_model("gpt2", folder / "model")
+        run, report = ([str(model) if word == "some/model" else word for word in line] for line in commands(text))
+        done = CliRunner().invoke(cli, run)
+        assert done.exit_code == 0, done.output
+        told = CliRunner().invoke(cli, report)
+        assert told.exit_code == 0, told.output
+        yield folder, model, told.stdout
+        sys.modules.pop("night_shift")
+
+
+def test_a_new_measure(night: tuple[Path, Path, str]) -> None:
+    folder, path, report = night
+    tokens = AutoTokenizer.from_pretrained(path)
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64).eval()
+
+    def log_p(context: str, word: str) -> float:
+        before, ids = (tokens(text)["input_ids"] for text in (context, context + word))
+        assert ids[: len(before)] == before
+        with torch.inference_mode():
+            logits = torch.log_softmax(model(torch.tensor([[0, *ids]])).logits[0], -1)  # 0: the token in front of a text
+        return sum(float(logits[at, ids[at]]) for at in range(len(before), len(ids)))
+
+    expected: dict[str, list[bool]] = {}
+    for occupation, group in pl.read_csv(folder / "night_shift.csv").iter_rows():
+        context = f"The {occupation} works by"
+        expected.setdefault(group, []).append(log_p(context, " night") > log_p(context, " day"))
+    rows = pl.read_csv(io.StringIO(report)).filter(measure="night")
+    assert dict(zip(rows["group"], rows["value"], strict=True)) == {g: pytest.approx(np.mean(v)) for g, v in expected.items()}
+    assert rows["n"].to_list() == [3, 3]
+    assert set(rows["interval"]) == {"Wilson"}
+
+
+def test_a_new_figure(night: tuple[Path, Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files("A new figure", tmp_path, monkeypatch)
+    figure = importlib.import_module("spans").spans
+    monkeypatch.setattr(html, "FIGURES", (*html.FIGURES, figure))
+    folder, _, report = night
+    done = CliRunner().invoke(cli, ["report", str(folder / "runs" / "night"), "--format", "html"])
+    assert done.exit_code == 0, done.output
+    page = done.stdout
+    assert page.count("night: lowest and highest group") >= 1
+    drawn = page[page.index('aria-label="night: lowest and highest group"') :].split("</svg>")[0]
+    values = pl.read_csv(io.StringIO(report)).filter(measure="night")["value"]
+    assert re.findall(r"<title>model: ([^<]*)</title>", drawn) == [f"{values.min():.3g}", f"{values.max():.3g}"]
+    sys.modules.pop("spans")
+
+
+def test_a_new_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = files("A language of gender rules", tmp_path, monkeypatch)
+    monkeypatch.setattr(languages, "__path__", [*languages.__path__, str(tmp_path)])
+    monkeypatch.setitem(LANGUAGES, "bg", "Bulgarian")
+    (arguments,) = commands(text)
+    done = CliRunner().invoke(cli, arguments)
+    assert done.exit_code == 0, done.output
+    (shown,) = re.findall(r"^```text\n(.*?)^```$", text, re.S | re.M)
+    assert done.stdout.split() == shown.split()
+    sys.modules.pop("evaluator.gender.rules.languages.bg")
 
 
 def test_a_new_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
