@@ -63,6 +63,7 @@ def command(
       evaluator samples runs/gest --model tuned --against base --top 50 --format csv > differences.csv
     """
     from evaluator.comparison.samples import differing, drivers, ends, main_rate
+    from evaluator.reports.report import check_scale
     from evaluator.reports.texts import sample_texts
     from evaluator.tasks.stored import scores_of, task_of
     from evaluator.vocabulary import plain_layout
@@ -70,6 +71,7 @@ def command(
     opened = Run.open(run)
     task = task_of(opened, _only(name, opened.tasks, "task", run))
     options = MeasureOptions(scale=cast(Scale, scale), resamples=1, protocol=opened.protocol)
+    check_scale(task, options.scale)
     scores = scores_of(opened, task.name)
     mine = _of(scores, _only(model, opened.models, "model", run), opened, task.name)
     layout = task.layout(options) or plain_layout(task.measure(mine, options))

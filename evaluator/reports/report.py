@@ -11,9 +11,10 @@ from evaluator.measures.intervals import BOOTSTRAPS
 from evaluator.reports.cache import Measured, kept
 from evaluator.reports.notes import run_notes
 from evaluator.store.run import Run
+from evaluator.tasks.base import Task
 from evaluator.tasks.few import few_by_group
 from evaluator.tasks.stored import scores_of, task_of
-from evaluator.vocabulary import TIDY, Layout, MeasureOptions, plain_layout, tidy
+from evaluator.vocabulary import TIDY, Layout, MeasureOptions, Scale, plain_layout, tidy
 from evaluator_serving.errors import InputError
 
 SCALES = {
@@ -100,12 +101,17 @@ def build_report(run: Run, options: MeasureOptions, tasks: Sequence[str] = ()) -
     return Report(run.path, run.record, options, sections, run.failures())
 
 
+def check_scale(task: Task, scale: Scale) -> None:
+    """Raise InputError where a task's rates can't be on this scale."""
+    if scale not in task.scales:
+        known = ", ".join(each for each in SCALES if each in task.scales)
+        raise InputError(f"task {task.name} has no scale {scale}: choose {known}, or name other tasks with --task")
+
+
 def measured(run: Run, name: str, options: MeasureOptions) -> Section:
     """One task's section; its rows and warnings are kept in RUN/tables until what they are made of changes."""
     task = task_of(run, name)
-    if options.scale not in task.scales:
-        known = ", ".join(scale for scale in SCALES if scale in task.scales)
-        raise InputError(f"task {name} has no scale {options.scale}: choose {known}, or name other tasks with --task")
+    check_scale(task, options.scale)
 
     def compute() -> Measured:
         scores = scores_of(run, name)

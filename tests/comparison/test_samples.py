@@ -86,6 +86,7 @@ def test_wrong_questions(run: Path, data: Path, tmp_path: Path) -> None:
     assert "has 3 models: name one with --model (base, copy, tuned)" in said("--data", data)
     assert "has no model 'none'" in said("--model", "none", "--data", data)
     assert "has no group '99': it has 1, 2," in said("--model", "base", "--stereotype", 99, "--data", data)
+    assert "has no scale eurogest" in said("--model", "base", "--scale", "eurogest", "--data", data)
     assert "has no rate nonsense on gest" in said("--model", "base", "--measure", "nonsense", "--data", data)
     other = tmp_path / "data" / "gest"
     other.mkdir(parents=True)
