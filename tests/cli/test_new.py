@@ -55,9 +55,8 @@ def test_what_a_sweep_has_commented_out_is_right_too(tmp_path: Path) -> None:
     assert len(spec.models) == 5
     assert spec.limit == 100
     said = tomllib.loads(text)
-    assert set(said) == set(config.TOP)  # no key is missing in the example
-    models = {key for model in said["models"] for key in model}
-    assert models | set(said["defaults"]) >= {"model", "name", "tasks", "engine", "revisions", "chat_template", "dtype"}
+    assert set(said) == set(config.Sweep.model_fields)  # no key is missing in the example
+    assert {key for model in said["models"] for key in model} | set(said["defaults"]) == set(config.Entry.model_fields)
 
 
 def test_an_unknown_kind_is_told() -> None:
