@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from evaluator.run.score import Scored, score_chunk
-from evaluator_serving.checks.verify import needs_weights, verify_engine
+from evaluator_serving.checks.verify import is_checked, needs_weights, verify_engine
 from evaluator_serving.engine import DeviceKind, Engine, EngineOptions
 from evaluator_serving.errors import EngineError, InputError, UnexpectedError, in_words
 from evaluator_serving.models import resolving
@@ -91,7 +91,7 @@ class Worker:
             details = self._engine.describe().details
             opened = time.perf_counter()
             verified: str | bool | None = None
-            if load.engine != "transformers":
+            if is_checked(load.engine):
                 verified = load.verify and str(verify_engine(self._engine, source, load.options, load.rows))
             seconds = {"fetch": self._fetched, "engine": opened - begun, "verify": time.perf_counter() - opened}
             kind, reused = self._engine.device_kind, self._before > 0
