@@ -8,29 +8,9 @@ from evaluator.comparison.samples import drivers, main_rate
 from evaluator.measures.bootstrap import Bootstrap
 from evaluator.tasks import task
 from evaluator.vocabulary import SCORES, MeasureOptions, plain_layout
-from tests.reports import test_undefined
-from tests.reports.test_undefined import frame, mt, wave, winobias
+from tests.reports.test_undefined import NAMES, frame, mt, scores, winobias
 
-MORE = ("pairs", "eurogest-de")
-NAMES = list(dict.fromkeys((*test_undefined.NAMES, *MORE)))
 OPTIONS = MeasureOptions(resamples=50)
-
-
-def scores(name: str) -> pl.DataFrame:
-    """Made-up scores of a registered task."""
-    if name == "pairs":
-        rows = [
-            {"template": metric, "sample": i, "group": ("race", "age")[i % 2], "score": wave(i), "direction": "stereo"}
-            for metric in ("sum", "byte")
-            for i in range(12)
-        ]
-        return frame(name, rows)
-    if name == "eurogest-de":
-        return frame(
-            name,
-            [{"template": "P", "sample": i, "row": i, "group": str(i % 16 + 1), "score": wave(i)} for i in range(48)],
-        )
-    return test_undefined.scores(name)
 
 
 def of(frame: pl.DataFrame, model: str) -> pl.DataFrame:

@@ -90,10 +90,23 @@ def filling(form: str, *, kept: bool = True) -> list[dict[str, Any]]:
     ]
 
 
+def pairs() -> list[dict[str, Any]]:
+    return [
+        {"template": metric, "sample": i, "group": ("race", "age")[i % 2], "score": wave(i), "direction": "stereo"}
+        for metric in ("sum", "byte")
+        for i in range(12)
+    ]
+
+
+def eurogest() -> list[dict[str, Any]]:
+    return [{"template": "P", "sample": i, "row": i, "group": str(i % 16 + 1), "score": wave(i)} for i in range(48)]
+
+
 def scores(name: str) -> pl.DataFrame:
     """Made-up scores of a registered task."""
     made = task(name)
     kinds: dict[str, Callable[[], list[dict[str, Any]]]] = {"gest-mt": mt, "winobias": winobias, "stereoset-en": stereoset}
+    kinds |= {"pairs": pairs, "eurogest-de": eurogest}
     kinds["gest-slavic"] = lambda: gest(("pair",))
     form = getattr(made, "form", None)
     rows = filling(form) if form else kinds.get(name, gest)()
@@ -103,6 +116,7 @@ def scores(name: str) -> pl.DataFrame:
 NAMES = [
     *("gest", "gest-mt", "gest-slavic", "winobias", "stereoset-en"),
     *("slovak-gender", "stereoset-race-control", "crows-negation", "crows-pairs"),
+    *("pairs", "eurogest-de"),
 ]
 """One task of each kind: all others are these on other data."""
 
