@@ -131,8 +131,12 @@ def corrected(rows: pl.DataFrame) -> pl.DataFrame:
     ]
     if not families:
         return rows
-    size = pl.col("difference").abs()
-    return pl.concat(part.sort(size, descending=True, nulls_last=True, maintain_order=True) for part in families)
+    return pl.concat(map(largest_first, families))
+
+
+def largest_first(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows by the size of their difference, those without one last."""
+    return rows.sort(pl.col("difference").abs(), descending=True, nulls_last=True, maintain_order=True)
 
 
 def too_few_permutations(rows: pl.DataFrame, permutations: int, level: float = 0.05) -> str | None:

@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from evaluator.comparison.build import Comparison
+from evaluator.comparison.differences import largest_first
 from evaluator.measures.intervals import BOOTSTRAPS
 from evaluator.reports.blocks import OVER_ALL, UNDEFINED, Block, Row, digits_for, number, significant, with_interval
 from evaluator.reports.report import SCALES
@@ -57,6 +58,7 @@ def tables(comparison: Comparison, *, brief: bool = False) -> list[Block]:
     made = []
     for (task,), rows in comparison.rows.group_by("task", maintain_order=True):
         layout = comparison.layouts[str(task)]
+        several = rows["language"].n_unique() > 1
         plain = pl.col("group").is_null() | (pl.col("group") == "all")
         order = {measure: place for place, measure in enumerate(layout.summary)}
         whole = rows.filter(plain).sort(
@@ -68,16 +70,18 @@ def tables(comparison: Comparison, *, brief: bool = False) -> list[Block]:
         )
         models = [name for name in comparison.models[1:] if name in set(rows["model"])]
         if whole.height:
-            made.append(_block(f"{task}: differences from {comparison.baseline}", whole, models, layout, NOTES))
+            made.append(
+                _block(f"{task}: differences from {comparison.baseline}", whole, models, layout, NOTES, several=several)
+            )
         for measure in rows.filter(~plain)["measure"].unique(maintain_order=True):
-            groups = rows.filter(~plain, pl.col("measure") == measure)
+            groups = largest_first(rows.filter(~plain, pl.col("measure") == measure))
             title = f"{task}: differences of {layout.shown(measure)} by group, largest first"
             shown = groups.filter(_differs()).group_by("model", maintain_order=True).head(TOP) if brief else groups
             if shown.is_empty():
                 continue
             left = groups.height - shown.height
             notes = (f"{left:,} more: --format csv has all.",) if left else ()
-            made.append(_block(title, shown, models, layout, notes))
+            made.append(_block(title, shown, models, layout, notes, several=several))
     return list(map(without_baseline, made)) if brief else made
 
 
@@ -90,9 +94,11 @@ def _main_first(layout: Layout, order: dict[str, int]) -> dict[str, int]:
     return {**order, **{overview.measure: place - len(layout.overview) for place, overview in enumerate(layout.overview)}}
 
 
-def _block(title: str, rows: pl.DataFrame, models: Sequence[str], layout: Layout, notes: tuple[str, ...]) -> Block:
+def _block(
+    title: str, rows: pl.DataFrame, models: Sequence[str], layout: Layout, notes: tuple[str, ...], *, several: bool
+) -> Block:
+    """`several`: whether the task has several languages, which labels name then."""
     largest = dict(rows.group_by("measure").agg(pl.max_horizontal(pl.col("value", "baseline_value").abs()).max()).iter_rows())
-    several = rows["language"].n_unique() > 1
     table: list[Row] = []
     for model in models:
         mine = rows.filter(pl.col("model") == model)

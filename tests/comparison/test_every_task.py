@@ -3,8 +3,10 @@
 import polars as pl
 import pytest
 
-from evaluator.comparison.differences import differences
+from evaluator.comparison.build import Comparison
+from evaluator.comparison.differences import corrected, differences
 from evaluator.comparison.samples import drivers, main_rate
+from evaluator.comparison.tables import tables
 from evaluator.measures.bootstrap import Bootstrap
 from evaluator.tasks import task
 from evaluator.vocabulary import SCORES, MeasureOptions, plain_layout
@@ -83,3 +85,16 @@ def test_samples_drive_a_rate_of_every_task(name: str) -> None:
     assert set(found["text"]) == {"said"}
     assert set(found["model"]) == {"one"}
     assert found["move"].is_sorted()
+
+
+def test_brief_tables_show_the_largest_differences_of_all_languages() -> None:
+    """Rows of two languages: the ten largest, whichever their language, each named with it."""
+    scored = pl.concat(of(frame("gest-mt", mt()), "one").with_columns(language=pl.lit(language)) for language in ("cs", "sk"))
+    other = scored.with_columns(score=pl.when(language="sk").then(1 - pl.col("score")).otherwise("score"))
+    found = differences(task("gest-mt"), ("one", scored), ("two", other), OPTIONS, Bootstrap.of(OPTIONS), permutations=9)
+    layout = task("gest-mt").layout(OPTIONS) or plain_layout(found.rows)
+    made = Comparison(("one", "two"), OPTIONS, 9, corrected(found.rows), pl.DataFrame(), {"gest-mt": layout}, ())
+    by_group = tables(made, brief=True)[1]
+    labels = [row.label for row in by_group.rows if row.cells]
+    assert len(labels) == 10
+    assert all(label.endswith(" · sk") for label in labels)
