@@ -20,7 +20,7 @@ from evaluator.sweep.hardware import GIB
 from evaluator.sweep.plan import Plan
 
 STYLE: dict[str, Any] = {"title_justify": "left", "title_style": "bold", "box": SIMPLE_HEAD, "padding": (0, 1, 0, 0)}
-OTHERS, NARROWEST = 58, 16
+OTHERS, NARROWEST = 64, 16
 """Columns that a line needs besides the model's name, and the fewest for that."""
 SHORT = {"float32": "fp32", "float64": "fp64", "float16": "fp16", "bfloat16": "bf16"}
 
@@ -40,7 +40,7 @@ def show(plan: Plan, price: float | None) -> None:
     names = shortened([need.name for need in plan.needs], max(NARROWEST, console.width - OTHERS))
     table.add_column("model", no_wrap=True)
     table.add_column("engine", overflow="fold")
-    for column in ("params", "GiB", "on", "×", "tokens", "time"):
+    for column in ("params", "GiB", "on", "×", "asked", "tokens", "time"):
         table.add_column(column, justify="right", no_wrap=column != "on")
     for need in plan.needs:
         demand = need.demand
@@ -55,6 +55,7 @@ def show(plan: Plan, price: float | None) -> None:
             f"{memory / GIB:.1f}",
             f"{letters[way.family]}: {way.placement}",
             str(len(slots)),
+            short(need.requests),
             short(demand.tokens),
             clock(seconds) if need.forwards else "done",
         )
@@ -116,6 +117,11 @@ def ranges(numbers: Sequence[int]) -> str:
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="CPU workers where there is no GPU.")
 @click.option("--fleet", metavar="FLEET", help="Plan for these machines (machines x GPUs x card-GiB) instead of this one.")
 @click.option(
+    "--configurations",
+    type=click.Path(path_type=Path),
+    help="JSON file, hub id → configuration: plan with these, ask no hub, estimate tokens.",
+)
+@click.option(
     "--throughput",
     type=click.FloatRange(min=0.001),
     callback=finite,
@@ -131,6 +137,7 @@ def command(
     data: Path | None,
     workers: int,
     fleet: str | None,
+    configurations: Path | None,
     throughput: float | None,
     price: float | None,
     format_: str,
@@ -141,18 +148,25 @@ def command(
     Examples:
       evaluator plan SWEEP.toml
       evaluator plan SWEEP.toml --fleet 1x8xH100-80,2x4xA100-40 --price 2.5
+      evaluator plan examples/eurogest.toml --fleet 1x8xH100-80 --configurations examples/eurogest_models.json
     """
     from evaluator.reports.notes import run_notes
     from evaluator.run.driver import prepare
     from evaluator.sweep.config import read_sweep
     from evaluator.sweep.hardware import local_fleet, parse_fleet
+    from evaluator.sweep.outline import outline_plan
     from evaluator.sweep.plan import make_plan
+    from evaluator_serving.models.outline import read_configurations
 
     machines = parse_fleet(fleet) if fleet is not None else local_fleet(workers)
-    ready = prepare(data_of_sweep(context, data, read_sweep(file, out=out)))
-    plan = make_plan(ready, machines, throughput)
+    spec = data_of_sweep(context, data, read_sweep(file, out=out))
+    if configurations is None:
+        plan, notes = make_plan(prepare(spec), machines, throughput), []
+    else:
+        plan = outline_plan(spec, read_configurations(configurations), machines, throughput)
+        notes = ["Tokens, and so times, are estimated from letters: no tokenizer was asked."]
     sizes = {loaded.task.name: {"samples": loaded.samples.size} for loaded in plan.ready.tasks}
-    notes = list(run_notes({"tasks": sizes, "models": {model.name: model.entry for model in plan.ready.models}}))
+    notes += list(run_notes({"tasks": sizes, "models": {model.name: model.entry for model in plan.ready.models}}))
     if format_ == "json":
         schedule = {key: asdict(plan.schedule)[key] for key in ("slots", "makespan", "bound")}
         parts = {"fleet": asdict(plan.fleet), "schedule": schedule}

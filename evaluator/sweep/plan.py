@@ -7,12 +7,24 @@ from typing import Any
 from evaluator.run.driver import Prepared
 from evaluator.run.failures import Failures
 from evaluator.run.prepare import PreparedModel
+from evaluator.run.spec import ModelSpec
 from evaluator.sweep.fit import Demand, Way, ways
 from evaluator.sweep.hardware import Fleet
 from evaluator.sweep.job import Job
 from evaluator.sweep.schedule import Schedule, schedule
+from evaluator_serving.models.source import ModelSource
 from evaluator_serving.registry import engine_class
 from evaluator_serving.rows import merge
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How much one model is still asked: distinct requests, forward passes, tokens that these compute, those of the longest."""
+
+    requests: int
+    forwards: int
+    tokens: int
+    longest: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +33,14 @@ class Needs:
 
     Attributes:
         demand: its sizes, and the forward tokens after de-duplication, pending ones only.
+        requests: distinct requests, pending ones only.
         forwards: forward passes, counted likewise.
         several: candidates that are several tokens under this tokenizer, as text, with their token counts.
         ways: how it can run on this fleet.
     """
 
     demand: Demand
+    requests: int
     forwards: int
     several: tuple[tuple[str, int], ...]
     ways: tuple[Way, ...]
@@ -66,31 +80,35 @@ def model_needs(model: PreparedModel, fleet: Fleet, throughput: float | None = N
 
     `throughput` is in forward tokens a second of a one-billion-parameter model on one device; None takes the card's own.
     """
-    options = model.spec.options
-    parameters = model.source.parameters
     pending = [item for item in model.encoded if item.request not in model.answered]
     merged = merge(pending)
-    longest = max((row.length for row in merged.rows), default=0)
-    config = model.source.config.get_text_config()
+    lengths = [row.length for row in merged.rows]
+    load = Load(len(pending), len(merged.rows), sum(lengths), max(lengths, default=0))
     several: dict[str, int] = {}
     for item in pending:
         for candidate in item.candidates:
             if len(candidate.tokens) > 1 and len(several) < 1000:
                 several[" ".join(map(str, candidate.tokens))] = len(candidate.tokens)
-    demand = Demand(
+    sizes = demand(model.spec, model.source, model.info.engine, load)
+    return Needs(sizes, load.requests, load.forwards, tuple(several.items()), ways(sizes, fleet, throughput))
+
+
+def demand(model: ModelSpec, source: ModelSource, engine: str, load: Load) -> Demand:
+    """What a model needs in this engine, wherever it runs."""
+    options, config = model.options, source.config.get_text_config()
+    return Demand(
         name=model.name,
-        engine=model.info.engine,
-        dtype=model.info.dtype,
-        parameters=parameters,
-        weights=engine_class(model.info.engine).weight_bytes(parameters, options),
-        buffers=int(0.64 * longest * (getattr(config, "vocab_size", 0) or 0)),
+        engine=engine,
+        dtype=options.dtype,
+        parameters=source.parameters,
+        weights=engine_class(engine).weight_bytes(source.parameters, options),
+        buffers=int(0.64 * load.longest * (getattr(config, "vocab_size", 0) or 0)),
         heads=getattr(config, "num_attention_heads", 1) or 1,
-        tokens=sum(row.length for row in merged.rows),
+        tokens=load.tokens,
         options=options,
         kv_heads=_kv_heads(config),
         layers=getattr(config, "num_hidden_layers", 0) or 0,
     )
-    return Needs(demand, len(merged.rows), tuple(several.items()), ways(demand, fleet, throughput))
 
 
 def _kv_heads(config: Any) -> int:
@@ -111,8 +129,13 @@ def make_plan(ready: Prepared, fleet: Fleet, throughput: float | None = None) ->
     if errors and not needs:
         raise errors.told()
     left = replace(ready, models=tuple(model for model in ready.models if model.name in needs), errors=errors)
-    jobs = [Job(need.name, need.ways) for need in needs.values() if need.forwards]
-    return Plan(left, fleet, tuple(needs.values()), _schedule(jobs, fleet))
+    return scheduled(left, fleet, tuple(needs.values()))
+
+
+def scheduled(ready: Prepared, fleet: Fleet, needs: Sequence[Needs]) -> Plan:
+    """The plan of models whose needs are known."""
+    jobs = [Job(need.name, need.ways) for need in needs if need.forwards]
+    return Plan(ready, fleet, tuple(needs), _schedule(jobs, fleet))
 
 
 def _schedule(jobs: Sequence[Job], fleet: Fleet) -> Schedule:

@@ -1,0 +1,76 @@
+"""A plan from configurations alone: no hub, no tokenizer, no weights. What is exact: requests, parameters, memory, placements.
+What is estimated: tokens, and so the hours."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from evaluator.run.askable import missing_head
+from evaluator.run.driver import Prepared
+from evaluator.run.failures import Failures
+from evaluator.run.prepare import LoadedTask, Renderer, check_names, load_tasks
+from evaluator.run.spec import ModelSpec, RunSpec
+from evaluator.sweep.fit import ways
+from evaluator.sweep.hardware import Fleet
+from evaluator.sweep.plan import Load, Needs, Plan, demand, scheduled
+from evaluator_serving.choose import choose_engine
+from evaluator_serving.errors import ModelError
+from evaluator_serving.models.outline import outlined
+from evaluator_serving.models.source import ModelSource
+from evaluator_serving.registry import check_fit
+from evaluator_serving.requests import Continuation, Masked, Pair, Request, SharedTokens
+
+LETTERS = {64_000: 2.2, 1 << 40: 3.3}
+"""Vocabularies up to this size → letters of a text that a token holds, over the languages of Europe. The first was measured
+with SmolLM2's vocabulary (49,152); the second is an assumption for vocabularies made for many languages."""
+
+
+def outline_plan(
+    spec: RunSpec, configurations: Mapping[str, Mapping[str, Any]], fleet: Fleet, throughput: float | None = None
+) -> Plan:
+    """The plan of a sweep of which nothing was run yet. Raises InputError as `prepare` and `make_plan` do."""
+    check_names(spec.models)
+    tasks = load_tasks(spec)
+    renderer = Renderer(spec.protocol)
+    errors = Failures()
+    needs: list[Needs] = []
+    for model in spec.models:
+        with errors.of(model.name, refuse=True):
+            source = outlined(model.spec, configurations, model.chat_template)
+            engine = choose_engine(source, source.heads, model.options) if model.engine == "auto" else model.engine
+            check_fit(engine, source, model.options, source.heads)
+            load = _load(model, source, tasks, renderer)
+            sizes = demand(model, source, engine, load)
+            needs.append(Needs(sizes, load.requests, load.forwards, (), ways(sizes, fleet, throughput)))
+    if errors and not needs:
+        raise errors.told()
+    return scheduled(Prepared(tuple(tasks), (), errors), fleet, needs)
+
+
+def _load(model: ModelSpec, source: ModelSource, tasks: Iterable[LoadedTask], renderer: Renderer) -> Load:
+    requests: dict[str, Request] = {}
+    for loaded in tasks:
+        task = loaded.task
+        if (not model.tasks or task.name in model.tasks) and missing_head(task, source.heads, source.spec) is None:
+            requests |= renderer.render(loaded, task.heads & source.heads).requests
+    if not requests:
+        raise ModelError(f"{model.name}: no task can ask it: choose another model or task")
+    passes = [_passes(request) for request in requests.values()]
+    vocabulary = source.config.get_text_config().vocab_size
+    per_token = next(letters for size, letters in LETTERS.items() if vocabulary <= size)
+    tokens = round(sum(map(sum, passes)) / per_token)
+    return Load(len(requests), sum(map(len, passes)), tokens, round(max(map(max, passes)) / per_token))
+
+
+def _passes(request: Request) -> list[int]:
+    """Letters of each forward pass of a request; a beginning that candidates share counts once."""
+    match request:
+        case Continuation():
+            first, *others = map(len, request.candidates)
+            return [len(request.context) + first, *others]
+        case Masked():
+            text = sum(map(len, request.parts))
+            return [text + sum(map(len, words)) for words in request.candidates]
+        case Pair():
+            return [len(request.first) + len(request.second)]
+        case SharedTokens():
+            return [len(text) for text in (request.first, request.second) for _ in text.split()]
