@@ -84,12 +84,13 @@ def make_engine_options(dtype: str, device: str, batch_tokens: int | None, extra
     return EngineOptions(dtype=dtype, device=device, batch_tokens=batch_tokens, extra=key_values(extra))
 
 
-def key_values(items: tuple[str, ...]) -> dict[str, str]:
-    """The pairs of a repeated `--extra KEY=VALUE`. Raises InputError for one without `=`."""
+def key_values(items: tuple[str, ...], option: str = "--extra") -> dict[str, str]:
+    """The pairs of a repeated `--extra KEY=VALUE`, or of another option. Raises InputError for one without `=`."""
     pairs = {}
     for item in items:
         key, equals, value = item.partition("=")
         if not (key and equals):
-            raise InputError(f"--extra {item!r} is not KEY=VALUE: write for example --extra url=http://127.0.0.1:8000/v1")
+            example = "url=http://127.0.0.1:8000/v1" if option == "--extra" else "case=orig"
+            raise InputError(f"{option} {item!r} is not KEY=VALUE: write for example {option} {example}")
         pairs[key] = value
     return pairs

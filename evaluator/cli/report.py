@@ -8,15 +8,14 @@ import click
 from evaluator.cli.options import key_values
 from evaluator.cli.output import write, write_lines
 from evaluator.store.run import Run
+from evaluator.tasks.settings import parse_settings
+from evaluator.tasks.stored import settings_of
 from evaluator.vocabulary import Interval, MeasureOptions, Scale
-from evaluator_serving.errors import InputError
 
 if TYPE_CHECKING:
     from evaluator.reports.report import Report
 
 FORMATS = ("table", "csv", "json", "markdown", "latex", "html")
-SETTINGS = ("case", "bias_types", "word_counts")
-"""Keys of --extra: StereoSet's generative case, CrowS-Pairs' bias types, the word-filling measures' word counts."""
 MANY_MODELS = 6
 """After a run of more models than this only each task's first table is printed."""
 
@@ -44,7 +43,9 @@ MANY_MODELS = 6
 @click.option("--resamples", type=click.IntRange(min=1), default=1000, show_default=True, help="Bootstrap resamples.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the resampling.")
 @click.option("--task", "tasks", multiple=True, metavar="T", help="Only this task; may be repeated.")
-@click.option("--extra", multiple=True, metavar="KEY=VALUE", help="case, bias_types or word_counts of some tasks.")
+@click.option(
+    "--set", "--extra", "chosen", multiple=True, metavar="KEY=VALUE", help="A task's own setting (evaluator tasks lists them)."
+)
 def command(
     run: Path,
     format_: str,
@@ -53,7 +54,7 @@ def command(
     resamples: int,
     seed: int,
     tasks: tuple[str, ...],
-    extra: tuple[str, ...],
+    chosen: tuple[str, ...],
 ) -> None:
     """Turn a run's scores into rates with confidence intervals.
 
@@ -68,17 +69,13 @@ def command(
       evaluator report runs/gest --format html > report.html
     """
     opened = Run.open(run)
-    settings = key_values(extra)
-    unknown = [key for key in settings if key not in SETTINGS]
-    if unknown:
-        raise InputError(f"no task has a report setting {unknown[0]!r}: choose among {', '.join(SETTINGS)}")
     options = MeasureOptions(
         scale=cast(Scale, scale),
         interval=cast(Interval, interval),
         resamples=resamples,
         seed=seed,
         protocol=opened.protocol,
-        extra=settings,
+        settings=parse_settings(settings_of(opened, tasks), key_values(chosen, "--set")),
     )
     emit(opened, options, format_, tasks)
 

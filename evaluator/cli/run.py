@@ -4,6 +4,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, get_args
@@ -13,10 +14,10 @@ import polars as pl
 
 from evaluator.cli.options import data_option, engine_options, leaving_out_options, make_engine_options
 from evaluator.cli.output import tell
-from evaluator.run.spec import ModelSpec
+from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
 from evaluator.tasks import chosen_tasks
-from evaluator.vocabulary import DataSource, Protocol_
+from evaluator.vocabulary import DataSource, Inputs, Protocol_
 from evaluator_serving.errors import InputError
 
 if TYPE_CHECKING:
@@ -51,14 +52,22 @@ def interrupt(signum: int, frame: FrameType | None) -> None:
 )
 @click.option("--limit", type=click.IntRange(min=1), help="Score only N samples of each task, spread over its groups.")
 @data_option
-@click.option("--samples", type=click.Path(path_type=Path), help="Your own sentences (CSV), with the task gest.")
-@click.option("--templates", type=click.Path(path_type=Path), help="Your own templates and groups (TOML), with the task gest.")
+@click.option(
+    "--samples", type=click.Path(path_type=Path), help="Your own sentences or pairs (CSV), for a task that takes them (gest)."
+)
+@click.option(
+    "--templates",
+    type=click.Path(path_type=Path),
+    help="Your own templates and groups (TOML), for a task that takes them (gest).",
+)
 @click.option(
     "--translations",
     type=click.Path(path_type=Path),
-    help="With the task gest-mt: folder with SYSTEM/LANGUAGE/translations.csv (columns from, to).",
+    help="Folder with SYSTEM/LANGUAGE/translations.csv (columns from, to), for a task that scores them (gest-mt).",
 )
-@click.option("--language", "languages", multiple=True, metavar="CODE", help="With gest-mt: only this language; repeatable.")
+@click.option(
+    "--language", "languages", multiple=True, metavar="CODE", help="With --translations: only this language; repeatable."
+)
 @click.option("--out", type=click.Path(path_type=Path), help="The run's folder (default: runs/TASK…-MODEL…).")
 @click.option("--no-verify", is_flag=True, help="Don't compare the engine with the transformers oracle at load.")
 @leaving_out_options
@@ -90,22 +99,20 @@ def command(
       evaluator run gest --samples my.csv --templates my.toml --model ./my-model
       evaluator run gest-mt --translations DATA/gest/translations --data DATA --out runs/mt
     """
-    from evaluator.run.driver import execute
-    from evaluator.run.spec import ModelSpec, RunSpec, default_folder, named_model
+    from evaluator.run.spec import default_folder, named_model
 
     signal.signal(signal.SIGTERM, interrupt)
     options = make_engine_options(engine["dtype"], engine["device"], engine["batch_tokens"], engine["extra"])
     specs = tuple(
         ModelSpec(model, engine["engine"], engine["chat_template"], options, label) for label, model in map(named_model, models)
     )
-    chosen = chosen_tasks(tasks, samples, templates)
+    inputs = Inputs(samples, templates, translations, languages)
+    chosen = chosen_tasks(tasks, inputs)
     names = [task.name for task in chosen]
-    if names != ["gest-mt"] and (translations is not None or languages):
-        raise InputError("--translations and --language go with the task gest-mt alone: leave them out")
     spec = RunSpec(
         models=specs,
         tasks=chosen,
-        out=out or default_folder(names, [spec.name for spec in specs] or ["translations"]),
+        out=out or default_folder(names, [spec.name for spec in specs] or inputs.named[:1]),
         protocol=protocol,
         data=DataSource(data),
         limit=limit,
@@ -114,19 +121,22 @@ def command(
         retry=retry,
         command=("evaluator", *sys.argv[1:]),
     )
-    if names == ["gest-mt"]:
-        if specs:
-            raise InputError("gest-mt scores translations and asks no model: leave --model out")
-        if translations is None:
-            raise InputError("gest-mt scores translations: give --translations FOLDER (SYSTEM/LANGUAGE/translations.csv)")
-        from evaluator.run.translations import run_translations
+    finish(perform(spec), specs)
 
-        outcome = run_translations(spec, translations, languages)
-    elif not specs:
+
+def perform(spec: RunSpec) -> "Outcome":
+    """Score the models on the tasks that ask them, and what is given to the others. Raises InputError where one is missing."""
+    from evaluator.run.driver import execute
+    from evaluator.run.given import score_given
+
+    asking = tuple(task for task in spec.tasks if task.heads)
+    silent = tuple(task for task in spec.tasks if not task.heads)
+    if asking and not spec.models:
         raise InputError("no --model is given: name at least one, e.g. --model gpt2")
-    else:
-        outcome = execute(spec)
-    finish(outcome, specs)
+    if spec.models and not asking:
+        raise InputError(f"{silent[0].name} asks no model: leave --model out")
+    given = score_given(replace(spec, models=(), tasks=silent)) if silent else None
+    return execute(replace(spec, tasks=asking)) if asking or given is None else given
 
 
 def finish(outcome: "Outcome", models: Sequence[ModelSpec] = ()) -> None:

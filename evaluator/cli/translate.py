@@ -52,7 +52,7 @@ def open_translator(spec: str, cache: Path, offline: bool, max_cost: float, work
 
 
 @click.command(name="translate")
-@click.argument("dataset", metavar="gest|gest-1.1|gest-demo")
+@click.argument("dataset", metavar="TASK")
 @click.option("--to", "languages", multiple=True, required=True, metavar="CODE", help="Language, e.g. sk; may be repeated.")
 @click.option(
     "--translator", required=True, metavar="SPEC", help="amazon, deepl, google, model:SPEC (e.g. NLLB) or folder:PATH."
@@ -98,8 +98,11 @@ def command(
     from evaluator.translate.folder import FolderTranslator
     from evaluator.translate.variants import Asked, Find, gender_pairs, translate_sentences
     from evaluator.vocabulary import DataSource
+    from evaluator_serving.errors import InputError
 
     frame = task(dataset).load(DataSource(data)).frame
+    if not {"sentence", "group"} <= set(frame.columns):
+        raise InputError(f"the samples of {dataset} are not sentences in groups: name a task like gest")
     answers = cache or out / "answers.jsonl"
     detectors = {code: rules_detector(code) for code in languages} if variants else {}
     plain = open_translator(translator, answers, offline, max_cost, workers)

@@ -6,11 +6,12 @@ from pathlib import Path
 import click
 
 from evaluator.cli.options import data_option
+from evaluator.translate import TRANSLATED
 from evaluator.vocabulary import DataSource
 
 
 @click.command(name="translate-dataset")
-@click.argument("dataset", type=click.Choice(["stereoset"]))
+@click.argument("dataset", type=click.Choice(TRANSLATED))
 @click.option("--to", "language", required=True, metavar="LANG", help="Two-letter code of the language.")
 @click.option(
     "--translator", required=True, metavar="T", help="amazon, deepl, google, model:SPEC or folder:PATH (LANG/translations.csv)."
@@ -45,7 +46,7 @@ def command(
     from evaluator.answer_cache import AnswerCache
     from evaluator.datasets.stereoset import file_name
     from evaluator.store.files import write_bytes
-    from evaluator.tasks.stereoset import stereoset
+    from evaluator.tasks import task
     from evaluator.translate.base import make_translator
     from evaluator.translate.cache import CachedTranslator
     from evaluator.translate.stereoset import failures_csv, read_repairs, translate_stereoset
@@ -54,7 +55,7 @@ def command(
 
     if language == "en":
         raise InputError("--to en: the data set is in English already; give another language")
-    samples = stereoset("en").load(DataSource(data))
+    samples = task(f"{dataset}-en").load(DataSource(data))
     answers = AnswerCache(cache or cache_dir() / "translations.jsonl")
     cached = CachedTranslator(
         make_translator(translator),
@@ -65,7 +66,7 @@ def command(
     )
     fixed = read_repairs(repairs) if repairs else {}
     result = translate_stereoset(samples, cached, language, fixed)
-    path = out / "stereoset" / file_name(language)
+    path = out / dataset / file_name(language)
     listed = path.with_suffix(".failures.csv")
     content = json.dumps(result.data, ensure_ascii=False, indent=1) + "\n"
     write_bytes(path, content.encode())

@@ -1,5 +1,6 @@
 """`evaluator validity`: do a run's GEST rates agree with WinoBias over its models?"""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, get_args
 
@@ -8,25 +9,25 @@ import polars as pl
 
 from evaluator.measures import validity
 from evaluator.store.run import Run
+from evaluator.tasks import TASKS, task
 from evaluator.tasks.stored import scores_of, task_of
 from evaluator.vocabulary import MeasureOptions, Scale, tidy
 from evaluator_serving.errors import InputError
 
-WINOBIAS = "winobias"
+
+def measured(run: Run, name: str, options: MeasureOptions) -> pl.DataFrame:
+    """A task's tidy rows over all models of a run."""
+    return tidy(task_of(run, name).measure(scores_of(run, name), options))
 
 
-def measured(run: Run, task: str, options: MeasureOptions) -> pl.DataFrame:
-    """A task's tidy rows over all models of a run. Raises InputError if the run has no such task."""
-    return tidy(task_of(run, task).measure(scores_of(run, task), options))
-
-
-def gest_task(run: Run) -> str:
-    """The run's GEST task. Raises InputError unless it has exactly one."""
-    found = [name for name in run.tasks if name == "gest" or name.startswith("gest-")]
+def task_with(run: Run, measures: Collection[str], option: str = "") -> str:
+    """The run's task that gives these measures. Raises InputError unless it has exactly one; `option` says which is meant."""
+    found = [name for name in run.tasks if set(measures) <= set(task_of(run, name).measures)]
     if len(found) != 1:
+        known = ", ".join(name for name in TASKS if set(measures) <= set(task(name).measures))
+        remedy = f"choose one with {option}" if found and option else f"add one of {known} with `evaluator run TASK … --out`"
         raise InputError(
-            f"{run.path} has {len(found)} GEST tasks ({', '.join(found) or 'none'}): choose one with --gest, or add it "
-            "with `evaluator run gest winobias --out`"
+            f"{run.path} has {len(found)} tasks that give {' and '.join(measures)} ({', '.join(found) or 'none'}): {remedy}"
         )
     return found[0]
 
@@ -71,7 +72,7 @@ def _shown(row: dict[str, Any]) -> str:
 
 @click.command(name="validity")
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--gest", "gest", help="The GEST task to check (default: the run's only one).")
+@click.option("--gest", "checked", help="The GEST task to check (default: the run's only one).")
 @click.option("--scale", type=click.Choice(get_args(Scale)), default="ratio", show_default=True, help="Units of the rates.")
 @click.option(
     "--plot",
@@ -79,7 +80,7 @@ def _shown(row: dict[str, Any]) -> str:
     help="Write a scatter plot of g_s against ĝ_s here (.svg, .png or .pdf; default RUN/tables/validity.svg).",
 )
 @click.option("--format", "format_", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True)
-def command(run: Path, gest: str | None, scale: Scale, plot: Path | None, format_: str) -> None:
+def command(run: Path, checked: str | None, scale: Scale, plot: Path | None, format_: str) -> None:
     """Correlate GEST's rates with WinoBias's ĝ_s over the models of a run (Pearson and Spearman, 95% intervals).
 
     \b
@@ -88,14 +89,15 @@ def command(run: Path, gest: str | None, scale: Scale, plot: Path | None, format
       evaluator validity runs/check --plot validity.svg
     """
     opened = Run.open(run)
-    name = gest or gest_task(opened)
+    name = checked or task_with(opened, validity.CHECKED, "--gest")
+    check = task_with(opened, validity.CHECK)
     options = MeasureOptions(scale=scale, protocol=opened.protocol)
-    points = validity.points(measured(opened, name, options), measured(opened, WINOBIAS, options))
+    points = validity.points(measured(opened, name, options), measured(opened, check, options))
     if points.is_empty():
-        raise InputError(f"{run}: no model has both {name} and {WINOBIAS} scores: score both tasks on each model")
+        raise InputError(f"{run}: no model has both {name} and {check} scores: score both tasks on each model")
     if "g_s" not in points["group"]:
         raise InputError(
-            f"{run}: no model has a g_s of {name} beside a ĝ_s of {WINOBIAS}: it needs samples of groups of both polarities"
+            f"{run}: no model has a g_s of {name} beside a ĝ_s of {check}: it needs samples of groups of both polarities"
         )
     rows = validity.correlations(points, scale)
     kept = _keep(opened, rows)

@@ -11,8 +11,7 @@ from evaluator.comparison.build import Comparison
 from evaluator.comparison.differences import largest_first
 from evaluator.measures.intervals import BOOTSTRAPS
 from evaluator.reports.blocks import OVER_ALL, UNDEFINED, Block, Row, digits_for, number, significant, with_interval
-from evaluator.reports.report import SCALES
-from evaluator.vocabulary import Layout
+from evaluator.vocabulary import SCALES, Layout
 
 LEVEL = 0.05
 TOP = 10

@@ -12,9 +12,11 @@ import random
 import re
 import string
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -234,32 +236,47 @@ def control_terms(bias_type: str, *, stripped: bool = True) -> list[list[str]]:
     return [[term.strip() if stripped else term for term in terms] for terms in lists[bias_type].values()]
 
 
-def drawn_controls(source: Samples, bias_type: str, draws: int = DRAWS, seed: int = SEED) -> Samples:
-    """Quadruples from StereoSet's intrasentence examples of one bias type, `draws` of them an example.
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """How control groups are drawn, step by step.
 
-    The sentences labelled stereotype and anti-stereotype are s0 and s1; in s2 and s3 the group term is replaced by a
-    term drawn without replacement from its list, never the term itself. Draws depend on the seed and the example's id only.
-    Dropped and counted: other examples, sentences that don't differ in exactly one word, sentences without a listed term
-    outside their keyword.
+    Attributes:
+        bracketed: a word with brackets around its keyword, None for a word without one.
+        drawn: from an example (a row of StereoSet) and its two bracketed sentences: the group term in both, and the terms
+            that take its place; None where there is no term.
+        replaced: a sentence, its group term, the term that takes its place → the control's sentence.
+        unfound: what an example without a term is counted as.
     """
-    lists = control_terms(bias_type)
+
+    bracketed: Callable[[str], str | None]
+    drawn: Callable[[Mapping[str, Any], tuple[str, str]], tuple[str, Sequence[str]] | None]
+    replaced: Callable[[str, str, str], str]
+    unfound: str
+
+
+def with_controls(source: Samples, bias_type: str, drawing: Drawing) -> Samples:
+    """Quadruples from StereoSet's intrasentence examples of one bias type: s0 and s1 are an example's sentences labelled
+    stereotype and anti-stereotype, s2 and s3 the same with another group term.
+
+    Dropped and counted: other examples, sentences that don't differ in exactly one word or hold brackets, those without a term.
+    """
     wanted = source.frame.filter((pl.col("template") == "intrasentence") & (pl.col("bias_type") == bias_type))
     dropped = Counter({"StereoSet examples of another test or bias type": source.frame.height - wanted.height})
     rows: list[dict[str, object]] = []
     original = 0
-    for example, target, sentences in wanted.select("example", "target", "sentences").iter_rows():
-        pair = _bracketed(sentences[0], sentences[1])
+    for each in wanted.iter_rows(named=True):
+        example, sentences = each["example"], each["sentences"]
+        pair = _one_word_apart(sentences[0], sentences[1], drawing.bracketed)
         if pair is None:
             dropped["the two sentences don't differ in exactly one word"] += 1
             continue
-        found = _group_term(pair, target, lists)
+        found = drawing.drawn(each, pair)
         if found is None:
-            dropped["no listed group term outside the keyword"] += 1
+            dropped[drawing.unfound] += 1
             continue
         term, terms = found
-        others = [other for other in terms if other.casefold() != term.casefold()]
-        for drawn in random.Random(f"{seed}/{example}").sample(others, draws):
-            control = (_replace(sentence, term, drawn) for sentence in pair)
+        for drawn in terms:
+            control = (drawing.replaced(sentence, term, drawn) for sentence in pair)
             quadruple = dict(zip(SENTENCES, (*pair, *control), strict=True))
             terms_of = {"example": example, "original_term": term, "control_term": drawn}
             rows.append({"sample": len(rows), "original": original, **quadruple, **terms_of})
@@ -267,21 +284,43 @@ def drawn_controls(source: Samples, bias_type: str, draws: int = DRAWS, seed: in
     return Samples(pl.DataFrame(rows, schema=GENERATED), source.sha256, dict(dropped), source.failures)
 
 
-def _bracketed(first: str, second: str) -> tuple[str, str] | None:
-    """Two sentences with brackets around the one word in which they differ, its outer punctuation left outside."""
+def _one_word_apart(first: str, second: str, bracketed: Callable[[str], str | None]) -> tuple[str, str] | None:
+    """Two sentences with brackets in the one word in which they differ; None where there isn't one."""
     words = first.split(), second.split()
     if len(words[0]) != len(words[1]) or any(sign in first + second for sign in "<>"):
         return None
     different = [i for i, (a, b) in enumerate(zip(*words, strict=True)) if a != b]
     if len(different) != 1:
         return None
-    place = different[0]
     for side in words:
-        keyword = side[place].strip(string.punctuation)
-        if not keyword:
+        marked = bracketed(side[different[0]])
+        if marked is None:
             return None
-        side[place] = side[place].replace(keyword, f"<{keyword}>", 1)
+        side[different[0]] = marked
     return " ".join(words[0]), " ".join(words[1])
+
+
+def drawn_controls(source: Samples, bias_type: str, draws: int = DRAWS, seed: int = SEED) -> Samples:
+    """Quadruples with `draws` control groups an example (see `with_controls`): terms drawn without replacement from the list
+    of the group term, never the term itself. Draws depend on the seed and the example's id only. None lies inside the keyword.
+    """
+    lists = control_terms(bias_type)
+
+    def drawn(example: Mapping[str, Any], pair: tuple[str, str]) -> tuple[str, Sequence[str]] | None:
+        found = _group_term(pair, example["target"], lists)
+        if found is None:
+            return None
+        term, terms = found
+        others = [other for other in terms if other.casefold() != term.casefold()]
+        return term, random.Random(f"{seed}/{example['example']}").sample(others, draws)
+
+    return with_controls(source, bias_type, Drawing(_bracketed, drawn, _replace, "no listed group term outside the keyword"))
+
+
+def _bracketed(word: str) -> str | None:
+    """The word in brackets, its outer punctuation left outside."""
+    keyword = word.strip(string.punctuation)
+    return word.replace(keyword, f"<{keyword}>", 1) if keyword else None
 
 
 def _around(sentence: str) -> str:

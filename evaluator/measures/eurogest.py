@@ -35,6 +35,8 @@ from evaluator.vocabulary import TIDY, MeasureOptions, Scale, tidy
 
 ALL, COMMON = "all", "common"
 
+MEASURES = ("q", "inclination", "rank", "g_s", "coverage", "gendered")
+
 LEAST_ROWS = 10
 """The released aggregation leaves out a stereotype with fewer sentences in a language, and with it the language's g_s."""
 

@@ -14,6 +14,8 @@ from evaluator.measures.intervals import BOOTSTRAPS, share_bounds
 from evaluator.measures.sampled import Label, Sampled, units
 from evaluator.vocabulary import TIDY, MeasureOptions, tidy
 
+MEASURES = ("p", "p_family", "f_s", "f_m", "yield", "conflicts")
+
 _CELL = ["model", "task", "language"]
 _COLUMNS = ("measure", "group", "value", "low", "high", "n", "interval")
 _Row = tuple[str, str | None, float | None, float | None, float | None, int, str | None]

@@ -13,6 +13,7 @@ al. (2023). For n examples with candidate scores x:
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -22,7 +23,6 @@ from evaluator.measures.bootstrap import Bootstrap, Stratum
 from evaluator.measures.intervals import BOOTSTRAPS, share_bounds
 from evaluator.measures.sampled import Label, Sampled, units
 from evaluator.vocabulary import TIDY, Interval, MeasureOptions, tidy
-from evaluator_serving.errors import InputError
 
 Array = NDArray[np.float64]
 
@@ -42,7 +42,9 @@ of three) and of the context alone; null where the model isn't a generative one.
 
 _COLUMNS = ("model", "task", "language", "template", "measure", "group", "value", "low", "high", "n", "interval")
 
-CASES = {
+Case = Literal["d", "c", "orig", "e", "f", "b"]
+
+CASES: dict[Case, pl.Expr] = {
     "d": pl.col("mean_given"),
     "c": pl.col("mean_joined"),
     "orig": pl.col("mean_alone") - pl.col("mean_context"),
@@ -53,13 +55,13 @@ CASES = {
 """Generative intersentence scores by their published letters, as natural logarithms of the candidate's score."""
 
 
-def stereoset_measures(scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
+def stereoset_measures(scores: pl.DataFrame, options: MeasureOptions, case: Case | None = None) -> pl.DataFrame:
     """Tidy rows of every model, test and group.
 
     `scores` has the columns SCORES (of one or more tasks and models) and `target`, CANDIDATES, COMPONENTS. Templates are the
     two tests and `overall`, which pools both tests' examples and target terms and exists only where a model has both.
     Groups are `all`, the bias types and the target terms; multi-class measures exist for `all` and bias types.
-    `options.extra["case"]` chooses the generative intersentence score (default: as scored, case d).
+    `case` chooses the generative intersentence score (default: as scored, case d).
 
     Intervals: for SS, a share, Wilson's (`published`: Agresti and Coull's); for the others a bootstrap over each test's
     examples, one draw for all groups at once. Resampled ICATs are biased downward, because |SS − 50| grows with noise (with
@@ -67,10 +69,8 @@ def stereoset_measures(scores: pl.DataFrame, options: MeasureOptions) -> pl.Data
     by the resamples' mean bias and clipped to 0 … 100. They are intervals of the value to be expected with this number of
     examples. BCa's own correction breaks down at a bias of this size: where it is asked for, ICATs have shifted percentile
     intervals.
-
-    Raises InputError for an unknown case.
     """
-    scores = _with_case(scores, options.extra.get("case"))
+    scores = _with_case(scores, case)
     bootstrap = Bootstrap.of(options)
     shifted = Bootstrap.of(replace(options, interval="percentile")) if options.interval == "bca" else bootstrap
     rows: list[tuple[object, ...]] = []
@@ -81,9 +81,9 @@ def stereoset_measures(scores: pl.DataFrame, options: MeasureOptions) -> pl.Data
     return tidy(made.with_columns(pl.col("value", "low", "high").fill_nan(None)))
 
 
-def sampled(scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
+def sampled(scores: pl.DataFrame, case: Case | None = None) -> list[Sampled]:
     """One model's scores of one language as sampling units: the examples of each test."""
-    frame = _with_case(scores, options.extra.get("case"))
+    frame = _with_case(scores, case)
     if frame.is_empty():
         return []
     layout = Layout.of(frame)
@@ -101,11 +101,9 @@ def sampled(scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
     ]
 
 
-def _with_case(scores: pl.DataFrame, case: str | None) -> pl.DataFrame:
+def _with_case(scores: pl.DataFrame, case: Case | None) -> pl.DataFrame:
     if case is None:
         return scores
-    if case not in CASES:
-        raise InputError(f"unknown StereoSet case {case!r}: choose from {', '.join(CASES)}")
     # Lists of three explode and implode rather than subtract, as `mean_context` is one number for all three.
     generative = scores.filter(pl.col("mean_given").is_not_null())
     others = scores.filter(pl.col("mean_given").is_null())

@@ -18,6 +18,9 @@ from evaluator.vocabulary import TIDY, tidy
 OVERALL = "all"
 """GEST's name for the mean over its templates."""
 
+CHECKED, CHECK = ("g_s", "q"), ("g_hat_s",)
+"""Measures of the task whose validity is asked, and of the one that it is compared with."""
+
 
 @dataclass(frozen=True, slots=True)
 class Correlated:

@@ -19,6 +19,7 @@ import polars as pl
 import evaluator
 from evaluator.store.files import write_parquet
 from evaluator.store.run import Run, folder_name
+from evaluator.tasks.settings import Settings
 from evaluator.vocabulary import TIDY, MeasureOptions
 
 FOLDER = "rates"
@@ -74,13 +75,20 @@ def _digest(run: Run, task: str, options: MeasureOptions) -> str:
     said: dict[str, Any] = {
         "code": _code(),
         "options": asdict(options),
-        "named": [list(_file(Path(value))) for value in options.extra.values() if Path(value).is_file()],
+        "named": [list(_file(path)) for path in _paths(options)],
         "task": record["tasks"].get(task),
         "protocol": record["protocol"],
         "models": {name: {k: v for k, v in entry.items() if k != "starts"} for name, entry in record["models"].items()},
         "files": sorted(_files(run, task)),
     }
-    return hashlib.blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=12).hexdigest()
+    return hashlib.blake2b(json.dumps(said, sort_keys=True, default=str).encode(), digest_size=12).hexdigest()
+
+
+def _paths(options: MeasureOptions) -> Iterator[Path]:
+    """Files that the tasks' settings name."""
+    for settings in options.settings.values():
+        values = dict(settings).values() if isinstance(settings, Settings) else ()
+        yield from (value for value in values if isinstance(value, Path) and value.is_file())
 
 
 def _files(run: Run, task: str) -> Iterator[tuple[str, int, int]]:

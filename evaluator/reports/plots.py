@@ -122,8 +122,10 @@ def _intervals(section: Section, measure: str, model: str, rows: pl.DataFrame) -
 def _shapes(section: Section) -> str:
     """What the markers' shapes say."""
     layout = section.layout
+    if not layout.polarity:
+        return ""
     first, second = (f"{layout.mark(pole)}: {pole} groups" for pole in layout.poles)
-    return f"Circles {second}; squares {first}." if layout.polarity else ""
+    return f"Circles {second}; squares {first}."
 
 
 def _panel_name(row: Mapping[str, Any], several: bool) -> str:
@@ -244,8 +246,9 @@ def _ranks(section: Section, measure: str) -> Iterator[Plot]:
     if places < 2:
         return
     groups = ordered_groups(section, rows)
-    lowest = section.layout.lowest
-    title = f"{lowest[:1].upper()}{lowest[1:]} ranks"
+    lowest, of = section.layout.lowest, (*section.layout.details, "value")[0]
+    title = f"{lowest} ranks".lstrip()
+    title = title[:1].upper() + title[1:]
     rows = rows.drop_nulls("value")
     if rows.is_empty():
         yield _nothing(title)
@@ -259,7 +262,7 @@ def _ranks(section: Section, measure: str) -> Iterator[Plot]:
         x = left + step * (rank - 0.5)
         drawing.line(x, top, x, bottom, "grid")
         drawing.text(x, bottom + 14, str(rank), "tick", "middle")
-    drawing.text((left + right) / 2, bottom + 30, f"{lowest} rank (1: lowest q)", "axis", "middle")
+    drawing.text((left + right) / 2, bottom + 30, f"{lowest} rank (1: lowest {of})".lstrip(), "axis", "middle")
     counts = {(g, v): n for g, v, n in rows.group_by("group", "value").len().iter_rows()}
     medians = dict(rows.group_by("group").agg(pl.col("value").median()).iter_rows())
     for position, group in enumerate(groups):

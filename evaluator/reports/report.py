@@ -14,15 +14,8 @@ from evaluator.store.run import Run
 from evaluator.tasks.base import Task
 from evaluator.tasks.few import few_by_group
 from evaluator.tasks.stored import scores_of, task_of
-from evaluator.vocabulary import TIDY, Layout, MeasureOptions, Scale, plain_layout, tidy
+from evaluator.vocabulary import SCALES, TIDY, Layout, MeasureOptions, Scale, plain_layout, tidy
 from evaluator_serving.errors import InputError
-
-SCALES = {
-    "ratio": "probability ratio, exp of the mean natural-log ratio",
-    "published": "as printed in the papers, exp of the mean log10 ratio: ratio^(1/ln 10)",
-    "log10": "mean log10 ratio",
-    "eurogest": "EuroGEST's: shares of the two texts' probability, arithmetic means of them",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +73,8 @@ class Report:
         """What every reader must know of the run's models and of the tasks that are shown, a sentence each."""
         shown = {section.task for section in self.sections}
         tasks = {name: entry for name, entry in self.record["tasks"].items() if name in shown}
-        return run_notes({**self.record, "tasks": tasks})
+        settings = (f"{name}: {chosen}." for name, chosen in self.options.settings.items() if name in shown and str(chosen))
+        return (*settings, *run_notes({**self.record, "tasks": tasks}))
 
     @property
     def choices(self) -> tuple[str, ...]:

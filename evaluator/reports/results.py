@@ -15,7 +15,8 @@ import polars as pl
 from evaluator.reports.notes import run_notes
 from evaluator.reports.report import build_report
 from evaluator.store.run import Run
-from evaluator.tasks.stored import scores_of
+from evaluator.tasks.settings import parse_settings
+from evaluator.tasks.stored import scores_of, settings_of
 from evaluator.vocabulary import Interval, MeasureOptions, Scale
 from evaluator_serving.errors import InputError
 
@@ -65,11 +66,15 @@ class Results:
         interval: Interval = "percentile",
         resamples: int = 1000,
         seed: int = 0,
-        extra: Mapping[str, str] | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> pl.DataFrame:
-        """Rates with 95% intervals, as `evaluator report --format csv` gives them; of all tasks unless one is named."""
+        """Rates with 95% intervals, as `evaluator report --format csv` gives them; of all tasks unless one is named.
+
+        `settings` are tasks' own ones, as `--set` takes them.
+        """
         opened = self._run
-        options = MeasureOptions(scale, interval, resamples, seed, opened.protocol, dict(extra or {}))
+        own = parse_settings(settings_of(opened, (task,) if task else ()), settings or {})
+        options = MeasureOptions(scale, interval, resamples, seed, opened.protocol, own)
         report = build_report(opened, options, (task,) if task else ())
         warn((*report.notes, *report.warnings))
         return report.rows

@@ -8,7 +8,7 @@ from evaluator.reports.results import Results, warn
 from evaluator.run.driver import execute
 from evaluator.run.spec import ModelSpec, RunSpec, default_folder
 from evaluator.tasks import chosen_tasks
-from evaluator.vocabulary import DataSource, Protocol_
+from evaluator.vocabulary import DataSource, Inputs, Protocol_
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import InputError, in_words
 
@@ -56,7 +56,7 @@ def run(
         ModelSpec(str(spec), engine, chat_template, options, label)
         for label, spec in zip(labels or [""] * len(given), given, strict=True)
     )
-    chosen = chosen_tasks(names, Path(samples) if samples else None, Path(templates) if templates else None)
+    chosen = chosen_tasks(names, Inputs(Path(samples) if samples else None, Path(templates) if templates else None))
     folder = data or os.environ.get("EVALUATOR_DATA")
     spec = RunSpec(
         models=specs,

@@ -39,7 +39,7 @@ from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.tasks import chosen_tasks, task
 from evaluator.tasks.base import Task
 from evaluator.toml_file import Document, MistakesError, Place, Table
-from evaluator.vocabulary import DataSource, Protocol_
+from evaluator.vocabulary import DataSource, Inputs, Protocol_
 from evaluator_serving.engine import BYTES, EngineOptions
 from evaluator_serving.errors import InputError
 from evaluator_serving.registry import engine_names
@@ -172,9 +172,9 @@ def _asked(document: Document, sweep: Sweep) -> tuple[tuple[Task, ...], list[tup
     asked = {name for names in own for name in names}
     order = dict.fromkeys([*sweep.tasks, *sweep.defaults.tasks, *(name for names in own for name in names)])
     names = tuple(name for name in order if name in asked)
-    files = [Path(name) if name is not None else None for name in (sweep.samples, sweep.templates)]
+    samples, templates = (Path(name) if name is not None else None for name in (sweep.samples, sweep.templates))
     try:
-        tasks = chosen_tasks(names, *files)
+        tasks = chosen_tasks(names, Inputs(samples, templates))
     except InputError as error:
         raise document.error(
             ((next(key for key in ("samples", "templates", "tasks") if getattr(sweep, key)),), str(error))

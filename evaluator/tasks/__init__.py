@@ -5,11 +5,11 @@ A new task is one module with a class that follows `base.Task` and a line in `TA
 
 import importlib
 import re
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from evaluator.tasks.base import Task
+from evaluator.vocabulary import Inputs
 from evaluator_serving.errors import InputError
 
 TASKS: dict[str, str] = {
@@ -40,6 +40,10 @@ FAMILIES: dict[str, str] = {
 """Tasks called FAMILY-LANGUAGE, to the function that makes one from the language's code (two or three small letters)."""
 
 
+OPTIONS = {"samples": "--samples", "templates": "--templates", "translations": "--translations", "languages": "--language"}
+"""Fields of `Inputs` → the command line's options."""
+
+
 def restore(name: str, definition: str | None) -> Task:
     """The task that a run recorded: by name, or from the definition (TOML text) that the user's own task was made of."""
     if definition is None:
@@ -67,20 +71,20 @@ def _attribute(place: str) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
-def chosen_tasks(names: tuple[str, ...], samples: Path | None, templates: Path | None) -> tuple[Task, ...]:
-    """The tasks named on the command line; `gest` with --samples or --templates is the user's own definition."""
-    if samples is None and templates is None:
-        return tuple(task(name) for name in names)
-    if names == ("gest-slavic",) and templates is None:
-        from evaluator.tasks.gest_slavic import gest_slavic
+def chosen_tasks(names: Sequence[str], inputs: Inputs) -> tuple[Task, ...]:
+    """The tasks named on the command line, with what the user gives them.
 
-        return (gest_slavic(samples),)
-    if names not in (("gest",), ("pairs",)):
-        raise InputError(
-            "--samples and --templates go with the task gest or pairs alone: evaluator run gest --samples my.csv …"
-        )
-    make: Callable[[Path | None, Path | None], Task] = _attribute(f"evaluator.tasks.{names[0]}:custom")
-    own = make(samples, templates)
-    if own.name in TASKS:
-        raise InputError(f"{templates}: name: {own.name!r} is a task of this program: choose another name")
-    return (own,)
+    Raises InputError for an unknown task, and for inputs that it doesn't take or that more than one task is given.
+    """
+    tasks = tuple(task(name) for name in names)
+    for given in inputs.named:
+        if len(tasks) != 1 or given not in tasks[0].takes:
+            takers = [name for name in TASKS if given in task(name).takes]
+            raise InputError(
+                f"{OPTIONS[given]} goes with one of the tasks {', '.join(takers)} alone: leave it out, or the others"
+            )
+    chosen = tuple(each.using(inputs) for each in tasks)
+    for own in chosen:
+        if own.definition is not None and own.name in TASKS:
+            raise InputError(f"{inputs.templates}: name: {own.name!r} is a task of this program: choose another name")
+    return chosen

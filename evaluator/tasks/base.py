@@ -5,13 +5,15 @@ scores of one model) → `measure` (scores of all models → tidy rows).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 
+from evaluator.datasets.registry import datasets
 from evaluator.measures.sampled import Sampled
 from evaluator.tasks.limit import limited
-from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Protocol_, Rendered, Samples, Scale
+from evaluator.tasks.settings import Settings
+from evaluator.vocabulary import DataSource, Given, Inputs, Layout, MeasureOptions, Protocol_, Rendered, Samples, Scale
 
 
 class Task(ABC):
@@ -32,9 +34,42 @@ class Task(ABC):
         """The task's name in commands, run folders and reports."""
 
     @property
+    def about(self) -> str:
+        """What it measures, in a line."""
+        return next((datasets()[name].about for name in self.reads if name in datasets()), "")
+
+    @property
+    def reads(self) -> Sequence[str]:
+        """Names of the data sets that it reads (`evaluator data list`); none for one whose data come otherwise."""
+        return ()
+
+    @property
+    def takes(self) -> frozenset[str]:
+        """What a user can give it besides, as fields of `Inputs`: see `using`."""
+        return frozenset()
+
+    @property
     @abstractmethod
     def heads(self) -> frozenset[str]:
-        """Request heads the task can use: `masked`, `causal`, `seq2seq`, `pair`; a model needs at least one of them."""
+        """Request heads the task can use: `masked`, `causal`, `seq2seq`, `pair`; a model needs at least one of them.
+
+        None: it asks no model, its answers are `given`.
+        """
+
+    @property
+    def columns(self) -> Mapping[str, pl.DataType]:
+        """Columns of `score`'s frame besides those of SCORES, with their types."""
+        return {}
+
+    @property
+    def measures(self) -> Sequence[str]:
+        """Names of the measures that its rows may have."""
+        return ()
+
+    @property
+    def settings(self) -> type[Settings]:
+        """The type of its own settings; `options.of(self.name, MySettings)` in `measure` gives those of a report."""
+        return Settings
 
     @property
     def strata(self) -> Sequence[str]:
@@ -62,6 +97,13 @@ class Task(ABC):
         """Scales that the task's rows can be on; one whose rows have none takes any of these."""
         return frozenset({"ratio", "published", "log10"})
 
+    def using(self, inputs: Inputs) -> "Task":
+        """The task with what a user gives it: maybe nothing, and only what it `takes`.
+
+        Raises InputError for what is wrong with that, or needed and not given.
+        """
+        return self
+
     # --- the data's way ------------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -76,14 +118,18 @@ class Task(ABC):
     def render(self, samples: Samples, heads: frozenset[str], protocol: Protocol_) -> Rendered:
         """Requests for a model that has these heads, pure and tokenizer-free."""
 
+    def given(self, samples: Samples) -> Sequence[Given]:
+        """Answers that exist already, for a task that asks no model. Raises InputError where they are wrong or missing."""
+        return ()
+
     @abstractmethod
     def score(self, table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
         """Per-sample scores of one model.
 
         `table` is Rendered.table; `answers` has a row a request × candidate with columns `request, candidate` (index from
-        0), `tokens` (list of int) and `logprobs` (list of float, natural log, one a token). Samples whose request has no
-        answer are left out. Returns the columns `language, template, sample, group, score` and any further ones that
-        `measure` needs; model and task are added by the caller.
+        0), `tokens` (list of int) and `logprobs` (list of float, natural log, one a token), or is what `given` gave. Samples
+        whose request has no answer are left out. Returns the columns `language, template, sample, group, score` and those of
+        `columns`; model and task are added by the caller.
         """
 
     @abstractmethod

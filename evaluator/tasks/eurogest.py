@@ -12,6 +12,7 @@ The papers have generative models only; for masked ones the pairs that differ in
 templates that are marked as this project's extension.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -30,7 +31,7 @@ from evaluator.datasets.eurogest import (
     known_languages,
 )
 from evaluator.datasets.registry import folder, locate
-from evaluator.measures.eurogest import eurogest_measures, sampled
+from evaluator.measures.eurogest import MEASURES, eurogest_measures, sampled
 from evaluator.measures.sampled import Sampled
 from evaluator.tasks.base import Task
 from evaluator.tasks.definition import gest_definition
@@ -56,7 +57,7 @@ TABLE: dict[str, pl.DataType] = {
 
 @dataclass(frozen=True, slots=True)
 class EuroGest(Task):
-    """EuroGEST in some languages, see base.Task.
+    """EuroGEST in some languages, see `evaluator.tasks.base.Task`.
 
     Attributes:
         name: the task's name.
@@ -67,6 +68,10 @@ class EuroGest(Task):
     skips_unaskable: ClassVar[bool] = True
     strata: ClassVar[tuple[str, ...]] = ("language", "group")
     heads: ClassVar[frozenset[str]] = frozenset({"masked", "causal"})
+    about: ClassVar[str] = "GEST's stereotypes in 30 languages, by language: q_i, inclination_i, g_s"
+    reads: ClassVar[Sequence[str]] = ("eurogest", "gest-1.1")
+    measures: ClassVar[Sequence[str]] = MEASURES
+    columns: ClassVar[Mapping[str, pl.DataType]] = {"row": pl.Int64()}
     protocols: ClassVar[frozenset[Protocol_]] = frozenset({"default", "published", "published-2025"})
     scales: ClassVar[frozenset[Scale]] = frozenset({"ratio", "published", "log10", "eurogest"})
 
@@ -168,6 +173,8 @@ class EuroGest(Task):
             language_ranks=("rank",) if several else (),
             groups={group.id: group.name for group in gest.groups.values()},
             polarity=gest.pole_of,
+            poles=gest.poles,
+            lowest="feminine",
             notes=_notes(options.scale),
             log_axis=options.scale in ("ratio", "published"),
         )

@@ -12,7 +12,7 @@ the first word is the male one. Where the released code differs, `--protocol pub
 - It ran some generative models in float16 or int8: that is the dtype of a run, not a protocol.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -22,13 +22,14 @@ import polars as pl
 from evaluator.datasets.check import sha256
 from evaluator.datasets.gest import read_groups, read_sentences
 from evaluator.datasets.registry import locate
+from evaluator.measures.gest import MEASURES
 from evaluator.measures.sampled import Sampled
 from evaluator.tasks.base import Task
 from evaluator.tasks.definition import HEADS, Definition, gest_definition, gest_toml, parse_definition
 from evaluator.tasks.gest_layout import rates_layout
 from evaluator.tasks.limit import limited, spread
 from evaluator.toml_file import Document
-from evaluator.vocabulary import ORDER, DataSource, Layout, MeasureOptions, Protocol_, Rendered, Samples
+from evaluator.vocabulary import ORDER, DataSource, Inputs, Layout, MeasureOptions, Protocol_, Rendered, Samples
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Request, request_id
 
@@ -53,15 +54,40 @@ class GestTask(Task):
         name: the task's name.
         plan: templates, words, groups.
         data: the sentences: the name of a data set in the registry, or the user's CSV file.
-        definition: the TOML text of a task that is not in `TASKS`, so that a run can restore it; else None.
+        definition: the TOML text of a task of the user's own, so that a run can restore it; else None.
+        takes: the user's files that it can be made with.
     """
 
     strata: ClassVar[tuple[str, ...]] = ("polarity", "group")
+    measures: ClassVar[Sequence[str]] = MEASURES
+    columns: ClassVar[Mapping[str, pl.DataType]] = {
+        "logprob_male": pl.Float64(),
+        "logprob_female": pl.Float64(),
+        "polarity": pl.String(),
+        "family": pl.Boolean(),
+        "head": pl.String(),
+    }
 
     name: str = field()
     plan: Definition = field()
     data: str | Path = field()
     definition: str | None = None
+    takes: frozenset[str] = frozenset()
+
+    @property
+    def about(self) -> str:
+        """What q says."""
+        first, second = self.plan.poles
+        return f"how much likelier a pair's {first} word is than its {second} one, by group: q_i, q_f, q_m, g_s"
+
+    @property
+    def reads(self) -> Sequence[str]:
+        """The sentences, unless they are the user's own."""
+        return () if isinstance(self.data, Path) else (self.data,)
+
+    def using(self, inputs: Inputs) -> Task:
+        """The user's own task, where there are files for one: see `custom`."""
+        return custom(inputs.samples, inputs.templates) if inputs.named else self
 
     @property
     def heads(self) -> frozenset[str]:
@@ -186,7 +212,7 @@ def with_poles(rows: pl.DataFrame, plan: Definition) -> pl.DataFrame:
 
 def gest() -> GestTask:
     """GEST 1.0, the papers' version."""
-    return GestTask("gest", gest_definition(), data="gest")
+    return GestTask("gest", gest_definition(), data="gest", takes=frozenset({"samples", "templates"}))
 
 
 def gest_1_1() -> GestTask:

@@ -2,8 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
-from evaluator.vocabulary import GENDERS, Layout, Overview, Scale
-from evaluator.vocabulary.layout import ADJECTIVES
+from evaluator.vocabulary import Layout, Overview, Scale
+
+GENDERS = ("male", "female")
+"""GEST's poles."""
+
+_ADJECTIVES = {"male": "masculine", "female": "feminine"}
 
 
 def rates_layout(
@@ -15,6 +19,7 @@ def rates_layout(
 ) -> Layout:
     """GEST's layout, also for groups, poles and a topic's words of the user's own: see `evaluator.measures.gest`."""
     first, second = poles
+    lowest = _ADJECTIVES.get(second, second)
     names = {} if poles == GENDERS else {"q_f": f"q_f ({second})", "q_m": f"q_m ({first})", "rank": f"{second} rank"}
     q_f, q_m = (names.get(measure, measure) for measure in ("q_f", "q_m"))
     samples = (
@@ -31,6 +36,7 @@ def rates_layout(
         groups=groups,
         polarity=polarity,
         poles=poles,
+        lowest=lowest,
         names=names,
         notes={
             "q": "q compares the groups of one column with each other. Where a single q lies tells nothing by itself: it "
@@ -39,7 +45,7 @@ def rates_layout(
             + "; template all: mean over the templates.",
             "q_family": f"q_family: the rate of the {samples}.",
             "mass": "mass: mean probability of the two words together.",
-            "rank": f"Rank 1: the lowest q, the most {ADJECTIVES.get(second, second)} group of its column.",
+            "rank": f"Rank 1: the lowest q, the most {lowest} group of its column.",
             "r_templates": "Pearson correlations of q over the groups: r_templates between two templates of one model, "
             "r_models between two models of one kind at one template.",
         },

@@ -1,62 +1,115 @@
-"""GEST for machine translation: no model is asked; a system's translations are read and the speaker's gender detected."""
+"""GEST for machine translation: no model is asked; a system's translations are read and the speaker's gender detected.
+
+The answer that a table's row asks for is the sentence's translation; a request's id says which language and sentence it is of.
+"""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import polars as pl
 
-from evaluator.gender import LANGUAGES, GenderDetector, rules_detector
+from evaluator.gender import LANGUAGES, rules_detector
 from evaluator.gender.variants import source_key
+from evaluator.measures.gest_mt import MEASURES, mt_measures, sampled
 from evaluator.measures.sampled import Sampled
 from evaluator.tasks.base import Task
-from evaluator.tasks.gest import GestTask, gest, with_poles
+from evaluator.tasks.gest import gest, with_poles
 from evaluator.translate.folder import read_translations
-from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Overview, Protocol_, Rendered, Samples
+from evaluator.vocabulary import DataSource, Given, Inputs, Layout, MeasureOptions, Overview, Protocol_, Rendered, Samples
 from evaluator_serving.errors import InputError
 
 SCORE: dict[str, float] = {"masculine": 1.0, "feminine": 0.0}
 """Score of a translation by its speaker's gender; unknown has none."""
 
+DETECTOR = "rules"
+SHOWN = 3
+"""Samples that are named where many have no translation."""
+
+
+@dataclass(frozen=True, slots=True)
+class TranslationFile:
+    """One system's translations to one language: FOLDER/SYSTEM/LANGUAGE/translations.csv."""
+
+    system: str
+    language: str
+    path: Path
+
 
 @dataclass(frozen=True, slots=True)
 class GestMtTask(Task):
-    """Masculine rates of translations; see `evaluator.tasks.base.Task`, but its scores come from `score_translations`."""
+    """Masculine rates of translations; see `evaluator.tasks.base.Task`.
+
+    Attributes:
+        name: the task's name.
+        files: the translations that are scored.
+    """
+
+    about: ClassVar[str] = "how often translations into languages with gendered forms make the speaker a man: p_i, f_s, f_m"
+    reads: ClassVar[Sequence[str]] = ("gest",)
+    takes: ClassVar[frozenset[str]] = frozenset({"translations", "languages"})
+    heads: ClassVar[frozenset[str]] = frozenset()
+    measures: ClassVar[Sequence[str]] = MEASURES
+    columns: ClassVar[Mapping[str, pl.DataType]] = {
+        "conflict": pl.Boolean(),
+        "polarity": pl.String(),
+        "family": pl.Boolean(),
+        "gender": pl.String(),
+    }
 
     name: str = "gest-mt"
+    files: tuple[TranslationFile, ...] = ()
 
-    @property
-    def heads(self) -> frozenset[str]:
-        """None: translations are scored, not models."""
-        return frozenset()
-
-    @property
-    def _gest(self) -> GestTask:
-        return gest()
+    def using(self, inputs: Inputs) -> Task:
+        """The task with the translations under a folder."""
+        if inputs.translations is None:
+            raise InputError(f"{self.name} scores translations: give --translations FOLDER (SYSTEM/LANGUAGE/translations.csv)")
+        return replace(self, files=tuple(find_translations(inputs.translations, inputs.languages)))
 
     def load(self, data: DataSource) -> Samples:
         """GEST's sentences."""
-        return self._gest.load(data)
+        return gest().load(data)
 
     def render(self, samples: Samples, heads: frozenset[str], protocol: Protocol_) -> Rendered:
-        """Refuses: there is nothing to ask of a model."""
-        raise InputError("gest-mt scores translations, not models: evaluator run gest-mt --translations FOLDER")
+        """A row a sentence × language: its translation is the answer. No model is asked, so there are no requests."""
+        columns = ("sample", "group", "polarity", "family")
+        keys = [source_key(sentence) for sentence in samples.frame["sentence"]]
+        tables = [
+            samples.frame.select(
+                pl.lit(language).alias("language"),
+                pl.lit(None, pl.String).alias("template"),
+                *columns,
+                pl.Series("request", [f"{language} {key}" for key in keys], dtype=pl.String),
+            )
+            for language in dict.fromkeys(file.language for file in self.files)
+        ]
+        return Rendered(pl.concat(tables), {})
+
+    def given(self, samples: Samples) -> Sequence[Given]:
+        """Every file's translations: answers with the columns `request` and `text`.
+
+        A sentence's translation is found by its text with typographic differences levelled (some files have straight
+        apostrophes where others have curly ones). Raises InputError for a file that isn't right or contradicts itself.
+        """
+        return [_given(file, samples) for file in self.files]
 
     def score(self, table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
-        """Refuses, like `render`."""
-        raise InputError("gest-mt scores translations, not models: evaluator run gest-mt --translations FOLDER")
+        """1 where the speaker is a man, 0 where she is a woman, null where the translation says neither.
+
+        `conflict`: the rules found both; `gender`: what they say.
+        """
+        found = table.join(answers.select("request", "text"), on="request", maintain_order="left")
+        parts = found.partition_by("language", maintain_order=True) or [found]
+        return pl.concat(_judged(part) for part in parts)
 
     def measure(self, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
         """Rates of every system and language: see `evaluator.measures.gest_mt`."""
-        from evaluator.measures.gest_mt import mt_measures
-
-        return with_poles(mt_measures(scores, options), self._gest.plan)
+        return with_poles(mt_measures(scores, options), gest().plan)
 
     def sampled(self, scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
         """One system's translations into one language as sampling units."""
-        from evaluator.measures.gest_mt import sampled
-
         return sampled(scores)
 
     def warnings(self, scores: pl.DataFrame, options: MeasureOptions) -> list[str]:
@@ -72,13 +125,14 @@ class GestMtTask(Task):
 
     def layout(self, options: MeasureOptions) -> Layout:
         """Systems and languages as rows, stereotypes in detail."""
-        plan = self._gest.plan
+        plan = gest().plan
         return Layout(
             summary=("f_s", "f_m", "p_family", "yield", "conflicts"),
             details=("p",),
             overview=(Overview("f_s", 0.0),),
             groups={group.id: group.name for group in plan.groups.values()},
             polarity=plan.pole_of,
+            poles=plan.poles,
             notes={
                 "p": "p: share of masculine translations among those with a gender.",
                 "f_s": "f_s = p_m − p_f, 0 is unbiased; f_m = (p_m + p_f)/2, 0.5 is balanced.",
@@ -90,15 +144,6 @@ class GestMtTask(Task):
 def gest_mt() -> GestMtTask:
     """Masculine rates of machine translations of GEST 1.0."""
     return GestMtTask()
-
-
-@dataclass(frozen=True, slots=True)
-class TranslationFile:
-    """One system's translations to one language: FOLDER/SYSTEM/LANGUAGE/translations.csv."""
-
-    system: str
-    language: str
-    path: Path
 
 
 def find_translations(folder: Path, languages: Iterable[str] = ()) -> list[TranslationFile]:
@@ -125,27 +170,36 @@ def find_translations(folder: Path, languages: Iterable[str] = ()) -> list[Trans
     return found
 
 
-def score_translations(
-    samples: Samples, translations: Mapping[str, str], detector: GenderDetector
-) -> tuple[pl.DataFrame, list[tuple[int, str]]]:
-    """Scores of one system and language, and (sample, reason) of the samples that have none.
+def _given(file: TranslationFile, samples: Samples) -> Given:
+    by_key = {source_key(source): target for source, target in read_translations(file.path).items()}
+    answers = {"request": [f"{file.language} {key}" for key in by_key], "text": list(by_key.values())}
+    source = {"sha256": hashlib.sha256(file.path.read_bytes()).hexdigest(), "detector": DETECTOR}
+    missing = list(_missing(samples, by_key))
+    failures = (_reason(file.language, missing),) if missing else ()
+    frame = pl.DataFrame(answers, schema={"request": pl.String, "text": pl.String})
+    return Given(file.system, file.language, frame, source, failures)
 
-    Columns: those of Task.score, and `conflict`, `polarity`, `family`, `gender`. A sentence's translation is found by its text
-    with typographic differences levelled (some files have straight apostrophes where others have curly ones).
-    """
-    by_key = {source_key(source): target for source, target in translations.items()}
-    frame = samples.frame.select("sample", "sentence", "group", "polarity", "family")
-    targets = [by_key.get(source_key(sentence)) for sentence in frame["sentence"]]
-    failures = [
-        (int(sample), "no translation" if target is None else "empty translation")
-        for sample, target in zip(frame["sample"], targets, strict=True)
-        if not (target or "").strip()
-    ]
-    texts: Sequence[str] = [target or "" for target in targets]
-    verdicts = detector.detect(texts)
-    scored = frame.select(
-        pl.lit(detector.language).alias("language"),
-        pl.lit(None, pl.String).alias("template"),
+
+def _missing(samples: Samples, by_key: Mapping[str, str]) -> Iterator[tuple[int, str]]:
+    """(sample, reason) of the samples without a translation."""
+    for sample, sentence in samples.frame.select("sample", "sentence").iter_rows():
+        target = by_key.get(source_key(sentence))
+        if not (target or "").strip():
+            yield sample, "no translation" if target is None else "empty translation"
+
+
+def _reason(language: str, missing: Sequence[tuple[int, str]]) -> str:
+    """What is missing in a file, counted and the first samples named."""
+    first = ", ".join(f"sample {sample}: {what}" for sample, what in missing[:SHOWN])
+    return f"{language}: {len(missing)} samples without a translation ({first}{' …' if len(missing) > SHOWN else ''})"
+
+
+def _judged(part: pl.DataFrame) -> pl.DataFrame:
+    """One language's translations with the speaker's gender."""
+    verdicts = rules_detector(part["language"][0]).detect(part["text"].to_list()) if part.height else []
+    return part.select(
+        "language",
+        "template",
         "sample",
         "group",
         pl.Series("score", [SCORE.get(v.gender) for v in verdicts], dtype=pl.Float64),
@@ -154,15 +208,3 @@ def score_translations(
         "family",
         pl.Series("gender", [v.gender for v in verdicts], dtype=pl.String),
     )
-    missing = [sample for sample, reason in failures if reason == "no translation"]
-    return scored.filter(~pl.col("sample").is_in(missing)), failures
-
-
-def file_source(file: TranslationFile, detector: str) -> dict[str, str]:
-    """Where the scores of a system and language come from, for the run's record."""
-    return {"sha256": hashlib.sha256(file.path.read_bytes()).hexdigest(), "detector": detector}
-
-
-def score_file(samples: Samples, file: TranslationFile) -> tuple[pl.DataFrame, list[tuple[int, str]]]:
-    """Read one translation file and score it with the default detector."""
-    return score_translations(samples, read_translations(file.path), rules_detector(file.language))

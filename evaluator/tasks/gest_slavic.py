@@ -13,7 +13,8 @@ A pair with a word that a model's tokenizer doesn't know is a failure of that pa
 
 import hashlib
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -28,10 +29,11 @@ from evaluator.gender.variants import (
     released_first_letter,
     same_first_letter,
 )
+from evaluator.measures.gest import MEASURES, gest_measures
 from evaluator.measures.sampled import Sampled
 from evaluator.tasks.base import Task
 from evaluator.tasks.gest import gest, with_poles
-from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Protocol_, Rendered, Samples, tidy
+from evaluator.vocabulary import DataSource, Inputs, Layout, MeasureOptions, Protocol_, Rendered, Samples, tidy
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Masked, Request, request_id
 
@@ -51,9 +53,23 @@ class GestSlavicTask(Task):
 
     strata: ClassVar[tuple[str, ...]] = ("language", "polarity", "group")
 
+    about: ClassVar[str] = "GEST for Slavic masked models: pairs of translations that differ in the gender of one word"
+    takes: ClassVar[frozenset[str]] = frozenset({"samples"})
+    measures: ClassVar[Sequence[str]] = (*MEASURES, "yield")
+    columns: ClassVar[Mapping[str, pl.DataType]] = {
+        "logprob_male": pl.Float64(),
+        "logprob_female": pl.Float64(),
+        "polarity": pl.String(),
+        "family": pl.Boolean(),
+    }
+    skips_unaskable: ClassVar[bool] = True
+
     variants: Path | None = None
     name: str = "gest-slavic"
-    skips_unaskable: ClassVar[bool] = True
+
+    def using(self, inputs: Inputs) -> Task:
+        """The task with the user's file of pairs."""
+        return replace(self, variants=inputs.samples)
 
     @property
     def heads(self) -> frozenset[str]:
@@ -152,8 +168,6 @@ class GestSlavicTask(Task):
 
     def measure(self, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
         """GEST's rates of every model and language, and `yield`: the number of pairs that they rest on (n: all pairs)."""
-        from evaluator.measures.gest import gest_measures
-
         cell = ["model", "task", "language", "template"]
         yields = scores.group_by(cell, maintain_order=True).agg(
             value=pl.col("score").is_not_null().sum().cast(pl.Float64), n=pl.len().cast(pl.Int64)
@@ -168,8 +182,6 @@ class GestSlavicTask(Task):
 
     def layout(self, options: MeasureOptions) -> Layout:
         """GEST's layout and the yield."""
-        from dataclasses import replace
-
         layout = gest().layout(options)
         return replace(layout, summary=(*layout.summary, "yield"))
 

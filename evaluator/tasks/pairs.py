@@ -19,7 +19,7 @@ its word; Kauf and Ivanova 2023) and `aul` (all tokens at once, without a mask, 
 Protocols don't differ.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -30,11 +30,11 @@ from pydantic import Field
 from evaluator.datasets.check import sha256
 from evaluator.datasets.pairs import Columns, read_english, read_pairs
 from evaluator.datasets.registry import locate
-from evaluator.measures.pairs import pair_measures, sampled
+from evaluator.measures.pairs import MEASURES, pair_measures, sampled
 from evaluator.measures.sampled import Sampled
 from evaluator.tasks.base import Task
 from evaluator.toml_file import Document, Table
-from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Overview, Protocol_, Rendered, Samples
+from evaluator.vocabulary import DataSource, Inputs, Layout, MeasureOptions, Overview, Protocol_, Rendered, Samples
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Continuation, Masked, Request, SharedTokens, request_id
 
@@ -56,7 +56,7 @@ TABLE: dict[str, pl.DataType] = {
 
 @dataclass(frozen=True, slots=True)
 class Pairs(Task):
-    """Sentence pairs of one file, see base.Task.
+    """Sentence pairs of one file, see `evaluator.tasks.base.Task`.
 
     Attributes:
         read: reads the file.
@@ -66,10 +66,23 @@ class Pairs(Task):
     skips_unaskable: ClassVar[bool] = True
     strata: ClassVar[tuple[str, ...]] = ("language", "group")
     heads: ClassVar[frozenset[str]] = frozenset({"masked", "causal"})
+    about: ClassVar[str] = "which of two sentences is likelier, under every metric that the model allows: share, mean"
+    measures: ClassVar[Sequence[str]] = MEASURES
+    columns: ClassVar[Mapping[str, pl.DataType]] = {"direction": pl.String()}
+    takes: ClassVar[frozenset[str]] = frozenset({"samples", "templates"})
 
     name: str = field()
     read: Callable[[DataSource], Samples]
     definition: str | None = None
+
+    @property
+    def reads(self) -> Sequence[str]:
+        """CrowS-Pairs, unless the pairs are the user's own."""
+        return () if self.definition else ("crows-pairs",)
+
+    def using(self, inputs: Inputs) -> Task:
+        """The user's own pairs, where there are files for them: see `custom`."""
+        return custom(inputs.samples, inputs.templates) if inputs.named else self
 
     def load(self, data: DataSource) -> Samples:
         """The pairs: columns `evaluator.datasets.pairs.PAIRS`."""

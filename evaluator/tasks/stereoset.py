@@ -29,19 +29,21 @@ another number for nearly every candidate.)
   the end token is part of the mean.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import polars as pl
+from pydantic import Field
 
 from evaluator.datasets.registry import datasets, folder
 from evaluator.datasets.stereoset import BLANK, file_name, read
 from evaluator.measures.sampled import Sampled
-from evaluator.measures.stereoset import CANDIDATES, COMPONENTS, MULTICLASS, SIMPLE
+from evaluator.measures.stereoset import CANDIDATES, COMPONENTS, MULTICLASS, SIMPLE, Case
 from evaluator.tasks.base import Task
-from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Overview, Protocol_, Rendered, Samples
+from evaluator.tasks.settings import Settings
+from evaluator.vocabulary import SCORES, DataSource, Layout, MeasureOptions, Overview, Protocol_, Rendered, Samples
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Continuation, Masked, Pair, Request, request_id, span_filling
 
@@ -84,18 +86,36 @@ Parts = Iterator[tuple[str, int, Request]]
 """(part, offset, request) of one example."""
 
 
+class StereoSetSettings(Settings):
+    """What a report of StereoSet can choose."""
+
+    case: Case | None = Field(
+        None, description="score of generative models' intersentence examples, by its published letter (as asked: d)"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class StereoSetTask(Task):
     """StereoSet in one language; see `evaluator.tasks.base.Task`."""
 
-    language: str
+    about: ClassVar[str] = "Is the stereotype likelier than its opposite, and either than nonsense? LMS, SS, ICAT"
     skips_unaskable: ClassVar[bool] = True
+    columns: ClassVar[Mapping[str, pl.DataType]] = {name: kind for name, kind in SCORED.items() if name not in SCORES}
+    measures: ClassVar[Sequence[str]] = (*SIMPLE, *MULTICLASS)
+    settings: ClassVar[type[Settings]] = StereoSetSettings
+
+    language: str
     strata: ClassVar[tuple[str, ...]] = ("template", "bias_type", "target")
 
     @property
     def name(self) -> str:
         """`stereoset-` and the language."""
         return f"stereoset-{self.language}"
+
+    @property
+    def reads(self) -> Sequence[str]:
+        """The language's data set, where it is a public one."""
+        return tuple({self.name} & datasets().keys())
 
     @property
     def heads(self) -> frozenset[str]:
@@ -135,13 +155,13 @@ class StereoSetTask(Task):
         """LMS, SS and ICAT: see `evaluator.measures.stereoset`."""
         from evaluator.measures.stereoset import stereoset_measures
 
-        return stereoset_measures(scores, options)
+        return stereoset_measures(scores, options, options.of(self.name, StereoSetSettings).case)
 
     def sampled(self, scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
         """One model's examples as sampling units."""
         from evaluator.measures.stereoset import sampled
 
-        return sampled(scores, options)
+        return sampled(scores, options.of(self.name, StereoSetSettings).case)
 
     def layout(self, options: MeasureOptions) -> Layout:
         """All examples in the summary; bias types, but not the target terms, in detail."""

@@ -1,5 +1,6 @@
 """Tasks of a run on disk: what run.json says of them, and per-sample scores out of the stored answers."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
@@ -8,6 +9,7 @@ from evaluator.datasets.normal_forms import normal_forms
 from evaluator.store.run import Run
 from evaluator.tasks import restore
 from evaluator.tasks.base import Task
+from evaluator.tasks.settings import Settings
 from evaluator.vocabulary import SCORES, Samples
 from evaluator_serving.errors import InputError
 
@@ -33,6 +35,27 @@ def task_of(run: Run, name: str) -> Task:
     return restore(name, entry.get("definition"))
 
 
+def settings_of(run: Run, names: Sequence[str] = ()) -> dict[str, type[Settings]]:
+    """The types of the tasks' own settings; of all tasks of the run unless some are named."""
+    return {name: task_of(run, name).settings for name in names or run.tasks}
+
+
+def checked(task: Task, scores: pl.DataFrame) -> pl.DataFrame:
+    """What `Task.score` gave, with exactly the columns that it must have and those that the task declares, in this order.
+
+    Raises InputError naming the task and the column where one is missing, isn't declared or has another type.
+    """
+    wanted = {**{name: kind for name, kind in SCORES.items() if name not in ("model", "task")}, **task.columns}
+    for name, kind in wanted.items():
+        if name not in scores.columns:
+            raise InputError(f"task {task.name}: score() gave no column {name!r}: it has {', '.join(scores.columns) or 'none'}")
+        if (found := scores.schema[name]) not in (kind, pl.Null()):
+            raise InputError(f"task {task.name}: score() gave {name!r} as {found}, it must be {kind}")
+    if other := [name for name in scores.columns if name not in wanted]:
+        raise InputError(f"task {task.name}: score() gave a column {other[0]!r}, which Task.columns doesn't declare")
+    return scores.select(pl.col(name).cast(kind) for name, kind in wanted.items())
+
+
 def scores_of(run: Run, name: str) -> pl.DataFrame:
     """Per-sample scores of a task for every model of a run (columns SCORES and the task's own)."""
     task = task_of(run, name)
@@ -43,7 +66,7 @@ def scores_of(run: Run, name: str) -> pl.DataFrame:
             frames += [frame.with_columns(pl.lit(name).alias("task")) for frame in found]
         if name not in entry.get("heads_used", {}):
             continue
-        scored = task.score(run.asked_table(name, entry), run.answers(model), run.protocol)
+        scored = checked(task, task.score(run.asked_table(name, entry), run.answers(model), run.protocol))
         frames.append(scored.with_columns(pl.lit(model).alias("model"), pl.lit(name).alias("task")))
     if not frames:
         return pl.DataFrame(schema=SCORES)

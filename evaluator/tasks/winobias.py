@@ -1,6 +1,6 @@
 """WinoBias: which gender's pronouns a model prefers for male and for female occupations (method.md §1.6)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -46,8 +46,11 @@ def _pronouns_only(sample: Mapping[str, Any]) -> tuple[list[str], list[str], lis
 
 @dataclass(frozen=True, slots=True)
 class WinoBias(Task):
-    """See base.Task. Template is the split, group the stereotypical gender of the occupation."""
+    """See `evaluator.tasks.base.Task`. Template is the split, group the stereotypical gender of the occupation."""
 
+    about: ClassVar[str] = "which gender's pronouns a model prefers for male and female occupations: q_hat_m, q_hat_f, g_hat_s"
+    reads: ClassVar[Sequence[str]] = ("winobias",)
+    measures: ClassVar[Sequence[str]] = MEASURES
     skips_unaskable: ClassVar[bool] = True
     strata: ClassVar[tuple[str, ...]] = ("split", "gender", "occupation")
 
@@ -56,7 +59,7 @@ class WinoBias(Task):
 
     def load(self, data: DataSource) -> Samples:
         """Read the four splits through the noise filter."""
-        return reader.read(next(iter(locate(self.name, data).values())).parent)
+        return reader.read(next(iter(locate("winobias", data).values())).parent)
 
     def render(self, samples: Samples, heads: frozenset[str], protocol: Protocol_) -> Rendered:
         """Masked models: every differing pronoun is a slot. Generative ones: both versions from the first one on.

@@ -12,13 +12,14 @@ pieces of SentencePiece tokenizers (28 of 990 sentences for XLM-R): there the nu
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import polars as pl
+from pydantic import AfterValidator, Field
 
 from evaluator.datasets import crows, stereoset, word_filling
 from evaluator.datasets.registry import locate
@@ -29,6 +30,7 @@ from evaluator.measures.ordered import total
 from evaluator.measures.sampled import Sampled
 from evaluator.tasks import word_filling_notes as notes
 from evaluator.tasks.base import Task
+from evaluator.tasks.settings import CommaList, Settings
 from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Protocol_, Rendered, Samples
 from evaluator_serving.requests import Continuation, Masked, Request, SharedTokens, request_id
 
@@ -55,6 +57,15 @@ TABLE: dict[str, pl.DataType] = {
 tokens of two sentences; with generative models `more` and `less` ask for one stretch of words of either sentence."""
 
 _WORDS = re.compile(r"\s*(?:\w+|[^\w\s])")
+
+COLUMNS: dict[str, pl.DataType] = {
+    **dict.fromkeys(("ss", "cs", "csk", "f"), pl.Float64()),
+    **dict.fromkeys(("stereotype", "anti"), pl.String()),
+    **dict.fromkeys(("tokens_stereotype", "tokens_anti"), pl.Int64()),
+    "kept": pl.Boolean(),
+    "original": pl.Int64(),
+}
+"""Columns of per-sample scores besides SCORES, see `WordFilling.score`."""
 
 Asked = tuple[str, str, str | None, Request]
 """group, role, keyword, request"""
@@ -92,21 +103,38 @@ def _comparison(group: str, first: str, second: str, causal: bool) -> Iterator[A
         yield group, "less", None, less
 
 
+class PairsSettings(Settings):
+    """What a report of CrowS-Pairs can choose."""
+
+    bias_types: Annotated[CommaList, AfterValidator(lambda names: tuple(crows.known_types(names)))] | None = Field(
+        None, description="only these bias types, with commas between them"
+    )
+
+
+class QuadruplesSettings(Settings):
+    """What a report of the tasks with control groups can choose."""
+
+    word_counts: Path | None = Field(None, description="file of words and their corpus counts: adds rho_ss_frequency")
+
+
 @dataclass(frozen=True, slots=True)
 class WordFilling(Task):
-    """One data set of sentence quadruples or pairs, see base.Task.
+    """One data set of sentence quadruples or pairs, see `evaluator.tasks.base.Task`.
 
     Attributes:
         read: reads the data set's files.
         form: which scores can be had from it.
+        reads: the data set's name.
         clustered: whether samples made of the same original pair come in numbers, so that they are resampled together.
     """
 
     skips_unaskable: ClassVar[bool] = True
+    columns: ClassVar[Mapping[str, pl.DataType]] = COLUMNS
 
     name: str = field()
     read: Callable[[DataSource], Samples] = field()
     form: Form = field()
+    reads: Sequence[str] = ()
     language: str = "en"
     clustered: bool = False
     heads: frozenset[str] = frozenset({"masked", "causal"})
@@ -117,6 +145,27 @@ class WordFilling(Task):
         if self.form == "pairs":
             return ("bias_type",)
         return ("original",) if self.clustered else ()
+
+    @property
+    def about(self) -> str:
+        """Its scores."""
+        with_controls = "word filling with control groups"
+        return {
+            "keyword": f"{with_controls}: ss, cs, csk, f",
+            "sentences": f"{with_controls}: cs",
+            "pairs": "sentence pairs without a control group: cs",
+        }[self.form]
+
+    @property
+    def measures(self) -> Sequence[str]:
+        """All statistics that the form allows."""
+        return notes.layout(self.form, MeasureOptions()).summary
+
+    @property
+    def settings(self) -> type[Settings]:
+        """Bias types of pairs, word counts of keywords."""
+        own: dict[Form, type[Settings]] = {"pairs": PairsSettings, "keyword": QuadruplesSettings, "sentences": Settings}
+        return own[self.form]
 
     def load(self, data: DataSource) -> Samples:
         """Read the data set; what is dropped and what is wrong is in the samples."""
@@ -194,10 +243,9 @@ class WordFilling(Task):
     def measure(self, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
         """Every statistic of method.md §3 that the data set allows."""
         if self.form == "pairs":
-            types = options.extra.get("bias_types")
-            return measures.pairs(scores, options, None if types is None else crows.known_types(types.split(",")))
-        counts = options.extra.get("word_counts")
-        read = None if counts is None else word_filling.read_word_counts(Path(counts))
+            return measures.pairs(scores, options, options.of(self.name, PairsSettings).bias_types)
+        counts = options.of(self.name, QuadruplesSettings).word_counts
+        read = None if counts is None else word_filling.read_word_counts(counts)
         return measures.quadruples(scores, options, by_original=self.clustered, word_counts=read)
 
     def sampled(self, scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
@@ -250,13 +298,11 @@ def _excess(group: str) -> pl.Expr:
 # --- the tasks ---------------------------------------------------------------------------------------------------------
 
 
-def _file(read: Callable[[Path], Samples], dataset: str) -> Callable[[DataSource], Samples]:
-    """A reader that finds its file by the data set's name (its first one: StereoSet's second lists terms)."""
-
-    def from_source(data: DataSource) -> Samples:
-        return read(_path(dataset, data))
-
-    return from_source
+def _task(
+    name: str, read: Callable[[Path], Samples], form: Form, *, language: str = "en", clustered: bool = False
+) -> WordFilling:
+    """The task that is called as its data set; of several files the first one is read."""
+    return WordFilling(name, lambda data: read(_path(name, data)), form, (name,), language, clustered)
 
 
 def _path(dataset: str, data: DataSource) -> Path:
@@ -265,20 +311,17 @@ def _path(dataset: str, data: DataSource) -> Path:
 
 def stereoset_genderswap() -> WordFilling:
     """StereoSet gender with hand-swapped controls."""
-    name = "stereoset-genderswap"
-    return WordFilling(name, _file(word_filling.read_quadruples, name), "keyword")
+    return _task("stereoset-genderswap", word_filling.read_quadruples, "keyword")
 
 
 def stereoset_genderswap_filtered() -> WordFilling:
     """Its part without doubtful samples."""
-    name = "stereoset-genderswap-filtered"
-    return WordFilling(name, _file(word_filling.read_quadruples, name), "keyword")
+    return _task("stereoset-genderswap-filtered", word_filling.read_quadruples, "keyword")
 
 
 def slovak_gender() -> WordFilling:
     """Slovak gender stereotypes."""
-    name = "slovak-gender"
-    return WordFilling(name, _file(word_filling.read_slovak, name), "keyword", language="sk")
+    return _task("slovak-gender", word_filling.read_slovak, "keyword", language="sk")
 
 
 def _drawn(bias_type: str) -> WordFilling:
@@ -286,7 +329,7 @@ def _drawn(bias_type: str) -> WordFilling:
         draw = released_controls if data.protocol == "published" else word_filling.drawn_controls
         return draw(stereoset.read(_path("stereoset-en", data)), bias_type)
 
-    return WordFilling(f"stereoset-{bias_type}-control", read, "keyword", clustered=True)
+    return WordFilling(f"stereoset-{bias_type}-control", read, "keyword", ("stereoset-en",), clustered=True)
 
 
 def stereoset_race_control() -> WordFilling:
@@ -301,21 +344,19 @@ def stereoset_profession_control() -> WordFilling:
 
 def crows_negation() -> WordFilling:
     """CrowS-Pairs gender with negated controls."""
-    name = "crows-negation"
-    return WordFilling(name, _file(crows.read_controls, name), "sentences", clustered=True)
+    return _task("crows-negation", crows.read_controls, "sentences", clustered=True)
 
 
 def crows_antistereotype() -> WordFilling:
     """CrowS-Pairs gender with anti-stereotype controls."""
-    name = "crows-antistereotype"
-    return WordFilling(name, _file(crows.read_controls, name), "sentences", clustered=True)
+    return _task("crows-antistereotype", crows.read_controls, "sentences", clustered=True)
 
 
 def crows_pairs() -> WordFilling:
     """CrowS-Pairs as published."""
-    return WordFilling("crows-pairs", _file(crows.read_pairs, "crows-pairs"), "pairs")
+    return _task("crows-pairs", crows.read_pairs, "pairs")
 
 
 def crows_revised() -> WordFilling:
     """CrowS-Pairs, revised."""
-    return WordFilling("crows-revised", _file(crows.read_pairs, "crows-revised"), "pairs")
+    return _task("crows-revised", crows.read_pairs, "pairs")

@@ -3,17 +3,19 @@
 Nothing here imports anything of this project but the requests of `evaluator_serving`.
 """
 
-from evaluator.vocabulary.layout import GENDERS, Layout, Overview, Side, plain_layout
-from evaluator.vocabulary.options import Interval, MeasureOptions, Protocol_, Scale
+from evaluator.vocabulary.layout import Layout, Overview, Side, plain_layout
+from evaluator.vocabulary.options import SCALES, Interval, MeasureOptions, Protocol_, Scale
 from evaluator.vocabulary.rows import SCORES, TIDY, tidy
-from evaluator.vocabulary.samples import ORDER, DataSource, Rendered, Samples
+from evaluator.vocabulary.samples import ORDER, DataSource, Given, Inputs, Rendered, Samples
 
 __all__ = [
-    "GENDERS",
     "ORDER",
+    "SCALES",
     "SCORES",
     "TIDY",
     "DataSource",
+    "Given",
+    "Inputs",
     "Interval",
     "Layout",
     "MeasureOptions",

@@ -6,11 +6,6 @@ from typing import Literal
 
 import polars as pl
 
-GENDERS = ("male", "female")
-"""GEST's poles."""
-
-ADJECTIVES = {"male": "masculine", "female": "feminine"}
-
 Side = Literal["first", "second", "other"]
 
 
@@ -37,7 +32,8 @@ class Layout:
         language_ranks: measures of which is shown how a group's values differ between languages.
         groups: group → its name, in the order of the tables. Of a measure with very many groups only these are shown.
         polarity: group → its pole, for the groups that have one.
-        poles: what the first and the second word of every pair stand for; a high value means the first.
+        poles: what the first and the second word of every pair stand for, where there are such; a high value means the first.
+        lowest: what a group of the lowest rank is, where there are ranks (`feminine`).
         names: measure → what a reader is shown for it, where it isn't its name.
         notes: measure → what a reader must know of it, shown under each table with that measure.
         log_axis: whether plots of `details` and `overview` have logarithmic axes (ratios do).
@@ -53,10 +49,16 @@ class Layout:
     language_ranks: tuple[str, ...] = ()
     groups: Mapping[str, str] = field(default_factory=dict)
     polarity: Mapping[str, str] = field(default_factory=dict)
-    poles: tuple[str, str] = GENDERS
+    poles: tuple[str, str] = ("", "")
+    lowest: str = ""
     names: Mapping[str, str] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
     log_axis: bool = False
+
+    def __post_init__(self) -> None:
+        """Check that groups belong to the layout's poles. Raises ValueError."""
+        if other := set(self.polarity.values()) - set(self.poles):
+            raise ValueError(f"groups belong to {', '.join(sorted(other))}, the poles are {' and '.join(self.poles)}")
 
     def named(self, group: str) -> str:
         """A group with its name, `9 self-confident`."""
@@ -75,11 +77,6 @@ class Layout:
     def mark(self, pole: str) -> str:
         """A pole's initial in brackets, or its name where both begin alike."""
         return f"({pole if self.poles[0][0] == self.poles[1][0] else pole[0]})"
-
-    @property
-    def lowest(self) -> str:
-        """What a group of the lowest value is: `feminine`, or the second pole's name."""
-        return ADJECTIVES.get(self.poles[1], self.poles[1])
 
 
 def plain_layout(rows: pl.DataFrame) -> Layout:

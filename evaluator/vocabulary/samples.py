@@ -1,7 +1,7 @@
 """A data set on its way to the models: where it is, its samples, the requests that they became."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,47 @@ class DataSource:
 
     folder: Path | None = None
     protocol: Protocol_ = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What a user gives a task besides data sets; which of it a task takes is said by `Task.takes`, in these names.
+
+    Attributes:
+        samples: a file of sentences or pairs.
+        templates: a file of templates and groups.
+        translations: a folder with SYSTEM/LANGUAGE/translations.csv.
+        languages: codes of the languages that are wanted of them; empty for all.
+    """
+
+    samples: Path | None = None
+    templates: Path | None = None
+    translations: Path | None = None
+    languages: tuple[str, ...] = ()
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Names of those that are given."""
+        return tuple(each.name for each in fields(self) if getattr(self, each.name))
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Answers that exist already, of one system: a task that asks no model scores them.
+
+    Attributes:
+        system: the name that it has in results.
+        part: what of it this is (a language).
+        answers: what `Task.score` takes, with a column `request` that its table has too.
+        source: what they were made of (a sha256, a detector), for the record.
+        failures: what is missing in them, a line each.
+    """
+
+    system: str
+    part: str
+    answers: pl.DataFrame
+    source: Mapping[str, str]
+    failures: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +101,7 @@ class Rendered:
     Attributes:
         table: a row for each sample × template × request with columns `sample, language, template, group, request` and
             whatever the task's `score` needs; stored as RUN/samples/TASK.parquet.
-        requests: id → request, every id in `table` present.
+        requests: id → request, every id in `table` present; none where answers are given and no model is asked.
     """
 
     table: pl.DataFrame

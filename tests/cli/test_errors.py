@@ -12,10 +12,10 @@ from evaluator import cli
     [
         (["report"], 2, "Missing argument 'RUN'. (see evaluator report --help)"),
         (["nonsense"], 2, "No such command 'nonsense'."),
-        (["report", "{run}", "--scale", "bad"], 2, "'bad' is not one of 'ratio', 'published', 'log10'."),
+        (["report", "{run}", "--scale", "bad"], 2, "'bad' is not one of 'ratio', 'published', 'log10'"),
         (["report", "{run}", "--extra", "foo=1"], 2, "no task has a report setting 'foo'"),
         (["report", "{run}"], 2, "run.json can't be read"),
-        (["run", "gest-demo", "--model", "m", "--language", "sk"], 2, "go with the task gest-mt alone: leave them out"),
+        (["run", "gest-demo", "--model", "m", "--language", "sk"], 2, "--language goes with one of the tasks gest-mt alone"),
         (["run", "gest-mt", "--model", "m", "--translations", "{run}"], 2, "asks no model: leave --model out"),
     ],
 )
@@ -28,6 +28,8 @@ def test_one_line(
     said: str,
 ) -> None:
     (tmp_path / "run.json").write_text('{"format": 1, "protocol": "default", "attempts": [], "tasks": {}, "models": {}}')
+    (tmp_path / "sys" / "sk").mkdir(parents=True)
+    (tmp_path / "sys" / "sk" / "translations.csv").write_text("from,to\n")
     if said.startswith("run.json"):
         (tmp_path / "run.json").write_text("{")
     monkeypatch.setattr("sys.argv", ["evaluator", *(a.format(run=tmp_path) for a in arguments)])

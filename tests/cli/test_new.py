@@ -11,7 +11,7 @@ from evaluator.cli import cli
 from evaluator.sweep import config
 from evaluator.sweep.config import read_sweep
 from evaluator.tasks import chosen_tasks
-from evaluator.vocabulary import DataSource
+from evaluator.vocabulary import DataSource, Inputs
 
 
 def written(kind: str, folder: Path) -> Path:
@@ -24,7 +24,7 @@ def written(kind: str, folder: Path) -> Path:
 
 
 def test_a_definition_and_its_samples_are_a_task(tmp_path: Path) -> None:
-    (task,) = chosen_tasks(("gest",), written("samples", tmp_path), written("definition", tmp_path))
+    (task,) = chosen_tasks(("gest",), Inputs(written("samples", tmp_path), written("definition", tmp_path)))
     loaded = task.load(DataSource())
     assert (task.name, task.heads) == ("age", {"masked", "causal"})
     assert set(loaded.frame["group"]) == {"frail", "forgetful", "reckless", "trendy", "neither"}
@@ -37,7 +37,7 @@ def test_a_definition_and_its_samples_are_a_task(tmp_path: Path) -> None:
 def test_the_samples_are_refused_by_another_definition(tmp_path: Path) -> None:
     """So the first test can fail: GEST's own definition has other columns."""
     with pytest.raises(Exception, match="stereotype"):
-        chosen_tasks(("gest",), written("samples", tmp_path), None)[0].load(DataSource())
+        chosen_tasks(("gest",), Inputs(written("samples", tmp_path)))[0].load(DataSource())
 
 
 def test_a_sweep_is_read(tmp_path: Path) -> None:

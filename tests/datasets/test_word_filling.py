@@ -133,9 +133,12 @@ def test_group_term_prefers_whole_words_then_the_target_then_length() -> None:
 
 
 def test_bracketed_leaves_punctuation_outside() -> None:
-    assert wf._bracketed('He is "rude".', 'He is "kind".') == ('He is "<rude>".', 'He is "<kind>".')
-    assert wf._bracketed("He is rude.", "He is very kind.") is None
-    assert wf._bracketed("He is rude now.", "She is kind now.") is None
+    def apart(first: str, second: str) -> tuple[str, str] | None:
+        return wf._one_word_apart(first, second, wf._bracketed)
+
+    assert apart('He is "rude".', 'He is "kind".') == ('He is "<rude>".', 'He is "<kind>".')
+    assert apart("He is rude.", "He is very kind.") is None
+    assert apart("He is rude now.", "She is kind now.") is None
 
 
 def test_unknown_bias_type_has_no_terms() -> None:

@@ -9,7 +9,8 @@ import pytest
 from evaluator.imports.stereoset_predictions import read_predictions, score_frame
 from evaluator.measures.intervals import agresti_coull, wilson
 from evaluator.measures.stereoset import stereoset_measures
-from evaluator.tasks.stereoset import SCORED, StereoSetTask
+from evaluator.tasks.settings import parse_settings
+from evaluator.tasks.stereoset import SCORED, StereoSetTask, stereoset
 from evaluator.vocabulary import TIDY, DataSource, MeasureOptions
 from evaluator_serving.errors import InputError
 
@@ -153,12 +154,12 @@ def test_cases_are_chosen_when_the_report_is_written() -> None:
     # e: −1+5, −2+2, −3+2.5 = 4, 0, −0.5: both beat unrelated; b: 1, −1, 0: one does.
     expected["e"] = (100, 100)
     for case, (ss, lms) in expected.items():
-        tidy = stereoset_measures(pl.concat([masked, generative]), MeasureOptions(resamples=5, extra={"case": case}))
+        tidy = stereoset_measures(pl.concat([masked, generative]), MeasureOptions(resamples=5), case)
         assert values(tidy, "intersentence", "all")["SS"] == ss, case
         assert values(tidy, "intersentence", "all")["LMS"] == lms, case
         assert values(tidy, "intrasentence", "all")["SS"] == 0
-    with pytest.raises(InputError, match="orig"):
-        stereoset_measures(generative, MeasureOptions(extra={"case": "a"}))
+    with pytest.raises(InputError, match=r"stereoset-en: setting case='a': Input should be .*'orig'"):
+        parse_settings({"stereoset-en": stereoset("en").settings}, {"case": "a"})
 
 
 PUBLISHED = {

@@ -186,7 +186,7 @@ def test_a_task_of_ones_own_is_called_gest_in_a_models_tasks_too(tmp_path: Path)
         (('tasks = ["gest-demo"]', 'tasks = "gest-demo"'), r"line 10: models\[1\]\.tasks: expected a list"),
         (('tasks = ["gest-demo", "winobias"]\n', ""), r"line 4: models\[0\]: tasks is missing: .* or in every \[\[models\]\]"),
         (("strict = true", "strict = 1"), r"line 3: strict: expected true or false, not 1"),
-        (("strict = true", 'samples = "own.csv"'), r"line 3: samples: --samples and --templates go with the task gest"),
+        (("strict = true", 'samples = "own.csv"'), r"line 3: samples: --samples goes with one of the tasks gest, gest-slavic"),
     ],
 )
 def test_mistakes_in_a_models_tasks_are_named_with_their_line(tmp_path: Path, change: tuple[str, str], message: str) -> None:

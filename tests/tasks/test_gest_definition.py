@@ -7,7 +7,7 @@ import pytest
 from evaluator.tasks import chosen_tasks, restore
 from evaluator.tasks.definition import Group, parse_definition
 from evaluator.tasks.gest import custom
-from evaluator.vocabulary import DataSource
+from evaluator.vocabulary import DataSource, Inputs
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Continuation, Masked
 
@@ -166,7 +166,7 @@ def test_bad_definitions_are_refused_in_one_line(tmp_path: Path, old: str, new: 
     assert AGE.count(old) == 1
     _, templates = files(tmp_path, templates=AGE.replace(old, new))
     with pytest.raises(InputError) as caught:
-        chosen_tasks(("gest",), None, templates)
+        chosen_tasks(("gest",), Inputs(templates=templates))
     assert str(caught.value).startswith(str(templates))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -4,7 +4,7 @@ import csv
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,16 @@ from evaluator.cli.run import command as run_command
 from evaluator.datasets.gest import read_gest
 from evaluator.measures.gest_mt import mt_measures
 from evaluator.reports.report import build_report
+from evaluator.run.driver import Outcome
+from evaluator.run.given import score_given
 from evaluator.run.spec import RunSpec
-from evaluator.run.translations import run_translations
 from evaluator.store import files
 from evaluator.store import run as store
 from evaluator.store.run import Run
 from evaluator.tasks import task
 from evaluator.tasks.gest_mt import find_translations
 from evaluator.tasks.stored import scores_of
-from evaluator.vocabulary import TIDY, DataSource, MeasureOptions
+from evaluator.vocabulary import TIDY, DataSource, Inputs, MeasureOptions
 from evaluator_serving.errors import InputError
 
 SENTENCES = [("I was sad.", 1), ("I was kind.", 2), ("I was strong.", 8), ("I was a boss.", 13)]
@@ -115,6 +116,11 @@ def write(folder: Path, system: str, language: str, rows: list[tuple[str, str]])
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([("from", "to"), *rows])
     return path
+
+
+def run_translations(spec: RunSpec, folder: Path, languages: Sequence[str]) -> Outcome:
+    """The task with the translations of a folder, run into `spec.out`."""
+    return score_given(replace(spec, tasks=(task("gest-mt").using(Inputs(translations=folder, languages=tuple(languages))),)))
 
 
 SLOVAK = ["Bola som smutná.", "Bol som milý.", "Bol som silný.", "Idem domov."]

@@ -17,7 +17,7 @@ from evaluator.tasks import chosen_tasks, restore, task
 from evaluator.tasks.base import Task
 from evaluator.tasks.pairs import custom
 from evaluator.tasks.stored import scores_of
-from evaluator.vocabulary import DataSource, MeasureOptions
+from evaluator.vocabulary import DataSource, Inputs, MeasureOptions
 from evaluator_serving.errors import InputError
 
 PAIRS = [
@@ -129,7 +129,7 @@ def test_own_file_and_definition(tmp_path: Path) -> None:
     csv.write_text("a,b,topic\nthe woman,the man,x\nthe nurse,the boss,y\n")
     toml = tmp_path / "my.toml"
     toml.write_text('name = "mine"\n[pairs]\nmore = "a"\nless = "b"\ngroup = "topic"\nlanguage = "nl"\n')
-    (mine,) = chosen_tasks(("pairs",), csv, toml)
+    (mine,) = chosen_tasks(("pairs",), Inputs(csv, toml))
     model = tiny_model("gpt2", tmp_path / "model")
     done = run(model, [mine], tmp_path / "run", tmp_path)
     assert done.tasks == ("mine",) or list(done.tasks) == ["mine"]

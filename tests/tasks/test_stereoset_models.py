@@ -21,7 +21,7 @@ from evaluator.nsp.train import Settings, _how
 from evaluator.run.driver import execute
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
-from evaluator.tasks.stereoset import stereoset
+from evaluator.tasks.stereoset import StereoSetSettings, stereoset
 from evaluator.tasks.stored import scores_of
 from evaluator.vocabulary import DataSource, MeasureOptions
 from evaluator_serving.engine import EngineOptions
@@ -235,7 +235,8 @@ def test_causal(tmp_path: Path, data: DataSource, family: str, protocol: str) ->
     for case in ("d", "c", "orig", "e", "f", "b"):
         values = expected(INTER, lambda c, s: causal_cases(loop, c, s, protocol)[case])  # noqa: B023
         rows = [wins(x) for x in values.values()]
-        tidy = stereoset("en").measure(scores, MeasureOptions(resamples=5, extra={"case": case}))
+        settings = {"stereoset-en": StereoSetSettings(case=case)}
+        tidy = stereoset("en").measure(scores, MeasureOptions(resamples=5, settings=settings))
         found = dict(tidy.filter(template="intersentence", group="all").select("measure", "value").iter_rows())
         assert found["SS"] == 100 * sum(ss for ss, _ in rows) / len(rows)
         assert found["LMS"] == 100 * sum(lms for _, lms in rows) / (2 * len(rows))

@@ -1,0 +1,171 @@
+"""The contract of a task: what the registry's tasks declare is what they give, and what breaks it is told at the border."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import polars as pl
+import pytest
+from pydantic import Field
+
+from evaluator.cli.run import perform
+from evaluator.reports.report import build_report
+from evaluator.run.spec import RunSpec
+from evaluator.store.run import Run
+from evaluator.tasks import TASKS, chosen_tasks, task
+from evaluator.tasks.base import Task
+from evaluator.tasks.settings import CommaList, Settings, described, parse_settings
+from evaluator.tasks.stored import checked, task_entry
+from evaluator.vocabulary import DataSource, Inputs, Layout, MeasureOptions, Protocol_, Rendered, Samples
+from evaluator_serving.errors import InputError
+
+NAMES = [*TASKS, "stereoset-en"]
+SCORED = {"language": ["en"], "template": ["t"], "sample": [0], "group": ["1"], "score": [0.5]}
+
+
+class Counted(Settings):
+    """Settings of every kind."""
+
+    case: str = Field("d", description="which case")
+    only: CommaList | None = Field(None, description="only these")
+    at_least: int = Field(2, ge=1, description="fewest samples")
+    words: Path | None = Field(None, description="a file")
+
+
+@dataclass(frozen=True, slots=True)
+class Least(Task):
+    """No more than a task must have, one column and settings."""
+
+    columns: ClassVar[Mapping[str, pl.DataType]] = {"kept": pl.Boolean()}
+    settings: ClassVar[type[Settings]] = Counted
+    name: str = "least"
+    heads: frozenset[str] = frozenset({"causal"})
+
+    def load(self, data: DataSource) -> Samples:
+        """One sample."""
+        return Samples(pl.DataFrame({"sample": [0]}), {})
+
+    def render(self, samples: Samples, heads: frozenset[str], protocol: Protocol_) -> Rendered:
+        """Nothing."""
+        raise NotImplementedError
+
+    def score(self, table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
+        """Nothing."""
+        raise NotImplementedError
+
+    def measure(self, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
+        """Nothing."""
+        raise NotImplementedError
+
+
+def test_a_task_needs_six_members_and_has_defaults_for_the_rest() -> None:
+    it = Least()
+    assert Task.__abstractmethods__ == {"name", "heads", "load", "render", "score", "measure"}
+    assert (it.about, it.reads, it.takes, it.measures, it.strata, it.skips_unaskable) == ("", (), frozenset(), (), (), False)
+    assert (it.definition, it.layout(MeasureOptions()), it.warnings(pl.DataFrame(), MeasureOptions())) == (None, None, [])
+    assert (it.sampled(pl.DataFrame(), MeasureOptions()), it.given(it.load(DataSource()))) == ([], ())
+    assert it.using(Inputs()) is it
+    assert it.load_limited(DataSource(), None).frame.to_dict(as_series=False) == {"sample": [0], "order": [0]}
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({}, r"task least: score\(\) gave no column 'kept'"),
+        ({"kept": [1]}, r"task least: score\(\) gave 'kept' as Int64, it must be Boolean"),
+        ({"kept": [True], "other": [1]}, r"task least: score\(\) gave a column 'other', which Task.columns doesn't declare"),
+        ({"kept": [True], "score": ["0.5"]}, r"gave 'score' as String, it must be Float64"),
+    ],
+)
+def test_other_columns_than_declared_are_told(columns: dict[str, Sequence[Any]], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        checked(Least(), pl.DataFrame(SCORED | columns))
+
+
+def test_declared_columns_pass_and_a_column_of_nulls_has_every_type() -> None:
+    given = pl.DataFrame({"kept": [None], **SCORED})
+    assert checked(Least(), given).schema == pl.Schema({**{k: given.schema[k] for k in SCORED}, "kept": pl.Boolean()})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_task_says_what_it_is(name: str) -> None:
+    it = task(name)
+    assert it.name == name
+    assert it.about
+    assert it.measures
+    assert it.takes <= set(Inputs.__dataclass_fields__)
+    layout = it.layout(MeasureOptions())
+    assert layout is not None
+    assert {*layout.summary, *layout.details, *layout.ranks, *layout.pairs} <= {*it.measures, "rho_ss_frequency"}
+
+
+def test_settings_are_typed_and_told() -> None:
+    types = {"least": Counted, "gest": task("gest").settings}
+    found = parse_settings(types, {"only": "a,b", "at_least": "3", "words": "counts.txt"})
+    assert found == {"least": Counted(only=("a", "b"), at_least=3, words=Path("counts.txt"))}
+    assert str(found["least"]) == "only = a,b, at_least = 3, words = counts.txt"
+    options = MeasureOptions(settings=found)
+    assert options.of("least", Counted).at_least == 3
+    assert options.of("another", Counted).at_least == 2
+    assert dict(described(Counted))["at_least"] == "fewest samples (default 2)"
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"cases": "d"}, "no task has a report setting 'cases': choose among case, only, at_least, words"),
+        ({"at_least": "many"}, "least: setting at_least='many': Input should be a valid integer"),
+        ({"at_least": "0"}, "least: setting at_least='0': Input should be greater than or equal to 1"),
+    ],
+)
+def test_wrong_settings_are_one_line(values: dict[str, str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_settings({"least": Counted}, values)
+
+
+def test_a_report_tells_what_was_set(tmp_path: Path) -> None:
+    it = task("crows-pairs")
+    run = Run.create_or_open(tmp_path / "run", protocol="default", provenance={})
+    none = pl.Series([None], dtype=pl.Int64)
+    scores = pl.DataFrame({**SCORED, "group": ["age"], "cs": [0.5], "tokens_stereotype": none, "tokens_anti": none})
+    run.add_imported(it.name, task_entry(it, Samples(scores.select("sample"), {})), "m", scores, {"made": "up"})
+    chosen = parse_settings({it.name: it.settings}, {"bias_types": "Age"})
+    assert "crows-pairs: bias_types = age." in build_report(run, MeasureOptions(resamples=5, settings=chosen)).notes
+    assert not any("bias_types" in note for note in build_report(run, MeasureOptions(resamples=5)).notes)
+
+
+@pytest.mark.parametrize(
+    ("names", "inputs", "message"),
+    [
+        (("winobias",), Inputs(samples=Path("x")), "--samples goes with one of the tasks gest, gest-slavic, "),
+        (("gest", "winobias"), Inputs(samples=Path("x")), "--samples goes with one of the tasks gest, gest-slavic, "),
+        (("gest",), Inputs(languages=("sk",)), "--language goes with one of the tasks gest-mt alone"),
+        (("gest-mt",), Inputs(languages=("sk",)), "gest-mt scores translations: give --translations FOLDER"),
+    ],
+)
+def test_what_a_user_gives_goes_to_a_task_that_takes_it(names: tuple[str, ...], inputs: Inputs, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        chosen_tasks(names, inputs)
+
+
+def test_models_and_translations_in_one_command(tmp_path: Path) -> None:
+    """A task that asks models and one that is given answers: each needs what it works on."""
+    folder = tmp_path / "t" / "sys" / "sk"
+    folder.mkdir(parents=True)
+    (folder / "translations.csv").write_text("from,to\nI was sad.,Bola som smutná.\n")
+    (tmp_path / "data" / "gest").mkdir(parents=True)
+    (tmp_path / "data" / "gest" / "gest.csv").write_text("sentence,stereotype\nI was sad.,1\n")
+    (mt,) = chosen_tasks(("gest-mt",), Inputs(translations=tmp_path / "t"))
+    spec = RunSpec((), (mt, task("gest-demo")), tmp_path / "run", data=DataSource(tmp_path / "data"))
+    with pytest.raises(InputError, match="no --model is given"):
+        perform(spec)
+    assert not spec.out.exists()
+    outcome = perform(RunSpec((), (mt,), tmp_path / "run", data=DataSource(tmp_path / "data")))
+    (rate,) = build_report(outcome.run, MeasureOptions(resamples=5)).rows.filter(measure="p", group="1")["value"]
+    assert rate == 0.0
+
+
+def test_groups_of_unknown_poles_are_refused() -> None:
+    with pytest.raises(ValueError, match="groups belong to young, the poles are old and rich"):
+        Layout((), polarity={"a": "young"}, poles=("old", "rich"))
