@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from evaluator.measures.sampled import Sampled, left_out
+from evaluator.measures.sampled import Sampled, left_out, moved
 
 MOVES: dict[str, pl.DataType] = {
     "template": pl.String(),
@@ -35,15 +35,15 @@ def moves(blocks: Sequence[Sampled], measure: str, groups: Sequence[str | None],
             continue
         found = True
         sums = np.stack([units.values.sum(axis=0) for units in block.strata])
-        whole = block.values
         for place, units in enumerate(block.strata):
             if not len(units.values):
                 continue
-            without = left_out(sums, place, units.values, block.statistic)
+            whole, without = left_out(sums, place, units.values, block.statistic)
+            rests = moved(whole, without)
             for index in wanted:
                 move = without[:, index] - whole[index]
-                if np.allclose(move, 0, rtol=0, atol=1e-13 * max(1.0, abs(whole[index]))):
-                    continue  # the rate doesn't rest on this stratum
+                if not rests[index]:
+                    continue
                 frames.append(
                     pl.DataFrame(
                         {

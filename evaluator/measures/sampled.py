@@ -89,24 +89,25 @@ def influences(strata: Sequence[Array], statistic: Callable[[Array], Array]) -> 
     NaN for the outputs that rest on it.
     """
     sums = np.stack([values.sum(axis=0) for values in strata])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        whole = statistic(sums)
     made = []
     for index, values in enumerate(strata):
         count = len(values)
-        if count == 0:
-            made.append(np.zeros((0, len(whole))))
-            continue
-        without = left_out(sums, index, values, statistic)
-        rests = ~(np.abs(without - whole) <= ROUNDING * np.maximum(1, np.abs(whole))).all(axis=0)
-        influence = (count - 1) * (without.mean(axis=0) - without) if count > 1 else np.full((1, len(whole)), np.nan)
-        made.append(np.where(rests, influence, 0.0))
+        whole, without = left_out(sums, index, values, statistic)
+        influence = (count - 1) * (without.mean(axis=0) - without) if count > 1 else np.full(without.shape, np.nan)
+        made.append(np.where(moved(whole, without), influence, 0.0))
     return made
 
 
-def left_out(sums: Array, index: int, values: Array, statistic: Callable[[Array], Array]) -> Array:
-    """The statistic without each unit of the stratum at `index` in turn, [units, outputs]."""
-    left = np.repeat(sums[None], len(values), axis=0)
-    left[:, index] -= values
+def left_out(sums: Array, index: int, values: Array, statistic: Callable[[Array], Array]) -> tuple[Array, Array]:
+    """The statistic of all units [outputs], and without each unit of the stratum at `index` in turn, [units, outputs]."""
+    left = np.repeat(sums[None], len(values) + 1, axis=0)  # both from one call: then they are added up in one order
+    left[1:, index] -= values
     with np.errstate(divide="ignore", invalid="ignore"):
-        return statistic(left)
+        found = statistic(left)
+    return found[0], found[1:]
+
+
+def moved(whole: Array, without: Array) -> NDArray[np.bool_]:
+    """[outputs]: whether leaving out some unit of the stratum changes the output, or makes it undefined."""
+    same: NDArray[np.bool_] = np.all(np.abs(without - whole) <= ROUNDING * np.abs(whole), axis=0)
+    return ~same

@@ -31,10 +31,9 @@ def sample_texts(run: Run, name: str, data: Path | None = None, samples: Path | 
 
 
 def group_names(run: Run, name: str) -> dict[str, str]:
-    """The names of a task's groups that have any besides what their rows call them."""
+    """The names of a task's groups, where its layout names them."""
     layout = task_of(run, name).layout(MeasureOptions())
-    groups = layout.groups if layout else {}
-    return {group: named for group, named in groups.items() if group != named}
+    return dict(layout.groups) if layout else {}
 
 
 def _with_file(task: Task, own: bool, samples: Path | None) -> Task:

@@ -112,6 +112,17 @@ def test_units_that_only_one_has_are_left_out() -> None:
     assert (found.baseline[0], found.model[0], found.n[0]) == (2.5, 25, 2)
 
 
+def test_tiny_values_are_no_rounding() -> None:
+    """Probabilities of 1e-22 differ as clearly as ones of 0.1."""
+    random = np.random.default_rng(9)
+    a = random.uniform(1, 2, size=40)
+    b = a * 1.5
+    large, small = (compared(sampled(a * unit), sampled(b * unit), 999) for unit in (0.1, 1e-22))
+    assert small.p[0] == large.p[0] == 1 / 1000
+    assert small.n[0] == 40
+    assert small.smallest[0] == pytest.approx(large.smallest[0] * 1e-21, rel=1e-6)
+
+
 def test_what_is_not_defined_has_no_p() -> None:
     alone = sampled(np.array([1.0]))
     assert np.isnan(compared(alone, sampled(np.array([2.0])), 99).p[0])

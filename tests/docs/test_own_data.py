@@ -1,0 +1,59 @@
+"""docs/own-data.md: its files are valid, its commands run, and what it says of mistakes is so."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from evaluator.cli import cli
+from evaluator.tasks import chosen_tasks
+from evaluator.vocabulary import DataSource
+from evaluator_serving.errors import InputError
+from tests.tiny_models import tiny_model
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "own-data.md"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The page's files in the working folder."""
+    for name, content in re.findall(r'^```\w+ title="([^"]+)"\n(.*?)^```$', PAGE.read_text("utf8"), re.S | re.M):
+        (tmp_path / name).write_text(content, "utf8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_commands_run(folder: Path) -> None:
+    model = tiny_model("gpt2", folder / "model")
+    (block,) = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text("utf8"), re.S | re.M)
+    commands = [line.replace("MODEL", str(model)) for line in block.splitlines()]
+    said = []
+    for line in commands:
+        program, *words = shlex.split(line)
+        assert program == "evaluator"
+        result = CliRunner().invoke(cli, words)
+        assert result.exit_code == 0, (line, result.output, result.exception)
+        said.append(result.stdout)
+    assert "q_m (alt)" in said[1]
+    assert "Mein Kleiderschrank ist jede Saison ein neuer." in said[2]
+    assert said[3].count("modisch") == 6  # three sentences: their group, and no other name
+
+
+def test_both_kinds_of_models_are_asked_in_words_of_the_page(folder: Path) -> None:
+    (task,) = chosen_tasks(("gest",), Path("saetze.csv"), Path("alter.toml"))
+    samples = task.load(DataSource())
+    assert samples.frame.height == 12
+    for head in ("masked", "causal"):
+        assert task.render(samples, frozenset({head}), "default").table.height == 12
+
+
+def test_all_mistakes_are_told_at_once(folder: Path) -> None:
+    path = folder / "alter.toml"
+    wrong = path.read_text("utf8").replace('kind = "masked"', 'kind = "mask"').replace('name = "modisch"', "name = 5")
+    path.write_text(wrong, "utf8")
+    with pytest.raises(InputError) as refused:
+        chosen_tasks(("gest",), Path("saetze.csv"), path)
+    assert "groups.modisch.name" in str(refused.value)
+    assert "'mask' is not one of" in str(refused.value)
