@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from evaluator.store.files import StoreError
 from evaluator.store.run import Kind, Run
-from evaluator_serving.errors import EngineError, InputError, ModelError, in_words
+from evaluator_serving.errors import EngineError, InputError, MachineError, ModelError, in_words
 
 
 class Failures(dict[str, Exception]):
@@ -18,7 +18,7 @@ class Failures(dict[str, Exception]):
         """Run the body; an error in it is kept as this model's, and what its frames hold (weights) is freed.
 
         Not kept, but raised: that the run's own folder can't be written, an interruption, and with `refuse` (nothing has been
-        loaded yet) wrong input other than a model that contradicts itself.
+        loaded yet) wrong input other than a model that contradicts itself or lies on no machine.
         """
         try:
             yield
@@ -27,7 +27,7 @@ class Failures(dict[str, Exception]):
         except SystemExit as stop:  # of a library: this program's own code ends nothing so
             self[name] = EngineError(in_words(stop))
         except Exception as error:
-            if refuse and isinstance(error, InputError) and not isinstance(error, ModelError):
+            if refuse and isinstance(error, InputError) and not isinstance(error, ModelError | MachineError):
                 raise
             self[name] = error
         if name in self:

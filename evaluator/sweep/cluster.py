@@ -7,7 +7,9 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -21,6 +23,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from evaluator.sweep.hardware import Fleet, Gpu, Node, fleet_of, gpus, node_of_gpus
 from evaluator_serving.errors import EngineError, InputError
+from evaluator_serving.weights.folders import glance, lacking
 
 HEALTH_SECONDS = 30
 """For a cluster's head node to say that it is one; most of it is the start of Ray's own command."""
@@ -83,6 +86,8 @@ class Cluster:
     """Which machines there are. GPUs are asked about once a node; nodes that join or leave show at the next look."""
 
     worker_memory: int | None = None
+    folders: Mapping[str, Path] = field(default_factory=dict)
+    """Models (by name) whose weights are in a local folder or file: every machine is asked whether it has the same."""
     _known: dict[str, Node] = field(default_factory=dict)
     _looked: float = 0.0
     # Of a cluster that this process has started. Ray ends the driver without a word some time after one of them died.
@@ -95,8 +100,10 @@ class Cluster:
         alive = [node for node in ray.nodes() if node["Alive"]]
         new = [node for node in alive if node["NodeID"] not in self._known]
         asked = {node["NodeID"]: _ask_gpus(node["NodeID"]) for node in new if node["Resources"].get("GPU", 0) >= 1}
+        lacks = self._lacks([node["NodeID"] for node in new])
         for node in new:
-            self._known[node["NodeID"]] = self._node(node, asked.get(node["NodeID"]))
+            found = self._node(node, asked.get(node["NodeID"]))
+            self._known[node["NodeID"]] = replace(found, lacks=lacks.get(node["NodeID"], ()))
         self._looked = time.monotonic()
         return fleet_of([self._known[node["NodeID"]] for node in alive])
 
@@ -116,6 +123,20 @@ class Cluster:
             raise ClusterLostError(f"Ray itself died on this machine: {KEPT}")
         if idle and not any(node["Alive"] for node in ray.nodes()):
             raise ClusterLostError(f"the Ray cluster has lost all its nodes: {KEPT}")
+
+    def _lacks(self, nodes: list[str]) -> dict[str, tuple[str, ...]]:
+        """Models whose folder isn't on a node; a node that doesn't say is taken to have all (loading will tell)."""
+        if not self.folders or not nodes:
+            return {}
+        here = {name: (path, glance(path)) for name, path in self.folders.items()}
+        task = ray.remote(lacking)
+        there = {node: NodeAffinitySchedulingStrategy(node, soft=False) for node in nodes}
+        asked = {n: task.options(num_cpus=0, max_retries=0, scheduling_strategy=there[n]).remote(here) for n in nodes}
+        found = {}
+        for node, answer in asked.items():
+            with contextlib.suppress(RayError):
+                found[node] = ray.get(answer, timeout=LOOK_SECONDS)
+        return found
 
     def _node(self, node: dict[str, Any], asked: Any) -> Node:
         resources, where = node["Resources"], {"id": node["NodeID"], "address": str(node.get("NodeManagerAddress", ""))}

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from evaluator.run.driver import Outcome, Prepared, prepare, score_models
 from evaluator.run.failures import Failures
@@ -49,7 +50,7 @@ def sweep(spec: RunSpec, options: SweepOptions) -> Outcome:
         from evaluator.sweep import cluster
 
         cluster.connect(ray if ray != "auto" else os.environ["RAY_ADDRESS"], None)
-        fleet = cluster.Cluster(options.worker_memory).fleet()
+        fleet = cluster.Cluster(options.worker_memory, _folders(ready)).fleet()
     else:
         fleet = local_fleet(options.workers, options.worker_memory)
     plan = make_plan(ready, fleet)
@@ -77,6 +78,11 @@ def _placed(plan: Plan) -> Prepared:
     return replace(plan.ready, models=tuple(models))
 
 
+def _folders(ready: Prepared) -> dict[str, Path]:
+    """Models whose weights are in a local folder or file."""
+    return {model.name: model.source.origin for model in ready.models if isinstance(model.source.origin, Path)}
+
+
 def _on_ray(run: Run, plan: Plan, spec: RunSpec, options: SweepOptions) -> Failures:
     from evaluator.sweep.cluster import Cluster
     from evaluator.sweep.pool import Pool, PoolOptions
@@ -89,5 +95,5 @@ def _on_ray(run: Run, plan: Plan, spec: RunSpec, options: SweepOptions) -> Failu
         start_deadline=options.start_deadline,
         access=HubAccess.of_here(),
     )
-    cluster = Cluster(options.worker_memory)
+    cluster = Cluster(options.worker_memory, _folders(plan.ready))
     return score_models(run, plan.ready, spec, lambda view: Pool(view, cluster, pool_options))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from evaluator.sweep.hardware import GIB, Fleet, Node
 from evaluator.sweep.placement import Placement
 from evaluator_serving.engine import EngineOptions
-from evaluator_serving.errors import InputError
+from evaluator_serving.errors import InputError, MachineError
 from evaluator_serving.registry import engine_class
 
 OVERHEAD = {"cuda": 3 * GIB, "cpu": GIB // 2}
@@ -35,6 +35,7 @@ class Demand:
         options: what the user asked of the engine.
         kv_heads: heads of keys and values, where they are fewer (0: as many); they are shared out evenly or copied evenly.
         layers: as many pipeline stages there may be; 0 where the configuration doesn't say.
+        folder: where its weights lie on every machine that can run it, empty where they come from a hub.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Demand:
     options: EngineOptions
     kv_heads: int = 0
     layers: int = 0
+    folder: str = ""
 
     def divided(self, devices: int) -> tuple[int, int]:
         """(tensor parallel, pipeline parallel) on so many devices of one machine.
@@ -82,15 +84,22 @@ def ways(demand: Demand, fleet: Fleet, throughput: float | None = None) -> tuple
     """The ways to run a model: on each family of machines that it fits, on the fewest devices, and on parts of one.
 
     `throughput`: forward tokens a second of a one-billion-parameter model on one device, None for the card's own.
-    Raises InputError, with the number missing, where it fits nowhere.
+    Raises InputError, with the number missing, where it fits nowhere, MachineError where none has its folder.
     """
+    having = Fleet(tuple(node for node in fleet.nodes if demand.name not in node.lacks))
+    if fleet.nodes and not having.nodes:
+        asked = ", ".join(sorted(node.address for node in fleet.nodes))
+        raise MachineError(
+            f"{demand.name}: no machine has {demand.folder} as it is here ({asked}): copy it to one of them, "
+            "put it on a file system that they share, or give a hub id"
+        )
     found = [
         _way(demand, family, nodes[0], placement, throughput)
-        for family, nodes in fleet.families().items()
+        for family, nodes in having.families().items()
         for placement in fitting(demand, nodes)
     ]
     if not found:
-        raise _nowhere(demand, fleet)
+        raise _nowhere(demand, having)
     return tuple(found)
 
 

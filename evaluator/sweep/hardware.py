@@ -47,6 +47,7 @@ class Node:
         memory: bytes free on each device now (of a CPU worker: its part of the available memory).
         id: Ray's id of the node, empty for this machine without a cluster.
         address: for people, where there are several.
+        lacks: names of models in local folders that aren't there, sorted: it can't run them.
     """
 
     kind: str
@@ -55,6 +56,7 @@ class Node:
     memory: int
     id: str = ""
     address: str = ""
+    lacks: tuple[str, ...] = ()
 
     @property
     def throughput(self) -> float:
@@ -65,8 +67,8 @@ class Node:
 
     @property
     def family(self) -> str:
-        """Machines that are alike: their card and how many of it they have."""
-        return f"{self.devices} × {self.card}"
+        """Machines that are alike: their card, how many of it they have, and which models can't run there."""
+        return f"{self.devices} × {self.card}" + (f" without {', '.join(self.lacks)}" if self.lacks else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from evaluator.run.driver import Prepared
@@ -108,6 +109,7 @@ def demand(model: ModelSpec, source: ModelSource, engine: str, load: Load) -> De
         options=options,
         kv_heads=_kv_heads(config),
         layers=getattr(config, "num_hidden_layers", 0) or 0,
+        folder=str(source.origin) if isinstance(source.origin, Path) else "",
     )
 
 

@@ -16,7 +16,7 @@ class ModelError(InputError):
 
 
 class MachineError(InputError):
-    """A model isn't there on one machine, or is another one there: other machines may have it."""
+    """A model isn't where it is to run, or is another one there: this model's failure, until somebody copies it."""
 
 
 class EngineError(Exception):

@@ -14,7 +14,7 @@ from evaluator.sweep.fit import Demand, Way, ways
 from evaluator.sweep.hardware import GIB, Fleet, Node
 from evaluator.sweep.placement import Placement
 from evaluator_serving.engine import EngineOptions
-from evaluator_serving.errors import InputError
+from evaluator_serving.errors import InputError, MachineError
 
 H100 = Node("cuda", "NVIDIA H100 80GB HBM3", 8, 79 * GIB, "h")
 A100S = [Node("cuda", "NVIDIA A100-PCIE-40GB", 4, 39 * GIB, f"a{i}") for i in range(2)]
@@ -147,6 +147,19 @@ def test_awkward_heads_get_pipeline_stages_inside_a_machine() -> None:
     # A machine of three: 44.2 GiB on each of two, 30.5 on each of three, which 126 heads go into.
     three = Node("cuda", A100S[0].card, 3, 39 * GIB, "three")
     assert on(three, ways(demand(41.84e9, 126), Fleet((three,)))) == [Placement(3)]
+
+
+def test_a_model_in_a_folder_runs_where_the_folder_is() -> None:
+    here = replace(A100S[0], address="node a")
+    not_here = replace(A100S[1], address="node b", lacks=("m", "other"))
+    found = ways(demand(1e9), Fleet((here, not_here)))
+    assert {w.family for w in found} == {here.family} == {"4 × NVIDIA A100-PCIE-40GB"}
+    assert not_here.family == "4 × NVIDIA A100-PCIE-40GB without m, other"
+    # Of two machines that could hold it together only one has it.
+    with pytest.raises(InputError, match="GiB a device are missing"):
+        ways(demand(70.554e9, 64), Fleet((here, not_here)))
+    with pytest.raises(MachineError, match=r"m: no machine has /models/m as it is here \(node a, node b\): copy it"):
+        ways(replace(demand(1e9), folder="/models/m"), Fleet((replace(here, lacks=("m",)), not_here)))
 
 
 def test_larger_than_a_machine_goes_over_several_of_the_same_family() -> None:

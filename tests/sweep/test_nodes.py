@@ -1,5 +1,6 @@
 """Weights on machines that share no folder: Ray nodes on loopback, each in a mount namespace of its own."""
 
+import contextlib
 import importlib.util
 import os
 import shutil
@@ -12,13 +13,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 import pytest
 
 from evaluator.store.run import Run
 from evaluator.tasks.stored import scores_of
 from evaluator_serving.weights.cache import HOME
 from tests.e2e.conftest import sentences, write_samples
-from tests.hub_server import HubServer
+from tests.hub_server import Hold, HubServer
 from tests.tiny_models import tiny_model
 
 NAMES = ("a", "b", "c", "d", "e")
@@ -66,10 +68,11 @@ ray.get(replica.fetch.remote(load))
 
 @dataclass
 class Machines:
-    """Ray nodes with their own HF_HOME (a tmpfs each, at one path) and their own view of the folder `local`."""
+    """Ray nodes with their own HF_HOME (a folder each, at one path); `local` is on some of them, `nowhere` on none."""
 
     home: Path
     local: Path
+    nowhere: Path
     temporary: Path
     port: int
     started: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -88,8 +91,10 @@ class Machines:
         )
         ray = [sys.executable, "-m", "ray.scripts.scripts", "start", *role, f"--node-ip-address=127.0.0.{number}"]
         ray += ["--num-cpus=1", "--num-gpus=0", "--object-store-memory=80000000", "--block"]
-        hide = [] if has_local else [f"mount -t tmpfs none {self.local}"]
-        script = " && ".join([f"mount -t tmpfs none {self.home}", *hide, 'exec "$@"'])
+        hidden = [self.nowhere] if has_local else [self.nowhere, self.local]
+        self.own(name).mkdir(exist_ok=True)
+        mounts = [f"mount --bind {self.own(name)} {self.home}", *(f"mount -t tmpfs none {folder}" for folder in hidden)]
+        script = " && ".join([*mounts, 'exec "$@"'])
         own = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "RAY_"))}
         own |= {"HF_HOME": str(self.home), "HF_HUB_USER_AGENT_ORIGIN": name, **RAY}
         command = ["unshare", "-m", "sh", "-c", script, "sh", *ray]
@@ -100,13 +105,25 @@ class Machines:
             assert process.poll() is None, path.read_text()
             time.sleep(0.1)
 
+    def own(self, name: str) -> Path:
+        """What is a node's HF_HOME, from outside its namespace."""
+        return self.home.with_name(f"home-{name}")
+
     def sees(self, name: str) -> Path:
-        """A node's hub cache as it sees it, from outside its namespace."""
-        return Path(f"/proc/{self.started[name].pid}/root{self.home}") / "hub"
+        """A node's hub cache."""
+        return self.own(name) / "hub"
 
     def weights(self, name: str) -> set[str]:
         """Models whose weights are on a node."""
         return {file.parents[2].name.rpartition("--")[2] for file in self.sees(name).glob(f"*/snapshots/*/{WEIGHTS}")}
+
+    def kill(self, name: str) -> None:
+        """Take a node's power away."""
+        process = self.started[name]
+        for one in [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
+        process.wait(timeout=60)
 
     def stop(self) -> None:
         for process in reversed(self.started.values()):
@@ -117,13 +134,14 @@ class Machines:
 
 @pytest.fixture
 def machines(tmp_path: Path) -> Iterator[Machines]:
-    folders = [tmp_path / name for name in ("home", "local")]
+    folders = [tmp_path / name for name in ("home", "local", "nowhere")]
     for folder in folders:
         folder.mkdir()
     temporary = Path(tempfile.mkdtemp(prefix="ray-"))  # a short path: there are sockets in it
     with socket.create_server(("127.0.0.2", 0)) as free:
         port = free.getsockname()[1]
-    made = Machines(*folders, temporary, port)
+    home, local, nowhere = folders
+    made = Machines(home, local, nowhere, temporary, port)
     try:
         yield made
     finally:
@@ -131,13 +149,21 @@ def machines(tmp_path: Path) -> Iterator[Machines]:
         shutil.rmtree(temporary)
 
 
+def environment(tmp_path: Path, hub: HubServer) -> dict[str, str]:
+    """The driver's."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+    own |= {"HF_HOME": str(tmp_path / "drivers"), **RAY, "HF_ENDPOINT": hub.url, "HF_TOKEN": TOKEN}
+    return own | {"HF_HUB_USER_AGENT_ORIGIN": "driver", "EVALUATOR_CACHE": str(tmp_path / "cache")}
+
+
 def test_each_node_fetches_what_it_scores_once_and_within_its_budget(tmp_path: Path, machines: Machines) -> None:
     models = {f"tiny/{name}": tiny_model("gpt2", tmp_path / "models" / name, seed=seed) for seed, name in enumerate(NAMES)}
-    local = tiny_model("gpt2", machines.local / "model", seed=9)
+    local = tiny_model("gpt2", machines.local / "here", seed=9)
+    nowhere = tiny_model("gpt2", machines.nowhere / "gone", seed=10)
     size = (models["tiny/a"] / WEIGHTS).stat().st_size
     spare = tiny_model("gpt2", tmp_path / "models" / "f", seed=8)
     samples = write_samples(tmp_path / "own.csv", sentences(300))
-    entries = "".join(f'[[models]]\nmodel = "{model}"\n' for model in [*models, local])
+    entries = "".join(f'[[models]]\nmodel = "{model}"\n' for model in [*models, local, nowhere])
     sweep = tmp_path / "SWEEP.toml"
     sweep.write_text(
         f'tasks = ["gest"]\nsamples = "{samples}"\nweights_cache = "{3 * size + 10}B"\n'
@@ -147,23 +173,21 @@ def test_each_node_fetches_what_it_scores_once_and_within_its_budget(tmp_path: P
         hub.token = TOKEN
         hub.drops[WEIGHTS] = 1
         machines.start("north", has_local=False)
-        machines.start("south", has_local=False)
-        own = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
-        own |= {"HF_HOME": str(tmp_path / "drivers"), **RAY, "HF_ENDPOINT": hub.url, "HF_TOKEN": TOKEN}
-        own |= {"HF_HUB_USER_AGENT_ORIGIN": "driver", "EVALUATOR_CACHE": str(tmp_path / "cache")}
+        machines.start("south", has_local=True)
+        own = environment(tmp_path, hub)
         command = [sys.executable, "-m", "evaluator", "sweep", str(sweep), "--out", str(tmp_path / "run")]
         command += ["--ray", machines.address, "--worker-memory", "1.5"]
         done = subprocess.run(command, env=own, capture_output=True, text=True, timeout=300, check=False)
         assert (tmp_path / "run" / "run.json").is_file(), done.stderr[-3000:]
         run = Run.open(tmp_path / "run")
         (task,) = run.tasks
-        # One model is on the driver's machine alone: that is its failure, and the node is named.
+        # One model is on the driver's machine alone: that is its failure, and the nodes are named.
         last = done.stderr.strip().splitlines()[-1]
         assert done.returncode == 1, done.stderr[-3000:]
-        assert "model" in last
-        assert f"has no {local}: copy it there" in last
-        assert "node 127.0.0." in last
-        assert set(scores_of(run, task)["model"]) == set(models)
+        assert f"gone: no machine has {nowhere} as it is here (127.0.0.2, 127.0.0.3): copy it to one of them" in last
+        # Another one is on one node too: it runs there.
+        assert set(scores_of(run, task)["model"]) == {*models, "here"}
+        assert {start["on"] for start in run.record["models"]["here"]["starts"]} == {"1 × CPU worker without gone"}
         # The driver fetched what planning needs, the nodes the weights that they score: each once.
         weights = {f"{model}/{WEIGHTS}" for model in models}
         assert not weights & hub.fetched("driver").keys()
@@ -186,5 +210,56 @@ def test_each_node_fetches_what_it_scores_once_and_within_its_budget(tmp_path: P
         spread = subprocess.run([sys.executable, "-c", SPREAD, machines.address, "tiny/f"], env=own, timeout=400, check=False)
         assert spread.returncode == 0
         assert "f" in machines.weights("north") & machines.weights("south")
-    kept = [file for folder in (tmp_path / "run", machines.temporary) for file in folder.rglob("*") if file.is_file()]
-    assert not [file for file in kept if TOKEN.encode() in file.read_bytes()], "the token is written nowhere"
+    written = [file for folder in (tmp_path / "run", machines.temporary) for file in folder.rglob("*") if file.is_file()]
+    assert not [file for file in written if TOKEN.encode() in file.read_bytes()], "the token is written nowhere"
+
+
+AGAIN = """
+import sys
+from evaluator_serving.models.resolving import resolve, weights_here
+for model in sys.argv[1:]:
+    with weights_here(resolve(model)):
+        pass
+"""
+"""A node that has been started again fetches what it was fetching."""
+
+
+def test_a_node_dies_in_the_middle_of_a_download(tmp_path: Path, machines: Machines) -> None:
+    models = {f"tiny/{name}": tiny_model("gpt2", tmp_path / "models" / name, seed=seed) for seed, name in enumerate("abc")}
+    samples = write_samples(tmp_path / "own.csv", sentences(60))
+    entries = "".join(f'[[models]]\nmodel = "{model}"\n' for model in models)
+    sweep = tmp_path / "SWEEP.toml"
+    sweep.write_text(f'tasks = ["gest"]\nsamples = "{samples}"\n[defaults]\nengine = "transformers"\n{entries}')
+    hold = Hold()
+    with HubServer(models) as hub:
+        hub.holds[WEIGHTS] = hold
+        for node in ("north", "south", "west"):
+            machines.start(node, has_local=False)
+        own = environment(tmp_path, hub)
+        command = [sys.executable, "-m", "evaluator", "sweep", str(sweep), "--out", str(tmp_path / "run")]
+        command += ["--ray", machines.address, "--worker-memory", "1.5"]
+        driver = subprocess.Popen(command, env=own, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        deadline = time.monotonic() + 200
+        while not (torn := list(machines.sees("west").glob("*/blobs/*.incomplete"))):
+            assert driver.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        machines.kill("west")
+        hold.go.set()
+        _, said = driver.communicate(timeout=300)
+        assert driver.returncode == 0, said[-3000:]
+        run = Run.open(tmp_path / "run")
+        scores = scores_of(run, run.tasks[0])
+        assert sorted(scores["model"].unique()) == sorted(models)
+        assert scores.height == 2 * 60 * len(models), "nothing is lost"
+        assert scores["score"].is_not_null().all()
+        assert run.failures().is_empty()
+        # What the dead node holds is no model, and once the node is there again it becomes one.
+        assert {file.parents[1].name.rpartition("--")[2] for file in torn}.isdisjoint(machines.weights("west"))
+        again = own | {"HF_HOME": str(machines.own("west"))}
+        subprocess.run([sys.executable, "-c", AGAIN, *models], env=again, check=True, timeout=200)
+        for file in machines.sees("west").glob(f"*/snapshots/*/{WEIGHTS}"):
+            name = file.parents[2].name.removeprefix("models--").replace("--", "/")
+            assert file.read_bytes() == (models[name] / WEIGHTS).read_bytes()
+        assert machines.weights("west") == {"a", "b", "c"}
+        assert not list(machines.sees("west").glob("*/blobs/*.incomplete"))

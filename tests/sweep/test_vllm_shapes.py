@@ -20,8 +20,8 @@ pytestmark = [
 def configurations() -> list[Any]:
     from transformers import FalconConfig, GPT2Config, LlamaConfig
 
-    llama = {"hidden_size": 96, "intermediate_size": 192, "num_hidden_layers": 16, "vocab_size": 100}
-    falcon = {"hidden_size": 71 * 8, "num_attention_heads": 71, "num_hidden_layers": 16, "vocab_size": 100}
+    llama: dict[str, Any] = {"hidden_size": 96, "intermediate_size": 192, "num_hidden_layers": 16, "vocab_size": 100}
+    falcon: dict[str, Any] = {"hidden_size": 71 * 8, "num_attention_heads": 71, "num_hidden_layers": 16, "vocab_size": 100}
     return [
         LlamaConfig(**llama, num_attention_heads=24, num_key_value_heads=6, architectures=["LlamaForCausalLM"]),
         LlamaConfig(**llama, num_attention_heads=24, num_key_value_heads=2, architectures=["LlamaForCausalLM"]),
