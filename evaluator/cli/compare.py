@@ -2,6 +2,7 @@
 
 import json
 import textwrap
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, cast, get_args
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 FAILED = 3
 """Exit code where a check fails."""
 WIDTH = 80
+EVERY = 10
+"""Seconds between two lines of progress."""
 
 
 @click.command(name="compare")
@@ -102,13 +105,26 @@ def command(
         protocol=picked[0].run.protocol,
     )
     alone = bool(parsed) and not any(check.of_differences for check in parsed)
-    comparison = build(picked, options, tasks=tasks, allow=allow, permutations=permutations, alone=alone)
+    comparison = build(picked, options, tasks=tasks, allow=allow, permutations=permutations, alone=alone, progress=Progress())
     _show(comparison, format_)
     failing = comparison.failing(parsed)
     for crossed in failing:
         click.echo(f"evaluator: failed: {crossed}", err=True)
     if failing:
         raise click.exceptions.Exit(FAILED)
+
+
+class Progress:
+    """A line on stderr every EVERY seconds."""
+
+    def __init__(self) -> None:
+        self._said = time.monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        """So many of the pairs are compared."""
+        if (now := time.monotonic()) - self._said >= EVERY:
+            self._said = now
+            click.echo(f"compared {done} of {total} pairs", err=True)
 
 
 def _show(comparison: "Comparison", format_: str) -> None:

@@ -1,6 +1,6 @@
 """A comparison of the models of one run or of several: reads the runs, refuses what can't be compared, makes the rows."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,8 +104,9 @@ def build(
     allow: Collection[str] = (),
     permutations: int = PERMUTATIONS,
     alone: bool = False,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Comparison:
-    """Compare every side with the first one on all tasks that both have, or on these.
+    """Compare every side with the first one on all tasks that both have, or on these; `progress` hears how many are done.
 
     Raises InputError where fewer than two are given (unless `alone`: then the rates of one will do), for runs that aren't
     comparable, and where nothing is left to compare.
@@ -114,28 +115,27 @@ def build(
         have = f"only {picked[0].label}" if picked else "none"
         raise InputError(f"a comparison takes two models or more, there is {have}: name another run, or --model twice")
     wanted = _tasks(picked, tasks)
-    scores = _Scores()
+    scores, first = _Scores(), picked[0]
+    notes = list(_notes(picked, wanted))
+    pairs = [(name, side) for name in wanted for side in picked[1:] if scores.has(first, name) and scores.has(side, name)]
+    for name, side in pairs:  # all of them before anything is computed
+        notes += check(name, (first.run.record, first.name, first.label), (side.run.record, side.name, side.label), allow)
     rates, layouts = _rates(picked, wanted, options)
-    frames, notes = [pl.DataFrame(schema=COMPARED)], list(_notes(picked, wanted))
+    frames = [pl.DataFrame(schema=COMPARED)]
     bootstrap = Bootstrap.of(options)
-    first = picked[0]
-    for name in wanted:
-        task = task_of(first.run, name)
-        for side in picked[1:]:
-            if not all(name in each.run.tasks and scores.has(each, name) for each in (first, side)):
-                continue
-            notes += check(name, (first.run.record, first.name, first.label), (side.run.record, side.name, side.label), allow)
-            found = differences(
-                task,
-                (first.label, scores.of(first, name)),
-                (side.label, scores.of(side, name)),
-                options,
-                bootstrap,
-                shown=_Shown.of(layouts[name], rates.filter(pl.col("task") == name)),
-                permutations=permutations,
-            )
-            frames.append(found.rows)
-            notes += found.notes
+    for done, (name, side) in enumerate(pairs):
+        progress(done, len(pairs))
+        found = differences(
+            task_of(first.run, name),
+            (first.label, scores.of(first, name)),
+            (side.label, scores.of(side, name)),
+            options,
+            bootstrap,
+            shown=_Shown.of(layouts[name], rates.filter(pl.col("task") == name)),
+            permutations=permutations,
+        )
+        frames.append(found.rows)
+        notes += found.notes
     rows = corrected(pl.concat(frames))
     if rows.is_empty() and len(picked) > 1:
         raise InputError(_nothing(picked, wanted, notes))
@@ -175,7 +175,7 @@ class _Scores:
 
     def has(self, side: Side, task: str) -> bool:
         """Whether there are any."""
-        return not self.of(side, task).is_empty()
+        return task in side.run.tasks and not self.of(side, task).is_empty()
 
 
 @dataclass(frozen=True, slots=True)

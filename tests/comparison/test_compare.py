@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 from scipy import stats
 
+from evaluator.cli import compare as compare_command
 from evaluator.comparison.differences import COMPARED, too_few_permutations
 from evaluator.store.files import write_json
 from evaluator.store.run import Run
@@ -183,3 +184,9 @@ def test_too_few_permutations_for_so_many_tests() -> None:
     tests = pl.DataFrame({"task": ["t"] * 100, "language": None, "measure": "q", "p": 0.5})
     assert too_few_permutations(tests, 1999) is None
     assert "use --permutations 1999 or more" in str(too_few_permutations(tests, 1000))
+
+
+def test_progress_is_told_now_and_then(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "compared" not in invoke("compare", run, "--permutations", "9").stderr
+    monkeypatch.setattr(compare_command, "EVERY", 0)
+    assert "compared 1 of 2 pairs" in invoke("compare", run, "--permutations", "9").stderr
