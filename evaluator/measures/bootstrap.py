@@ -198,7 +198,8 @@ def means(sums: Array) -> Array:
 
 def _usable(resampled: Array) -> NDArray[np.bool_]:
     """[outputs]: defined in enough resamples."""
-    return np.isfinite(resampled).mean(axis=0) >= _ENOUGH
+    usable: NDArray[np.bool_] = np.isfinite(resampled).mean(axis=0) >= _ENOUGH
+    return usable
 
 
 def _normal_fit(resampled: Array) -> tuple[Array, Array]:

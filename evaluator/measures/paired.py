@@ -178,7 +178,8 @@ def _signs(source: np.random.Generator, rows: int, count: int) -> Array32:
 
 def _variance(strata: Sequence[Array]) -> Array:
     """Square of the standard error of the sum of the strata's means, [outputs]."""
-    return np.sum([values.var(axis=0, ddof=1) / len(values) for values in strata], axis=0)
+    total: Array = np.sum([values.var(axis=0, ddof=1) / len(values) for values in strata], axis=0)
+    return total
 
 
 def _studentised(difference: Array, variance: Array) -> Array:

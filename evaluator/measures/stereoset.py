@@ -187,7 +187,8 @@ def wins(examples: pl.DataFrame) -> Array:
 
 def icat(lms: Array, ss: Array) -> Array:
     """Idealized CAT score: 100 for a perfect language model without preference, 0 for one that always prefers one side."""
-    return lms * np.minimum(ss, 100 - ss) / 50
+    score: Array = lms * np.minimum(ss, 100 - ss) / 50
+    return score
 
 
 def _values(sums: Array, layout: Layout, present: NDArray[np.bool_]) -> Array:

@@ -163,5 +163,5 @@ def _ask_gpus(node: str) -> Any:
 def _alive(process: psutil.Process) -> bool:
     """Whether a child process runs (a dead one stays as a zombie until its parent asks)."""
     with contextlib.suppress(psutil.NoSuchProcess):
-        return process.status() != psutil.STATUS_ZOMBIE
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
     return False

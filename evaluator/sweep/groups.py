@@ -21,9 +21,12 @@ def ask(placement: Placement, nodes: Sequence[str], *, cuda: bool) -> PlacementG
     bundles = placement.bundles(cuda=cuda)
     if placement.nodes == 1:
         labels = [{NODE: f"in({','.join(nodes)})"}] if nodes else None  # the one machine of a cluster that was started here
-        return placement_group(bundles, strategy="STRICT_PACK", bundle_label_selector=labels)
-    labels = [{NODE: nodes[n]} for n in placement.bundle_nodes()]
-    return placement_group(bundles, strategy="PACK", bundle_label_selector=labels)
+        strategy = "STRICT_PACK"
+    else:
+        labels = [{NODE: nodes[n]} for n in placement.bundle_nodes()]
+        strategy = "PACK"
+    asked: PlacementGroup = placement_group(bundles, strategy=strategy, bundle_label_selector=labels)
+    return asked
 
 
 def actor_options(placement: Placement, group: PlacementGroup, *, cuda: bool) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def _worthwhile(configs: list[triton.Config], named: Mapping[str, Any], **_: obj
 
     def fits(config: triton.Config) -> bool:
         tile_rows = config.kwargs["BLOCK_N"]
-        return (config.kwargs["BLOCK_H"] > 32) == deep and min(rows, 64) <= tile_rows <= rows
+        return bool((config.kwargs["BLOCK_H"] > 32) == deep and min(rows, 64) <= tile_rows <= rows)
 
     return [config for config in configs if INTERPRETED or fits(config)]
 
@@ -270,14 +270,16 @@ def triton_log_probs(
 
 def vocabulary_splits(rows: int, vocabulary: int, processors: int) -> int:
     """Number of programs that share one tile of rows, so that the grid fills the chip several times over."""
-    row_tiles = triton.cdiv(rows, ROWS_PER_TILE)
-    wanted = triton.cdiv(PROGRAMS_PER_PROCESSOR * processors, row_tiles)
-    return max(1, min(wanted, triton.cdiv(vocabulary, VOCABULARY_PER_TILE)))
+    row_tiles: int = triton.cdiv(rows, ROWS_PER_TILE)
+    wanted: int = triton.cdiv(PROGRAMS_PER_PROCESSOR * processors, row_tiles)
+    most: int = triton.cdiv(vocabulary, VOCABULARY_PER_TILE)
+    return max(1, min(wanted, most))
 
 
 def row_bucket(rows: int) -> int:
     """The number of rows rounded up to a power of two within [16, 1024]: batches of similar size share one tuning."""
-    return min(1024, max(16, triton.next_power_of_2(rows)))
+    power: int = triton.next_power_of_2(rows)
+    return min(1024, max(16, power))
 
 
 def _processors(device: torch.device) -> int:
