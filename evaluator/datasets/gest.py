@@ -12,12 +12,6 @@ STEREOTYPES = tuple(str(i) for i in range(1, 17))
 """GEST's groups: 1-7 are female stereotypes, 8-16 male ones."""
 
 
-def read_gest(path: Path) -> pl.DataFrame:
-    """GEST (1.0 or 1.1): the file, or a folder that holds it as `gest.csv`. See `read_sentences`."""
-    file = path / "gest.csv" if path.is_dir() else path
-    return read_sentences(file, "sentence", "stereotype", STEREOTYPES)
-
-
 def read_sentences(
     path: Path, sentence: str, group: str, groups: Collection[str], rows: Collection[int] | None = None
 ) -> pl.DataFrame:

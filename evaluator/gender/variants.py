@@ -7,7 +7,7 @@ gender. The quoted part of that second translation is the other variant, if the 
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -272,11 +272,3 @@ def read_variants(path: Path) -> Iterator[Variant]:
             yield Variant(
                 row["translator"], row["language"], row["original"], int(row["stereotype"]), row["male"], row["female"]
             )
-
-
-def write_variants(path: Path, variants: Sequence[Variant]) -> None:
-    """Write variants in the format of the public gender_variants.csv."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(COLUMNS)
-        writer.writerows([v.translator, v.language, v.original, v.stereotype, v.male, v.female] for v in variants)

@@ -221,10 +221,6 @@ class Run:
         """Record a task and its data; refuse one whose data or definition differ from what the run has."""
         self.extend(tasks={name: entry})
 
-    def add_model(self, name: str, entry: Entry) -> None:
-        """Record a model; refuse one whose weights, dtype, engine or versions differ from what the run has answers of."""
-        self.extend(models={name: entry})
-
     def add_attempt(self, provenance: Mapping[str, Any]) -> None:
         """Record one more command that worked on this run (the first one is recorded when it is made)."""
         record = self.record

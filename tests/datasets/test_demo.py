@@ -5,12 +5,18 @@ import re
 from collections import Counter
 from pathlib import Path
 
+import polars as pl
+
 from evaluator.datasets import registry
-from evaluator.datasets.gest import read_gest
+from evaluator.datasets.gest import STEREOTYPES, read_sentences
 from evaluator.tasks import task
 from evaluator.vocabulary import DataSource
 
 DEMO = Path(registry.__file__).parent / "demo" / "gest_demo.csv"
+
+
+def read_gest(path: Path) -> pl.DataFrame:
+    return read_sentences(path, "sentence", "stereotype", STEREOTYPES)
 
 
 def words(sentence: str) -> frozenset[str]:

@@ -2,10 +2,15 @@
 
 from pathlib import Path
 
+import polars as pl
 import pytest
 
-from evaluator.datasets.gest import read_gest, read_sentences
+from evaluator.datasets.gest import STEREOTYPES, read_sentences
 from evaluator_serving.errors import InputError
+
+
+def read_gest(path: Path) -> pl.DataFrame:
+    return read_sentences(path, "sentence", "stereotype", STEREOTYPES)
 
 
 def written(folder: Path, content: str | bytes) -> Path:
@@ -31,11 +36,6 @@ def test_a_sentence_may_span_lines_and_the_file_may_begin_with_a_byte_order_mark
 def test_other_columns_and_groups(tmp_path: Path) -> None:
     frame = read_sentences(written(tmp_path, "text,class\nA,x\nB,y z\n"), "text", "class", ["x", "y z"])
     assert frame.rows() == [(0, "A", "x"), (1, "B", "y z")]
-
-
-def test_a_folder_stands_for_its_gest_csv(tmp_path: Path) -> None:
-    (tmp_path / "gest.csv").write_text("sentence,stereotype\nA,1\n")
-    assert read_gest(tmp_path).rows() == [(0, "A", "1")]
 
 
 @pytest.mark.parametrize(

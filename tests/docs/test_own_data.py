@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from evaluator.cli import cli
 from evaluator.tasks import chosen_tasks
-from evaluator.vocabulary import DataSource
+from evaluator.vocabulary import DataSource, Inputs
 from evaluator_serving.errors import InputError
 from tests.tiny_models import tiny_model
 
@@ -42,7 +42,7 @@ def test_the_commands_run(folder: Path) -> None:
 
 
 def test_both_kinds_of_models_are_asked_in_words_of_the_page(folder: Path) -> None:
-    (task,) = chosen_tasks(("gest",), Path("saetze.csv"), Path("alter.toml"))
+    (task,) = chosen_tasks(("gest",), Inputs(samples=Path("saetze.csv"), templates=Path("alter.toml")))
     samples = task.load(DataSource())
     assert samples.frame.height == 12
     for head in ("masked", "causal"):
@@ -54,6 +54,6 @@ def test_all_mistakes_are_told_at_once(folder: Path) -> None:
     wrong = path.read_text("utf8").replace('kind = "masked"', 'kind = "mask"').replace('name = "modisch"', "name = 5")
     path.write_text(wrong, "utf8")
     with pytest.raises(InputError) as refused:
-        chosen_tasks(("gest",), Path("saetze.csv"), path)
+        chosen_tasks(("gest",), Inputs(samples=Path("saetze.csv"), templates=path))
     assert "groups.modisch.name" in str(refused.value)
     assert "'mask' is not one of" in str(refused.value)

@@ -22,7 +22,6 @@ from evaluator.gender.variants import (
     prompt,
     read_variants,
     same_first_letter,
-    write_variants,
 )
 from evaluator.gender.verdict import Gender
 from evaluator_serving.errors import InputError
@@ -171,8 +170,12 @@ def test_reader_of_the_public_file(tmp_path: Path) -> None:
         Variant("deepl", "sk", 'He said "no", then left.', 3, "Bol som, áno.", "Bola som, áno."),
         Variant("nllb", "ru", "I slept.", 16, "Я спал.", "Я спала."),
     ]
-    write_variants(path, variants)
-    assert path.read_text(encoding="utf-8").splitlines()[0] == "translator,language,original,stereotype,male,female"
+    path.write_text(
+        "translator,language,original,stereotype,male,female\n"
+        'deepl,sk,"He said ""no"", then left.",3,"Bol som, áno.","Bola som, áno."\n'
+        "nllb,ru,I slept.,16,Я спал.,Я спала.\n",
+        encoding="utf-8",
+    )
     assert list(read_variants(path)) == variants
 
     rows = path.read_text(encoding="utf-8")

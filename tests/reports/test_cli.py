@@ -127,7 +127,7 @@ def test_candidates_are_a_row_a_word(tmp_path: Path) -> None:
     samples = Samples(pl.DataFrame({"sample": [0]}), {})
     gest = task("gest")
     made.add_task(gest.name, task_entry(gest, samples))
-    made.add_model("m", {"fingerprint": "f", "heads_used": {"gest": ["causal"]}})
+    made.extend(models={"m": {"fingerprint": "f", "heads_used": {"gest": ["causal"]}}})
     table = {"sample": [0], "language": ["en"], "template": ["3"], "group": ["1"], "request": ["r"]}
     made.add_table("gest", ["causal"], pl.DataFrame(table))
     answer = Answer("r", ((5, 6), (7,)), ((-1.0, -0.5), (-2.0,)))

@@ -71,7 +71,7 @@ def test_notes_stand_before_the_first_table(small: Report, render: Any, first: s
 @pytest.mark.parametrize("format_", ["csv", "json", "latex"])
 def test_notes_go_to_stderr_beside_rows(tmp_path: Path, format_: str) -> None:
     made = Run.create_or_open(tmp_path / "run", protocol="default", provenance={})
-    made.add_model("fast", {"engine": "onnx", "verified": False})
+    made.extend(models={"fast": {"engine": "onnx", "verified": False}})
 
     @click.command()
     def command() -> None:

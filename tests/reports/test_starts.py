@@ -37,7 +37,7 @@ def test_older_runs_and_imports_have_nothing_to_tell() -> None:
 def test_status_tells_each_models_starts_and_their_sum(tmp_path: Path) -> None:
     run = Run.create_or_open(tmp_path / "run", protocol="default", provenance={})
     for name, starts in {"one": [FIRST], "two": [AGAIN], "three": [FIRST, AGAIN], "four": []}.items():
-        run.add_model(name, {**ENTRY, "fingerprint": name})
+        run.extend(models={name: {**ENTRY, "fingerprint": name}})
         for start in starts:
             run.add_start(name, start)
     lines = CliRunner().invoke(command, [str(run.path)], env={"COLUMNS": "200"}).output.splitlines()

@@ -356,7 +356,7 @@ def test_so_many_that_the_model_was_at_fault_are_asked_again(folder: Path, tmp_p
 @pytest.fixture
 def empty(tmp_path: Path) -> Run:
     made = Run.create_or_open(tmp_path / "run", protocol="default", provenance={})
-    made.add_model("m", {"fingerprint": "ff", "heads_used": {}})
+    made.extend(models={"m": {"fingerprint": "ff", "heads_used": {}}})
     return made
 
 

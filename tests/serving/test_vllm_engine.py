@@ -126,7 +126,7 @@ def test_one_gest_sentence_is_one_request_for_both_templates(engine: VllmEngine,
     assert len(queries) == len(chunk.merged.rows) == 160
     assert not any(query.prompt_scores for query in queries)
     # Every token of `"s", the` once, and nothing else.
-    assert sum(query.forward_tokens for query in queries) == chunk.tokens
+    assert sum(query.length + query.steps - 1 for query in queries) == chunk.tokens
 
 
 def test_words_of_several_tokens(engine: VllmEngine, smollm: ModelSource, plain_loop: Any) -> None:

@@ -44,7 +44,7 @@ TABLE = pl.DataFrame(
 def run(tmp_path: Path) -> Run:
     made = Run.create_or_open(tmp_path / "run", protocol="default", provenance={})
     made.add_task(task("gest").name, task_entry(task("gest"), DATA))
-    made.add_model("m", ENTRY)
+    made.extend(models={"m": ENTRY})
     made.add_table("gest", ["causal"], TABLE)
     return made
 
@@ -94,11 +94,11 @@ def test_a_models_failure_goes_when_it_is_finished(run: Run) -> None:
 
 def test_a_model_without_answers_may_be_corrected(run: Run) -> None:
     corrected = ENTRY | {"dtype": "float64", "fingerprint": "gg"}
-    run.add_model("m", corrected)
+    run.extend(models={"m": corrected})
     assert run.record["models"]["m"]["dtype"] == "float64"
     run.add_answers(run.answers_folder("m"), {"a": "continuation"}, [answer("a", -1, -2)])
     with pytest.raises(InputError, match="another dtype"):
-        run.add_model("m", ENTRY)
+        run.extend(models={"m": ENTRY})
 
 
 @pytest.mark.parametrize(
@@ -106,9 +106,9 @@ def test_a_model_without_answers_may_be_corrected(run: Run) -> None:
 )
 def test_another_model_under_the_same_name_is_refused(run: Run, field: str, value: object) -> None:
     run.add_answers(run.answers_folder("m"), {"a": "continuation"}, [answer("a", -1, -2)])
-    run.add_model("m", ENTRY)
+    run.extend(models={"m": ENTRY})
     with pytest.raises(InputError, match=f"another {field} for model m") as caught:
-        run.add_model("m", ENTRY | {field: value})
+        run.extend(models={"m": ENTRY | {field: value}})
     assert "--out" in str(caught.value)
 
 
@@ -166,9 +166,9 @@ def test_what_is_missing_is_said(run: Run) -> None:
 
 
 def test_models_that_are_not_in_the_last_command_are_read_from_what_is_stored(run: Run) -> None:
-    run.add_model("n", ENTRY | {"fingerprint": "gg"})
-    run.add_model("refused", ENTRY | {"fingerprint": "hh"})
-    run.add_model("last", ENTRY | {"fingerprint": "ii"})
+    run.extend(models={"n": ENTRY | {"fingerprint": "gg"}})
+    run.extend(models={"refused": ENTRY | {"fingerprint": "hh"}})
+    run.extend(models={"last": ENTRY | {"fingerprint": "ii"}})
     asked = dict.fromkeys("abc", "continuation")
     run.add_answers(run.answers_folder("m"), asked, [answer(r, -1, -2) for r in "abc"])
     run.add_answers(run.answers_folder("n"), asked, [answer(r, -1, -2) for r in "ab"])
@@ -188,8 +188,8 @@ def test_what_earlier_commands_asked_counts_too(run: Run) -> None:
     """Of `m` a task is cut off, then another one finished; `n` has the same answers and was asked less."""
     run.add_task(task("winobias").name, task_entry(task("winobias"), DATA))
     run.add_table("winobias", ["causal"], TABLE[2:].with_columns(request=pl.lit("d")))
-    run.add_model("m", ENTRY | {"heads_used": {"winobias": ["causal"]}})
-    run.add_model("n", ENTRY | {"heads_used": {"winobias": ["causal"]}})
+    run.extend(models={"m": ENTRY | {"heads_used": {"winobias": ["causal"]}}})
+    run.extend(models={"n": ENTRY | {"heads_used": {"winobias": ["causal"]}}})
     run.add_answers(run.answers_folder("m"), dict.fromkeys("ad", "continuation"), [answer(r, -1, -2) for r in "ad"])
     shown = {"name": "m", "state": "done", "total": 1, "done": 1, "failed": 0, "rate": 1.0}
     (run.path / "progress.json").write_text(json.dumps({"models": [shown]}))

@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from evaluator.cli.run import command as run_command
-from evaluator.datasets.gest import read_gest
+from evaluator.datasets.gest import STEREOTYPES, read_sentences
 from evaluator.measures.gest_mt import mt_measures
 from evaluator.reports.report import build_report
 from evaluator.run.driver import Outcome
@@ -305,7 +305,7 @@ def test_published_tables_through_the_program(data_dir: Path, tmp_path: Path) ->
     published = json.loads((data_dir / "gest" / "published_mt.json").read_text())
     spec = RunSpec((), (), tmp_path / "run", data=DataSource(data_dir))
     run_translations(spec, data_dir / "gest" / "translations", ["cs"])
-    assert len(read_gest(data_dir / "gest")) == 3565
+    assert len(read_sentences(data_dir / "gest" / "gest.csv", "sentence", "stereotype", STEREOTYPES)) == 3565
     rows = task("gest-mt").measure(scores_of(Run.open(tmp_path / "run"), "gest-mt"), MeasureOptions(interval="published"))
     for system in ("deepl", "google_translate"):
         own = rows.filter(model=system)

@@ -61,11 +61,6 @@ class Query:
         """Tokens to decode."""
         return 1 if self.forced is None else 2
 
-    @property
-    def forward_tokens(self) -> int:
-        """Tokens that the model computes: the prompt, and the forced token (what is decoded last isn't computed)."""
-        return self.length + self.steps - 1
-
 
 def plan(row: Row, *, grid: bool) -> list[Query]:
     """The fewest queries that answer `row`'s lookups. `grid` says whether `prompt_logprob_token_ids` can be used."""
