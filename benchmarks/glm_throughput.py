@@ -24,7 +24,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -215,15 +215,15 @@ OPEN: dict[str, Callable[[str, Counter], Score]] = {
 }
 
 
-def serve(way: str, model: str) -> None:
-    """A way's process: load, say so, then score each line's sentences and say what they took."""
+def serve(way: str, model: str, opened: Mapping[str, Callable[[str, Counter], Callable[[Any], Numbers]]], few: Any) -> None:
+    """A way's process: load, say so, then score each line's inputs and say what they took. `few` inputs are scored first."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever libraries print must not get between the answers
     counter = Counter()
     try:
         begun = time.perf_counter()
-        score = OPEN[way](model, counter)
-        score(sentences(8))  # the first pass allocates and compiles
+        score = opened[way](model, counter)
+        score(few)  # the first pass allocates and compiles
         ready: dict[str, Any] = {"load_s": time.perf_counter() - begun}
     except Exception as error:
         ready = {"error": f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"[:300]}
@@ -250,10 +250,13 @@ class Worker:
     slices: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     @classmethod
-    def start(cls, way: str, model: str, threads: int) -> "Worker":
-        """Start it and wait until it has loaded, so that nothing loads while something else is timed."""
+    def start(cls, way: str, model: str, threads: int, program: str = __file__) -> "Worker":
+        """Start it and wait until it has loaded, so that nothing loads while something else is timed.
+
+        `program` is a benchmark that serves a way of this name, as this one does.
+        """
         environment = os.environ | {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
-        command = [sys.executable, __file__, "--serve", way, "--model", model]
+        command = [sys.executable, program, "--serve", way, "--model", model]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
         worker = cls(way, process)
         try:
@@ -263,9 +266,9 @@ class Worker:
         worker.load_s, worker.error = answer.get("load_s", 0.0), answer.get("error")
         return worker
 
-    def ask(self, index: int, texts: Sequence[str]) -> None:
+    def ask(self, index: int, inputs: Sequence[Any]) -> None:
         """Let it score one slice."""
-        print(json.dumps(list(texts)), file=self._pipe(self.process.stdin), flush=True)
+        print(json.dumps(list(inputs)), file=self._pipe(self.process.stdin), flush=True)
         self.slices[index] = self._read()
 
     def total(self, name: str) -> float:
@@ -371,7 +374,7 @@ def main() -> None:
     parser.add_argument("--serve", choices=WAYS, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
-        serve(arguments.serve, arguments.model)
+        serve(arguments.serve, arguments.model, OPEN, sentences(8))
         return
     from evaluator_serving.models.resolving import resolve_here
 
