@@ -66,8 +66,13 @@ def interrupt(signum: int, frame: FrameType | None) -> None:
     help="Folder with SYSTEM/LANGUAGE/translations.csv (columns from, to), for a task that scores them (gest-mt).",
 )
 @click.option(
-    "--language", "languages", multiple=True, metavar="CODE", help="With --translations: only this language; repeatable."
+    "--language",
+    "languages",
+    multiple=True,
+    metavar="CODE",
+    help="Only this language, of a task with several (gest-mt, eurogest); repeatable.",
 )
+@click.option("--template", metavar="NAME", help="Ask only this template, of a task that takes one (eurogest: G, P or N).")
 @click.option("--out", type=click.Path(path_type=Path), help="The run's folder (default: runs/TASK…-MODEL…).")
 @click.option("--no-verify", is_flag=True, help="Don't compare the engine with the transformers oracle at load.")
 @leaving_out_options
@@ -81,6 +86,7 @@ def command(
     templates: Path | None,
     translations: Path | None,
     languages: tuple[str, ...],
+    template: str | None,
     out: Path | None,
     no_verify: bool,
     strict: bool,
@@ -97,6 +103,7 @@ def command(
       evaluator run gest --model bert-base-uncased --model gpt2 --data DATA --out runs/gest
       evaluator run gest --model early=run1/checkpoint --model late=run2/checkpoint
       evaluator run gest --samples my.csv --templates my.toml --model ./my-model
+      evaluator run eurogest --language cs --language de --model utter-project/EuroLLM-1.7B
       evaluator run gest-mt --translations DATA/gest/translations --data DATA --out runs/mt
     """
     from evaluator.run.spec import default_folder, named_model
@@ -106,7 +113,7 @@ def command(
     specs = tuple(
         ModelSpec(model, engine["engine"], engine["chat_template"], options, label) for label, model in map(named_model, models)
     )
-    inputs = Inputs(samples, templates, translations, languages)
+    inputs = Inputs(samples, templates, translations, languages, template)
     chosen = chosen_tasks(tasks, inputs)
     names = [task.name for task in chosen]
     spec = RunSpec(

@@ -40,7 +40,13 @@ FAMILIES: dict[str, str] = {
 """Tasks called FAMILY-LANGUAGE, to the function that makes one from the language's code (two or three small letters)."""
 
 
-OPTIONS = {"samples": "--samples", "templates": "--templates", "translations": "--translations", "languages": "--language"}
+OPTIONS = {
+    "samples": "--samples",
+    "templates": "--templates",
+    "translations": "--translations",
+    "languages": "--language",
+    "template": "--template",
+}
 """Fields of `Inputs` → the command line's options."""
 
 
@@ -48,7 +54,7 @@ def restore(name: str, definition: str | None) -> Task:
     """The task that a run recorded: by name, or from the definition (TOML text) that the user's own task was made of."""
     if definition is None:
         return task(name)
-    kind = "pairs" if "[pairs]" in definition else "gest"
+    kind = next((kind for kind in ("pairs", "eurogest") if f"[{kind}]" in definition), "gest")
     make: Callable[[str], Task] = _attribute(f"evaluator.tasks.{kind}:restored")
     return make(definition)
 

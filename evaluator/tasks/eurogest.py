@@ -12,6 +12,8 @@ The papers have generative models only; for masked ones the pairs that differ in
 templates that are marked as this project's extension.
 """
 
+import json
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,9 +37,9 @@ from evaluator.measures.eurogest import MEASURES, eurogest_measures, sampled
 from evaluator.measures.sampled import Sampled
 from evaluator.tasks.base import Task
 from evaluator.tasks.definition import gest_definition
-from evaluator.tasks.eurogest_texts import Template, default_template, texts
+from evaluator.tasks.eurogest_texts import TEMPLATES, Template, default_template, texts
 from evaluator.tasks.pair_requests import compared, one_word_apart, split
-from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Overview, Protocol_, Rendered, Samples, Scale
+from evaluator.vocabulary import DataSource, Inputs, Layout, MeasureOptions, Overview, Protocol_, Rendered, Samples, Scale
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Continuation, Request, request_id
 
@@ -75,9 +77,31 @@ class EuroGest(Task):
     protocols: ClassVar[frozenset[Protocol_]] = frozenset({"default", "published", "published-2025"})
     scales: ClassVar[frozenset[Scale]] = frozenset({"ratio", "published", "log10", "eurogest"})
 
+    takes: ClassVar[frozenset[str]] = frozenset({"languages", "template"})
+
     name: str = field()
     languages: tuple[str, ...]
     template: Template | None = None
+
+    @property
+    def definition(self) -> str | None:
+        """Languages and template, where they aren't those that the name alone says."""
+        if self.name in ("eurogest", *(f"eurogest-{code}" for code in LANGUAGES)):
+            return None
+        lines = ["[eurogest]", f"name = {json.dumps(self.name)}", f"languages = {json.dumps(list(self.languages))}"]
+        return "\n".join([*lines, *([f"template = {json.dumps(self.template)}"] if self.template else [])]) + "\n"
+
+    def using(self, inputs: Inputs) -> Task:
+        """Only some of the languages, and only one template: the task's name says so."""
+        if inputs.template is not None and inputs.template not in TEMPLATES:
+            raise InputError(f"{self.name} has no template {inputs.template!r}: choose from {', '.join(TEMPLATES)}")
+        for code in known_languages(inputs.languages) if inputs.languages else ():
+            if code not in self.languages:
+                raise InputError(f"{self.name} is not asked in {code!r}: use the task eurogest")
+        languages = known_languages(inputs.languages or self.languages)
+        template: Template | None = inputs.template or self.template
+        parts = ["eurogest"] if len(languages) == len(LANGUAGES) else ["eurogest", "+".join(languages)]
+        return replace(self, name="-".join([*parts, *([template] if template else [])]), languages=languages, template=template)
 
     def load(self, data: DataSource) -> Samples:
         """The sentences with both their texts (columns `masculine`, `feminine`) under the template of each."""
@@ -255,6 +279,12 @@ def _notes(scale: Scale) -> dict[str, str]:
 def eurogest() -> EuroGest:
     """EuroGEST in all its languages: one loading of a model serves them all."""
     return EuroGest("eurogest", known_languages(()))
+
+
+def restored(definition: str) -> EuroGest:
+    """The task of a run from the text recorded there."""
+    found = tomllib.loads(definition)["eurogest"]
+    return EuroGest(found["name"], tuple(found["languages"]), found.get("template"))
 
 
 def eurogest_language(language: str) -> EuroGest:

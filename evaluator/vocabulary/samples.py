@@ -35,13 +35,15 @@ class Inputs:
         samples: a file of sentences or pairs.
         templates: a file of templates and groups.
         translations: a folder with SYSTEM/LANGUAGE/translations.csv.
-        languages: codes of the languages that are wanted of them; empty for all.
+        languages: codes of the languages that are wanted; empty for all.
+        template: the only template of the task's own that is asked.
     """
 
     samples: Path | None = None
     templates: Path | None = None
     translations: Path | None = None
     languages: tuple[str, ...] = ()
+    template: str | None = None
 
     @property
     def named(self) -> tuple[str, ...]:

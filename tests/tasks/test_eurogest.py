@@ -13,11 +13,11 @@ from evaluator.datasets.eurogest import GENDERED_FILE, LANGUAGES, NEUTRAL_FILE, 
 from evaluator.run.driver import execute
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
-from evaluator.tasks import task
+from evaluator.tasks import chosen_tasks, restore, task
 from evaluator.tasks.base import Task
 from evaluator.tasks.eurogest import EuroGest
 from evaluator.tasks.stored import scores_of
-from evaluator.vocabulary import DataSource, Protocol_
+from evaluator.vocabulary import DataSource, Inputs, Protocol_
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Continuation, Masked, Request, request_id
 from tests.datasets.test_eurogest import table
@@ -123,6 +123,26 @@ def test_one_template_for_all(data: Path) -> None:
     assert pronouns.dropped["sentences whose texts are equal under template P"] == 1
     with pytest.raises(InputError, match="no sentence under template G: choose another template or language"):
         EuroGest("eurogest-da", ("da",), "G").load(DataSource(data))
+
+
+def test_languages_and_template_are_the_users_choice() -> None:
+    """The name says what was chosen, and a run restores it."""
+    (plain,) = chosen_tasks(("eurogest",), Inputs())
+    assert (plain.name, plain.definition, len(plain.languages)) == ("eurogest", None, 30)  # type: ignore[attr-defined]
+    (some,) = chosen_tasks(("eurogest",), Inputs(languages=("fi", "da")))
+    assert (some.name, some.languages, some.template) == ("eurogest-da+fi", ("da", "fi"), None)  # type: ignore[attr-defined]
+    (one,) = chosen_tasks(("eurogest",), Inputs(languages=("de",)))
+    assert one == task("eurogest-de")
+    (nouns,) = chosen_tasks(("eurogest-de",), Inputs(template="N"))
+    assert (nouns.name, nouns.languages, nouns.template) == ("eurogest-de-N", ("de",), "N")  # type: ignore[attr-defined]
+    for it in (some, nouns):
+        assert restore(it.name, it.definition) == it
+    with pytest.raises(InputError, match="eurogest has no template 'X': choose from G, P, N"):
+        chosen_tasks(("eurogest",), Inputs(template="X"))
+    with pytest.raises(InputError, match="eurogest-de is not asked in 'fi': use the task eurogest"):
+        chosen_tasks(("eurogest-de",), Inputs(languages=("fi",)))
+    with pytest.raises(InputError, match="EuroGEST has no language 'xx'"):
+        chosen_tasks(("eurogest",), Inputs(languages=("xx",)))
 
 
 def test_the_record_says_what_the_languages_have(data: Path) -> None:
