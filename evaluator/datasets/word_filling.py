@@ -4,7 +4,6 @@ M. Pikuliak, I. Beňová, V. Bachratý: In-Depth Look at Word Filling Societal B
 sentences: s0 stereotype and s1 anti-stereotype of the original group, s2 and s3 the same of the control group.
 """
 
-import csv
 import hashlib
 import io
 import json
@@ -20,6 +19,7 @@ from typing import Any
 
 import polars as pl
 
+from evaluator.csv_file import parsed
 from evaluator.vocabulary import Samples
 from evaluator_serving.errors import InputError
 
@@ -76,18 +76,7 @@ def read_csv(path: Path) -> tuple[list[list[str]], str]:
 
 def parse_csv(path: Path, text: str, delimiter: str = ",") -> list[list[str]]:
     """The rows of a CSV file's text. Raises InputError as `read_csv` does; `path` is named there."""
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter)
-    rows: list[list[str]] = []
-    try:
-        for row in reader:
-            if rows and len(row) != len(rows[0]):
-                raise InputError(
-                    f"{path}, line {reader.line_num}: {len(row)} fields instead of {len(rows[0])}: check the quotation marks"
-                )
-            rows.append(row)
-    except csv.Error as error:
-        raise InputError(f"{path}, line {reader.line_num}: not valid CSV ({error}): check the quotation marks") from None
-    return rows
+    return [row for _, row in parsed(io.StringIO(text, newline=""), path, delimiter)]
 
 
 def split_keyword(sentence: str) -> tuple[str, str, str]:

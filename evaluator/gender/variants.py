@@ -4,7 +4,6 @@ A sentence is translated plainly, which gives one gender, and once more inside *
 gender. The quoted part of that second translation is the other variant, if the two differ in one word with one first letter.
 """
 
-import csv
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from evaluator.csv_file import read_columns
 from evaluator.gender.text import normalize
 from evaluator.gender.verdict import Gender, Verdict
 from evaluator_serving.errors import InputError
@@ -259,16 +259,9 @@ def deduplicate(variants: Iterable[Variant], scope: Literal["language", "publish
 
 def read_variants(path: Path) -> Iterator[Variant]:
     """Read the public gender_variants.csv. Raises InputError for missing columns and for rows that cannot be pairs."""
-    with path.open(encoding="utf-8", newline="") as file:
-        reader = csv.DictReader(file)
-        missing = [column for column in COLUMNS if column not in (reader.fieldnames or ())]
-        if missing:
-            raise InputError(f"{path} has no column {', '.join(missing)}: it needs {', '.join(COLUMNS)}")
-        for row in reader:
-            if not (row["stereotype"] or "").isdigit():
-                raise InputError(f"{path}, line {reader.line_num}: stereotype {row['stereotype']!r} is not a number")
-            if not (row["male"] and row["female"]):
-                raise InputError(f"{path}, line {reader.line_num}: a variant is empty")
-            yield Variant(
-                row["translator"], row["language"], row["original"], int(row["stereotype"]), row["male"], row["female"]
-            )
+    for line, (translator, language, original, stereotype, male, female) in read_columns(path, COLUMNS):
+        if not stereotype.isdigit():
+            raise InputError(f"{path}, line {line}: stereotype {stereotype!r} is not a number")
+        if not (male and female):
+            raise InputError(f"{path}, line {line}: a variant is empty")
+        yield Variant(translator, language, original, int(stereotype), male, female)

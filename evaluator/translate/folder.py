@@ -1,9 +1,9 @@
 """Translations that exist already, as CSV files with the columns `from` and `to`."""
 
-import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from evaluator.csv_file import read_columns
 from evaluator.gender.variants import source_key
 from evaluator_serving.errors import InputError
 
@@ -55,17 +55,7 @@ class FolderTranslator:
 def read_translations(path: Path) -> dict[str, str]:
     """A CSV file's column `from` → column `to`."""
     table: dict[str, str] = {}
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = csv.DictReader(file)
-            if not {"from", "to"} <= set(rows.fieldnames or ()):
-                raise InputError(f"{path}: no columns `from` and `to` in line 1: the header must name them")
-            for row in rows:
-                source, target = row["from"], row["to"] or ""
-                if table.setdefault(source, target) != target:
-                    raise InputError(f"{path}, line {rows.line_num}: a second translation of {source!r}: keep one")
-    except FileNotFoundError:
-        raise InputError(f"no such file: {path}: translations lie in LANGUAGE/translations.csv") from None
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path} can't be read as CSV in UTF-8 ({error}): correct it") from error
+    for line, (source, target) in read_columns(path, ("from", "to"), "translations lie in LANGUAGE/translations.csv"):
+        if table.setdefault(source, target) != target:
+            raise InputError(f"{path}, line {line}: a second translation of {source!r}: keep one")
     return table

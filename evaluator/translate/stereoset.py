@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from evaluator.csv_file import read_columns
 from evaluator.datasets.stereoset import BLANK, LABELS, TESTS
 from evaluator.vocabulary import Samples
 from evaluator_serving.errors import InputError
@@ -183,11 +184,5 @@ def failures_csv(failures: Sequence[Failure]) -> str:
 
 def read_repairs(path: Path) -> dict[tuple[str, str], str]:
     """Translations by (example, field) from a CSV file with the columns `example, field, translation` (others are ignored)."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = csv.DictReader(file)
-            if not {"example", "field", "translation"} <= set(rows.fieldnames or ()):
-                raise InputError(f"{path}: line 1 must name the columns example, field, translation")
-            return {(row["example"], row["field"]): row["translation"] or "" for row in rows}
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path} can't be read as CSV in UTF-8 ({error}): correct it") from error
+    rows = read_columns(path, ("example", "field", "translation"), "give a CSV file of corrected translations")
+    return {(example, field): translation for _, (example, field, translation) in rows}

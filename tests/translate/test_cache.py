@@ -131,7 +131,9 @@ def test_folder(tmp_path: Path) -> None:
         translator.translate(["Yes."], "pl")
 
 
-@pytest.mark.parametrize(("text", "message"), [("a,b\n", "no columns"), ("from,to\nx,y\nx,z\n", "line 3.*second")])
+@pytest.mark.parametrize(
+    ("text", "message"), [("a,b\n", "no column 'from' in line 1"), ("from,to\nx,y\nx,z\n", "line 3.*second")]
+)
 def test_wrong_folders(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         FolderTranslator(write(tmp_path / "x", text)).translate(["x"], "sk")
