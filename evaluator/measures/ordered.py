@@ -21,4 +21,7 @@ def mean(values: pl.Expr) -> pl.Expr:
 def pearson(x: pl.Expr, y: pl.Expr) -> pl.Expr:
     """Pearson correlation of a group's pairs; NaN where a side doesn't vary."""
     dx, dy = x - mean(x), y - mean(y)
-    return total(dx * dy) / (total(dx * dx) * total(dy * dy)).sqrt()
+    r = total(dx * dy) / (total(dx * dx) * total(dy * dy)).sqrt()
+    # Equal values are seldom equal to their rounded mean: what is left would correlate with anything.
+    varies = (x.min() < x.max()) & (y.min() < y.max())
+    return pl.when(varies).then(r.clip(-1.0, 1.0)).otherwise(float("nan"))

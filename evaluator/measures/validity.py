@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from evaluator.measures import ordered
 from evaluator.measures.correlations import LEAST_POINTS
 from evaluator.measures.intervals import FISHER, Z95, named
 from evaluator.measures.ordered import mean
@@ -47,12 +48,9 @@ def spearman(x: Sequence[float], y: Sequence[float]) -> Correlated:
 def _pearson(x: Sequence[float], y: Sequence[float]) -> float | None:
     if len(x) < LEAST_POINTS:
         return None
-    mean_x, mean_y = math.fsum(x) / len(x), math.fsum(y) / len(y)
-    dx, dy = [v - mean_x for v in x], [v - mean_y for v in y]
-    spread = math.sqrt(math.fsum(v * v for v in dx) * math.fsum(v * v for v in dy))
-    if spread == 0:
-        return None
-    return max(-1.0, min(1.0, math.fsum(a * b for a, b in zip(dx, dy, strict=True)) / spread))
+    pairs = pl.DataFrame({"x": x, "y": y}, schema={"x": pl.Float64, "y": pl.Float64})
+    r = float(pairs.select(ordered.pearson(pl.col("x"), pl.col("y"))).item())
+    return r if math.isfinite(r) else None
 
 
 def _with_interval(r: float | None, n: int, variance: Callable[[float], float]) -> Correlated:

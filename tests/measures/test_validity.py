@@ -1,10 +1,12 @@
 """Correlations of GEST with WinoBias over models, against SciPy and by hand."""
 
+import math
 import random
 
 import polars as pl
 import pytest
 
+from evaluator.measures import ordered
 from evaluator.measures.validity import Correlated, correlations, pearson, points, spearman
 from evaluator.vocabulary import TIDY
 from evaluator.vocabulary import tidy as complete
@@ -78,3 +80,12 @@ def test_points_and_rows() -> None:
     assert (r["value"], r["n"], r["template"], r["scale"]) == (pytest.approx(0.8), 4, "type1-test", "ratio")
     assert rows.filter(measure="pearson").height == 2
     assert rows.filter(pl.col("low").is_not_null())["interval"].unique().to_list() == ["Fisher's z"]
+
+
+@pytest.mark.parametrize("other", [[0.3] * 11, [float(i * i) for i in range(11)]])
+def test_a_side_that_does_not_vary_has_no_correlation_whatever_its_mean_rounds_to(other: list[float]) -> None:
+    same = [0.1] * 11
+    assert pearson(same, other).value is None
+    pairs = pl.DataFrame({"x": same, "y": other})
+    assert math.isnan(pairs.select(ordered.pearson(pl.col("x"), pl.col("y"))).item())
+    assert math.isnan(pairs.select(ordered.pearson(pl.col("y"), pl.col("x"))).item())
