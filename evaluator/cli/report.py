@@ -59,8 +59,8 @@ def command(
     """Turn a run's scores into rates with confidence intervals.
 
     csv and json are tidy rows with the columns model, task, language, template, measure, group, value, low, high, n, scale,
-    interval (how low and high were made), pole (of a group); notes and warnings then go to stderr. html is one file that
-    needs no network.
+    interval (how low and high were made), pole (of a group), other (template or model of a correlated pair), protocol; notes
+    and warnings then go to stderr. html is one file that needs no network.
 
     \b
     Examples:

@@ -99,7 +99,7 @@ def command(run: Path, checked: str | None, scale: Scale, plot: Path | None, for
         raise InputError(
             f"{run}: no model has a g_s of {name} beside a ĝ_s of {check}: it needs samples of groups of both polarities"
         )
-    rows = validity.correlations(points, scale)
+    rows = validity.correlations(points, scale).with_columns(protocol=pl.lit(opened.protocol))
     kept = _keep(opened, rows)
     target = plot or kept
     if target:

@@ -20,8 +20,8 @@ for each model, with template `all`:
     g_s       arithmetic mean of the templates' g_s; n = distinct samples. There is no overall q, q_f or q_m: rates of
               different templates are not comparable, and method.md §1.3 defines none
 and between them:
-    r_templates   Pearson correlation of q over groups between `template` and the template named in `group`; n = groups
-    r_models      the same between `model` and the model named in `group`; same template, same kind of model
+    r_templates   Pearson correlation of q over groups between `template` and the template named in `other`; n = groups
+    r_models      the same between `model` and the model named in `other`; same template, same kind of model
     both are null over fewer than LEAST_POINTS groups; with model and template `all`: the mean over all other pairs; n = pairs
 """
 
@@ -203,12 +203,12 @@ def _correlations(q: pl.LazyFrame, scores: pl.LazyFrame) -> list[pl.LazyFrame]:
     models = pairwise(q, "model", ("task", "language", "template", "kind"), "group", "value").with_columns(
         pl.lit("r_models").alias("measure")
     )
-    pairs = [frame.rename({"other": "group"}).drop("kind", strict=False) for frame in (templates, models)]
+    pairs = [frame.drop("kind", strict=False) for frame in (templates, models)]
     summary = [
-        frame.sort(*_CELL, "group")
+        frame.sort(*_CELL, "other")
         .group_by("task", "language", "measure", maintain_order=True)
         .agg(mean(pl.col("value")), pl.col("value").count().cast(pl.Int64).alias("n"))
-        .with_columns(pl.lit("all").alias("model"), pl.lit("all").alias("template"), pl.lit(None, pl.String).alias("group"))
+        .with_columns(pl.lit("all").alias("model"), pl.lit("all").alias("template"))
         for frame in pairs
     ]
     return [*pairs, *summary]
@@ -371,13 +371,13 @@ def _natural(name: str) -> tuple[bool, int, str]:
 
 
 def in_order(rows: pl.DataFrame, models: Sequence[str]) -> pl.DataFrame:
-    """Rows by model (in the order given, `all` last), task, language, template, measure and group."""
+    """Rows by model (in the order given, `all` last), task, language, template, measure, group and other of the pair."""
 
     def position(column: str, order: Sequence[str]) -> pl.Expr:
         return pl.col(column).replace_strict({v: i for i, v in enumerate(order)}, default=None, return_dtype=pl.Int64)
 
     templates = sorted(rows["template"].unique(), key=_natural)
-    groups = sorted(rows["group"].drop_nulls().unique(), key=_natural)
+    groups, others = (sorted(rows[column].drop_nulls().unique(), key=_natural) for column in ("group", "other"))
     return rows.sort(
         position("model", [*models, "all"]),
         "task",
@@ -385,5 +385,6 @@ def in_order(rows: pl.DataFrame, models: Sequence[str]) -> pl.DataFrame:
         position("template", templates),
         position("measure", MEASURES),
         position("group", groups),
+        position("other", others),
         maintain_order=True,
     )

@@ -109,7 +109,7 @@ def measured(run: Run, name: str, options: MeasureOptions) -> Section:
 
     def compute() -> Measured:
         scores = scores_of(run, name)
-        rows = tidy(task.measure(scores, options))
+        rows = tidy(task.measure(scores, options)).with_columns(protocol=pl.lit(run.protocol))
         warnings = task.warnings(scores, options)
         return Measured(rows, grouped([*_unanswered(run, name, scores), *warnings]))
 

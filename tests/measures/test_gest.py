@@ -38,11 +38,14 @@ def random_scores(models: Iterable[str] = ("m",), templates: Iterable[str] = ("1
     return frame(rows)
 
 
-def value(table: pl.DataFrame, measure: str, template: str = "1", group: str | None = None, model: str = "m") -> Any:
+def value(
+    table: pl.DataFrame, measure: str, template: str = "1", group: str | None = None, model: str = "m", other: str | None = None
+) -> Any:
     rows = table.filter(
         pl.col("measure") == measure,
         pl.col("template") == template,
         pl.col("group").eq_missing(pl.lit(group)),
+        pl.col("other").eq_missing(pl.lit(other)),
         pl.col("model") == model,
     )
     assert rows.height == 1
@@ -316,7 +319,7 @@ class TestCorrelations:
     def test_between_templates_of_a_model(self) -> None:
         table = gest_measures(self.scores(), MeasureOptions(scale="log10", resamples=10))
         q = {t: [value(table, "q", t, str(g), "a")["value"] for g in range(1, 17)] for t in "13"}
-        row = value(table, "r_templates", "1", "3", "a")
+        row = value(table, "r_templates", "1", None, "a", "3")
         assert row["value"] == pytest.approx(np.corrcoef(q["1"], q["3"])[0, 1])
         assert row["n"] == 16
         overall = value(table, "r_templates", "all", None, "all")
@@ -327,7 +330,7 @@ class TestCorrelations:
     def test_between_models_at_a_template(self) -> None:
         table = gest_measures(self.scores(), MeasureOptions(resamples=10))
         q = {m: [value(table, "q", "2", str(g), m)["value"] for g in range(1, 17)] for m in "ab"}
-        row = value(table, "r_models", "2", "b", "a")
+        row = value(table, "r_models", "2", None, "a", "b")
         assert row["value"] == pytest.approx(np.corrcoef(q["a"], q["b"])[0, 1])
         assert value(table, "r_models", "all", None, "all")["n"] == 3
 

@@ -116,8 +116,8 @@ def test_ranks_over_all_places(rows: Any, report: Any) -> None:
 
 def test_correlations_show_mean_and_range(rows: Any, report: Any) -> None:
     table = rows(
-        {"model": "a", "template": "1", "measure": "r_templates", "group": "2", "value": 0.5},
-        {"model": "a", "template": "1", "measure": "r_templates", "group": "3", "value": 0.9},
+        {"model": "a", "template": "1", "measure": "r_templates", "other": "2", "value": 0.5},
+        {"model": "a", "template": "1", "measure": "r_templates", "other": "3", "value": 0.9},
         {"model": "all", "template": "all", "measure": "r_templates", "value": 0.7},
     )
     block = named(blocks(report(table).sections[0]), "correlations")
