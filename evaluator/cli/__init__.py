@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("evaluator.cli.status", "Say how far a run has come."),
     "engines": ("evaluator.cli.engines", "List what can run a model here, and what each can do."),
     "probe": ("evaluator.cli.probe", "Ask one model for the probabilities of some words."),
+    "tasks": ("evaluator.cli.tasks", "List the tasks: what they measure, data, settings."),
     "data": ("evaluator.cli.data", "List, fetch and check data sets."),
     "import": ("evaluator.cli.import_", "Make a run out of published score files."),
     "translate": ("evaluator.cli.translate", "Translate GEST's sentences, plain and as gender pairs."),

@@ -9,7 +9,7 @@ import polars as pl
 
 from evaluator.measures import validity
 from evaluator.store.run import Run
-from evaluator.tasks import TASKS, task
+from evaluator.tasks import tasks_that
 from evaluator.tasks.stored import scores_of, task_of
 from evaluator.vocabulary import MeasureOptions, Scale, tidy
 from evaluator_serving.errors import InputError
@@ -24,7 +24,7 @@ def task_with(run: Run, measures: Collection[str], option: str = "") -> str:
     """The run's task that gives these measures. Raises InputError unless it has exactly one; `option` says which is meant."""
     found = [name for name in run.tasks if set(measures) <= set(task_of(run, name).measures)]
     if len(found) != 1:
-        known = ", ".join(name for name in TASKS if set(measures) <= set(task(name).measures))
+        known = tasks_that(lambda each: set(measures) <= set(each.measures))
         remedy = f"choose one with {option}" if found and option else f"add one of {known} with `evaluator run TASK … --out`"
         raise InputError(
             f"{run.path} has {len(found)} tasks that give {' and '.join(measures)} ({', '.join(found) or 'none'}): {remedy}"

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import hashlib
 import json
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ import polars as pl
 import evaluator
 from evaluator.store.files import write_parquet
 from evaluator.store.run import Run, folder_name
+from evaluator.tasks.base import Task
 from evaluator.tasks.settings import Settings
 from evaluator.vocabulary import TIDY, MeasureOptions
 
@@ -38,16 +40,16 @@ class Measured:
     warnings: tuple[str, ...]
 
 
-def kept(run: Run, task: str, options: MeasureOptions, compute: Callable[[], Measured]) -> Measured:
+def kept(run: Run, task: Task, options: MeasureOptions, compute: Callable[[], Measured]) -> Measured:
     """What is kept of this task and these options, else what `compute` makes, which is kept then."""
     folder = run.path / "tables" / FOLDER
-    path = folder / f"{folder_name(task)}-{_digest(run, task, options)}.parquet"
+    path = folder / f"{folder_name(task.name)}-{_digest(run, task, options)}.parquet"
     with contextlib.suppress(OSError, pl.exceptions.PolarsError, KeyError):
         return _read(path)
     made = compute()
     with contextlib.suppress(OSError):
         write_parquet(path, _frame(made))
-        _forget(folder, folder_name(task))
+        _forget(folder, folder_name(task.name))
     return made
 
 
@@ -70,16 +72,16 @@ def _forget(folder: Path, task: str) -> None:
         path.unlink(missing_ok=True)
 
 
-def _digest(run: Run, task: str, options: MeasureOptions) -> str:
+def _digest(run: Run, task: Task, options: MeasureOptions) -> str:
     record = run.record
     said: dict[str, Any] = {
-        "code": _code(),
+        "code": _code() + _plugin_code(type(task).__module__.partition(".")[0]),
         "options": asdict(options),
         "named": [list(_file(path)) for path in _paths(options)],
-        "task": record["tasks"].get(task),
+        "task": record["tasks"].get(task.name),
         "protocol": record["protocol"],
         "models": {name: {k: v for k, v in entry.items() if k != "starts"} for name, entry in record["models"].items()},
-        "files": sorted(_files(run, task)),
+        "files": sorted(_files(run, task.name)),
     }
     return hashlib.blake2b(json.dumps(said, sort_keys=True, default=str).encode(), digest_size=12).hexdigest()
 
@@ -103,6 +105,17 @@ def _files(run: Run, task: str) -> Iterator[tuple[str, int, int]]:
 def _file(path: Path, base: Path | None = None) -> tuple[str, int, int]:
     status = path.stat()
     return str(path.relative_to(base) if base else path.resolve()), status.st_size, status.st_mtime_ns
+
+
+@functools.cache
+def _plugin_code(package: str) -> str:
+    """A digest of the code of another package that has the task, empty for this program's own."""
+    module = sys.modules.get(package)
+    if package == evaluator.__name__ or module is None or not module.__file__:
+        return ""
+    file = Path(module.__file__)
+    paths = sorted(file.parent.rglob("*.py")) if hasattr(module, "__path__") else [file]
+    return hashlib.blake2b(b"".join(path.read_bytes() for path in paths), digest_size=12).hexdigest()
 
 
 @functools.cache

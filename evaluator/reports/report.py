@@ -113,7 +113,7 @@ def measured(run: Run, name: str, options: MeasureOptions) -> Section:
         warnings = task.warnings(scores, options)
         return Measured(rows, grouped([*_unanswered(run, name, scores), *warnings]))
 
-    found = kept(run, name, options, compute)
+    found = kept(run, task, options, compute)
     layout = task.layout(options) or plain_layout(found.rows)
     return Section(name, found.rows, layout, (*found.warnings, *few_by_group(found.rows, layout)))
 

@@ -1,16 +1,19 @@
 """Tasks: from a data set's samples to requests, and from a model's answers to scores and measures.
 
-A new task is one module with a class that follows `base.Task` and a line in `TASKS`.
+A new task is one module with a class derived from `base.Task` and a line in `TASKS`, or a package of its own with an entry
+point of the group `evaluator.tasks`: the task's name to its class, or to a function that makes one.
 """
 
 import importlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from evaluator.tasks.base import Task
 from evaluator.vocabulary import Inputs
-from evaluator_serving.errors import InputError
+from evaluator_serving.errors import InputError, in_words
+from evaluator_serving.plugins import Plugin, Plugins, plugins
 
 TASKS: dict[str, str] = {
     "gest": "evaluator.tasks.gest:gest",
@@ -39,6 +42,8 @@ FAMILIES: dict[str, str] = {
 }
 """Tasks called FAMILY-LANGUAGE, to the function that makes one from the language's code (two or three small letters)."""
 
+GROUP = "evaluator.tasks"
+"""Entry points of other packages."""
 
 OPTIONS = {
     "samples": "--samples",
@@ -59,6 +64,69 @@ def restore(name: str, definition: str | None) -> Task:
     return make(definition)
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A task that is known by name.
+
+    Attributes:
+        package: the package that it comes from, empty for the program's own.
+        made: None where it can't be made.
+        problem: why not, empty where it can.
+    """
+
+    name: str
+    package: str
+    made: Task | None
+    problem: str = ""
+
+
+def task_names() -> tuple[str, ...]:
+    """The program's tasks (but not those of a family) and the installed plug-ins'; nothing is imported."""
+    return (*TASKS, *_plugins().found)
+
+
+def known_tasks() -> Iterator[Known]:
+    """All tasks that have a name, and one of each family, for English."""
+    for name in TASKS:
+        yield Known(name, "", task(name))
+    for family in FAMILIES:
+        yield Known(f"{family}-LANGUAGE", "", task(f"{family}-en"))
+    for name, plugin in _plugins().found.items():
+        try:
+            yield Known(name, plugin.package, _of_plugin(plugin))
+        except InputError as error:
+            yield Known(name, plugin.package, None, str(error))
+
+
+def tasks_that(fits: Callable[[Task], bool]) -> str:
+    """Names of the tasks that fit, for people."""
+    return ", ".join(known.name for known in known_tasks() if known.made is not None and fits(known.made))
+
+
+def refused_plugins() -> tuple[str, ...]:
+    """A line on each plug-in whose name is taken."""
+    return _plugins().refused
+
+
+def _plugins() -> Plugins:
+    return plugins(GROUP, TASKS)
+
+
+def _of_plugin(plugin: Plugin) -> Task:
+    """What a plug-in makes. Raises InputError where that isn't a task of its name."""
+    try:
+        made = plugin.load()()
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"plug-in {plugin.name!r} of {plugin.package}: {in_words(error)}: mend that package") from error
+    if not isinstance(made, Task):
+        raise InputError(f"plug-in {plugin.name!r} of {plugin.package} makes no evaluator.tasks.base.Task: mend that package")
+    if made.name != plugin.name:
+        raise InputError(f"plug-in {plugin.name!r} of {plugin.package} makes a task called {made.name!r}: mend that package")
+    return made
+
+
 def task(name: str) -> Task:
     """The task called `name`. Raises InputError, naming the known ones, for an unknown name."""
     if name in TASKS:
@@ -68,8 +136,10 @@ def task(name: str) -> Task:
     if family in FAMILIES and re.fullmatch("[a-z]{2,3}", language):
         make_for: Callable[[str], Task] = _attribute(FAMILIES[family])
         return make_for(language)
+    if (plugin := _plugins().found.get(name)) is not None:
+        return _of_plugin(plugin)
     families = [f"{family}-LANGUAGE" for family in FAMILIES]
-    raise InputError(f"unknown task {name!r}: choose from {', '.join([*TASKS, *families])}")
+    raise InputError(f"unknown task {name!r}: choose from {', '.join([*TASKS, *families, *_plugins().found])}")
 
 
 def _attribute(place: str) -> Any:
@@ -85,12 +155,10 @@ def chosen_tasks(names: Sequence[str], inputs: Inputs) -> tuple[Task, ...]:
     tasks = tuple(task(name) for name in names)
     for given in inputs.named:
         if len(tasks) != 1 or given not in tasks[0].takes:
-            takers = [name for name in TASKS if given in task(name).takes]
-            raise InputError(
-                f"{OPTIONS[given]} goes with one of the tasks {', '.join(takers)} alone: leave it out, or the others"
-            )
+            takers = tasks_that(lambda each, given=given: given in each.takes)  # type: ignore[misc]
+            raise InputError(f"{OPTIONS[given]} goes with one of the tasks {takers} alone: leave it out, or the others")
     chosen = tuple(each.using(inputs) for each in tasks)
     for own in chosen:
-        if own.definition is not None and own.name in TASKS:
+        if own.definition is not None and own.name in task_names():
             raise InputError(f"{inputs.templates}: name: {own.name!r} is a task of this program: choose another name")
     return chosen

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from evaluator_serving.errors import InputError
+from evaluator_serving.plugins import plugins
 
 
 class Translator(Protocol):
@@ -44,12 +45,20 @@ KINDS: dict[str, str] = {
 environment."""
 
 
+GROUP = "evaluator.translators"
+"""Entry points of other packages: a kind to a class that takes nothing or the text behind the colon."""
+
+
 def make_translator(spec: str) -> Translator:
-    """The translator of a spec: `amazon`, `deepl`, `google`, `model:SPEC` or `folder:PATH`.
+    """The translator of a spec: `amazon`, `deepl`, `google`, `model:SPEC`, `folder:PATH`, or a plug-in's `KIND` or `KIND:TEXT`.
 
     Raises InputError for an unknown one, or one whose package or key is missing.
     """
     kind, colon, argument = spec.partition(":")
+    plugin = None if kind in KINDS else plugins(GROUP, KINDS).found.get(kind)
+    if plugin is not None:
+        made: Translator = plugin.load()(argument) if argument else plugin.load()()
+        return made
     if kind not in KINDS or bool(colon) != (kind in ("model", "folder")) or (colon and not argument):
         raise InputError(f"unknown translator {spec!r}: choose amazon, deepl, google, model:SPEC or folder:PATH")
     module, name = KINDS[kind].split(":")

@@ -1,0 +1,57 @@
+"""`evaluator tasks`: what can be asked of a model."""
+
+import json
+
+import click
+
+from evaluator.tasks import OPTIONS, Known, known_tasks, refused_plugins
+from evaluator.tasks.settings import described
+
+
+@click.command(name="tasks")
+@click.option("--json", "as_json", is_flag=True, help="The same as a JSON list.")
+def command(as_json: bool) -> None:
+    """List the tasks: the program's own, and those of installed plug-ins.
+
+    A setting is given to a report as `--set NAME=VALUE`. What can't be used is listed with the reason.
+
+    \b
+    Examples:
+      evaluator tasks
+      evaluator tasks --json
+    """
+    known = list(known_tasks())
+    if as_json:
+        click.echo(json.dumps([facts(one) for one in known], indent=1, ensure_ascii=False))
+    else:
+        click.echo("\n".join(line for one in known for line in shown(one)))
+    for line in refused_plugins():
+        click.echo(line, err=True)
+
+
+def facts(known: Known) -> dict[str, object]:
+    """What is known of a task, as JSON values."""
+    told: dict[str, object] = {"name": known.name, "package": known.package, "problem": known.problem}
+    if (made := known.made) is None:
+        return told
+    return told | {
+        "about": made.about,
+        "data": list(made.reads),
+        "options": [option for name, option in OPTIONS.items() if name in made.takes],
+        "heads": sorted(made.heads),
+        "measures": list(made.measures),
+        "settings": dict(described(made.settings)),
+    }
+
+
+def shown(known: Known) -> list[str]:
+    """Lines on a task."""
+    made, origin = known.made, f" [{known.package}]" if known.package else ""
+    if made is None:
+        return [f"{known.name}{origin}: {known.problem}"]
+    told = [f"data {', '.join(made.reads)}"] if made.reads else []
+    if options := [option for name, option in OPTIONS.items() if name in made.takes]:
+        told.append(f"takes {', '.join(options)}")
+    told.append(f"asks models with a {' or '.join(sorted(made.heads))} head" if made.heads else "asks no model")
+    settings = [f"  --set {key}=…: {text}" for key, text in described(made.settings)]
+    return [f"{known.name}{origin}: {made.about}", f"  {'; '.join(told)}", *settings]
