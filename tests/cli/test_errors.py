@@ -15,7 +15,11 @@ from evaluator import cli
         (["report", "{run}", "--scale", "bad"], 2, "'bad' is not one of 'ratio', 'published', 'log10'"),
         (["report", "{run}", "--extra", "foo=1"], 2, "no task has a report setting 'foo'"),
         (["report", "{run}"], 2, "run.json can't be read"),
-        (["run", "gest-demo", "--model", "m", "--language", "sk"], 2, "--language goes with one of the tasks gest-mt, eurogest"),
+        (
+            ["run", "gest-demo", "--model", "m", "--language", "sk"],
+            2,
+            "--language goes with one of the tasks gest-mt, eurogest",
+        ),
         (["run", "gest-mt", "--model", "m", "--translations", "{run}"], 2, "asks no model: leave --model out"),
     ],
 )
