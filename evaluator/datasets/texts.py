@@ -36,6 +36,8 @@ def _context(row: Mapping[str, Any]) -> str:
 
 
 _KINDS: tuple[tuple[tuple[str, ...], Callable[[Mapping[str, Any]], str]], ...] = (
+    (("more", "less"), lambda row: f"{row['more']} / {row['less']}"),
+    (("masculine", "feminine"), lambda row: f"{row['masculine']} / {row['feminine']}"),
     (("sentence",), lambda row: str(row["sentence"])),
     (("context", "sentences"), _context),
     (("s0",), lambda row: " / ".join(row[name] for name in SENTENCES if row.get(name))),

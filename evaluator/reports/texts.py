@@ -1,14 +1,11 @@
 """The sentences of a run's samples, which a run doesn't hold: read from the data set again, which must be the same one."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 
 from evaluator.datasets.texts import texts
 from evaluator.store.run import Run
-from evaluator.tasks.base import Task
-from evaluator.tasks.gest import GestTask
 from evaluator.tasks.stored import task_of
 from evaluator.vocabulary import DataSource, MeasureOptions
 from evaluator_serving.errors import InputError
@@ -19,7 +16,11 @@ def sample_texts(run: Run, name: str, data: Path | None = None, samples: Path | 
 
     `samples` is the file of a task of the user's own. Raises InputError where the data set isn't here or is another one.
     """
-    task = _with_file(task_of(run, name), run.record["tasks"][name].get("definition") is not None, samples)
+    task = task_of(run, name)
+    if samples is not None:
+        task = task.reading(samples)
+    elif task.definition is not None and "samples" in task.takes:
+        raise InputError(f"the sentences of {name} are your own: give their file with --samples")
     loaded = task.load(DataSource(data, run.protocol))
     known = run.record["tasks"][name].get("sha256", {})
     for file, digest in loaded.sha256.items():
@@ -34,14 +35,3 @@ def group_names(run: Run, name: str) -> dict[str, str]:
     """The names of a task's groups, where its layout names them."""
     layout = task_of(run, name).layout(MeasureOptions())
     return dict(layout.groups) if layout else {}
-
-
-def _with_file(task: Task, own: bool, samples: Path | None) -> Task:
-    """The task reading the user's file, where there is one. Sentences of one's own are only there."""
-    if isinstance(task, GestTask) and own:
-        if samples is None:
-            raise InputError(f"the sentences of {task.name} are your own: give their file with --samples")
-        return replace(task, data=samples)
-    if samples is not None:
-        raise InputError(f"--samples is for tasks made of a file of your own, which {task.name} isn't: leave it out")
-    return task

@@ -6,6 +6,7 @@ scores of one model) → `measure` (scores of all models → tidy rows).
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import polars as pl
 
@@ -14,6 +15,7 @@ from evaluator.measures.sampled import Sampled
 from evaluator.tasks.limit import limited
 from evaluator.tasks.settings import Settings
 from evaluator.vocabulary import DataSource, Given, Inputs, Layout, MeasureOptions, Protocol_, Rendered, Samples, Scale
+from evaluator_serving.errors import InputError
 
 
 class Task(ABC):
@@ -103,6 +105,13 @@ class Task(ABC):
         Raises InputError for what is wrong with that, or needed and not given.
         """
         return self
+
+    def reading(self, samples: Path) -> "Task":
+        """The task of a run, restored without its samples, reading them from the user's file again.
+
+        Raises InputError where the task isn't made of a file of the user's.
+        """
+        raise InputError(f"--samples is for tasks made of a file of your own, which {self.name} isn't: leave it out")
 
     # --- the data's way ------------------------------------------------------------------------------------------
 

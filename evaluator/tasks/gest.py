@@ -13,7 +13,7 @@ the first word is the male one. Where the released code differs, `--protocol pub
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -88,6 +88,10 @@ class GestTask(Task):
     def using(self, inputs: Inputs) -> Task:
         """The user's own task, where there are files for one: see `custom`."""
         return custom(inputs.samples, inputs.templates) if inputs.named else self
+
+    def reading(self, samples: Path) -> Task:
+        """The user's own task with its sentences."""
+        return super(GestTask, self).reading(samples) if self.definition is None else replace(self, data=samples)
 
     @property
     def heads(self) -> frozenset[str]:

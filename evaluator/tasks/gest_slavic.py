@@ -71,6 +71,10 @@ class GestSlavicTask(Task):
         """The task with the user's file of pairs."""
         return replace(self, variants=inputs.samples)
 
+    def reading(self, samples: Path) -> Task:
+        """The task with the user's file of pairs."""
+        return replace(self, variants=samples)
+
     @property
     def heads(self) -> frozenset[str]:
         """Masked models only."""

@@ -20,7 +20,7 @@ Protocols don't differ.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -83,6 +83,14 @@ class Pairs(Task):
     def using(self, inputs: Inputs) -> Task:
         """The user's own pairs, where there are files for them: see `custom`."""
         return custom(inputs.samples, inputs.templates) if inputs.named else self
+
+    def reading(self, samples: Path) -> Task:
+        """The user's own pairs from their file, read as it was before."""
+        if self.definition is None:
+            return super(Pairs, self).reading(samples)
+        name, columns = parse(self.definition, "the run's definition")
+        published = name == _named(samples)
+        return replace(self, read=lambda _: read_pairs(samples, None if published else columns))
 
     def load(self, data: DataSource) -> Samples:
         """The pairs: columns `evaluator.datasets.pairs.PAIRS`."""
@@ -174,11 +182,16 @@ def custom(samples: Path | None, templates: Path | None = None) -> Pairs:
     if not samples.is_file():
         raise InputError(f"no such file: {samples}: --samples wants a CSV file of sentence pairs")
     if templates is None:
-        name = f"pairs-{sha256(samples)[:8]}"
+        name = _named(samples)
         return Pairs(name, lambda _: read_pairs(samples), f'name = "{name}"\n[pairs]\nmore = "sent_more"\nless = "sent_less"\n')
     text = Document.read(templates, "--templates wants a TOML file").text
     name, columns = parse(text, str(templates))
     return Pairs(name, lambda _: read_pairs(samples, columns), text)
+
+
+def _named(samples: Path) -> str:
+    """What the task of a file in a published layout is called."""
+    return f"pairs-{sha256(samples)[:8]}"
 
 
 def restored(definition: str) -> Pairs:

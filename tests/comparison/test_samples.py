@@ -13,6 +13,7 @@ import pytest
 from evaluator.datasets.texts import texts
 from evaluator.measures.drivers import moves
 from evaluator.measures.gest import sampled
+from tests.tiny_models import tiny_model
 
 from .conftest import ROWS, invoke, scores
 
@@ -108,6 +109,8 @@ def test_scores_with_text(run: Path, data: Path) -> None:
 def test_texts_of_every_kind_of_data_set() -> None:
     kinds = [
         ({"sentence": "A b."}, "A b."),
+        ({"masculine": "A.", "feminine": "B."}, "A. / B."),
+        ({"more": "A.", "less": "B.", "group": "race"}, "A. / B."),
         ({"context": "C.", "sentences": ["x", "y", "z"]}, "C. / x / y / z"),
         ({"s0": "a", "s2": "b"}, "a / b"),
         ({"s0": "a", "s1": "b", "s2": "c", "s3": "d"}, "a / b / c / d"),
@@ -121,3 +124,21 @@ def test_texts_of_every_kind_of_data_set() -> None:
     for columns, expected in kinds:
         frame = pl.DataFrame([{"sample": 3, **columns}])
         assert texts(frame).row(0) == (3, expected)
+
+
+def test_pairs_of_ones_own_are_read_again(tmp_path: Path) -> None:
+    """A run of one's own pairs keeps their definition; the file is given again, and only that one is taken."""
+    mine, other = tmp_path / "mine.csv", tmp_path / "other.csv"
+    for path, end in ((mine, "."), (other, "!")):
+        path.write_text(
+            "sent_more,sent_less,stereo_antistereo,bias_type\n"
+            + "".join(f"She is tired {i}{end},He is tired {i}{end},stereo,gender\n" for i in range(6))
+        )
+    model = tiny_model("gpt2", tmp_path / "model")
+    out = tmp_path / "run"
+    done = invoke("run", "pairs", "--samples", mine, "--model", model, "--out", out, "--engine", "transformers")
+    assert done.exit_code == 0, done.output
+    found = rows(out, "--samples", mine, "--top", "1", "--template", "sum")
+    assert {row["text"] for row in found} <= {f"She is tired {i}. / He is tired {i}." for i in range(6)}
+    assert "are your own: give their file with --samples" in str(invoke("samples", out).exception)
+    assert "isn't the data that" in str(invoke("samples", out, "--samples", other).exception)
