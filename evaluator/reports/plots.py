@@ -216,9 +216,7 @@ def _heat(section: Section, overview: Overview) -> Iterator[Plot]:
                 side = "first" if far > 0 else "second"
                 shade = round(_STEPS * abs(far) / farthest)
                 drawing.bar(x, y, _CELL - 1, ROW - 1, f"{side} heat{shade}", f"{model}, {labels[line]}: {_said(row)}")
-            drawing.text(
-                x + _CELL / 2, y + ROW / 2 + 4, UNDEFINED if far is None else f"{row['value']:.2f}", "numeral", "middle"
-            )
+            drawing.text(x + _CELL / 2, y + ROW / 2 + 4, UNDEFINED if far is None else f"{row['value']:.2f}", "label", "middle")
     caption = (
         f"Cells: {overview.measure}, {neutral:g} is unbiased; one colour stands for more, the other for less, the stronger the "
         "farther. Beside a language: how much of the data it has, and which share of that are pairs."

@@ -14,6 +14,7 @@ from evaluator.measures.eurogest import LEAST_ROWS
 from evaluator.run.driver import execute
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.tasks.eurogest import EuroGest
+from evaluator.tasks.stored import scores_of
 from evaluator.vocabulary import DataSource, MeasureOptions, Protocol_
 from evaluator_serving.engine import EngineOptions
 from tests.serving.test_real_models import package_folder
@@ -58,7 +59,7 @@ def scored(folder: Path, out: Path, protocol: Protocol_) -> pl.DataFrame:
     outcome = execute(RunSpec((model,), (task,), out, protocol=protocol, data=DataSource(folder)))
     assert not outcome.errors
     assert outcome.run.failures().is_empty()
-    return outcome.run.scores(task.name)
+    return scores_of(outcome.run, task.name)
 
 
 def released(row: Mapping[str, str], protocol: Protocol_) -> float:
