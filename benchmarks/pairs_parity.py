@@ -1,8 +1,8 @@
-"""CrowS-Pairs in English with a generative model: this program's task `pairs` against lm-evaluation-harness's crows_pairs_english.
+"""CrowS-Pairs in English with a generative model: the task `pairs` against lm-evaluation-harness's crows_pairs_english.
 
-Both get the same pairs (every k-th of the file's 1,508) of the published file and the same weights in float32 on the CPU. Compared
-are the harness's two numbers, `pct_stereotype` (our share under the metric `sum`) and `likelihood_diff` (our mean of |d|), and
-each pair's difference.
+Both get the same pairs of the published file (with a limit spread over its groups) and the same weights, in float32 on the CPU.
+Compared are the harness's two numbers, `pct_stereotype` (our share under the metric `sum`) and `likelihood_diff` (our mean of
+|d|), and each pair's difference.
 
     EVALUATOR_DATA=DATA python benchmarks/pairs_parity.py [--pairs 1508] [--model SPEC] [--json FILE]
 
