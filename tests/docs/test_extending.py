@@ -21,7 +21,6 @@ from evaluator.gender.factory import LANGUAGES
 from evaluator.gender.rules import languages
 from evaluator.reports import html
 from evaluator.store.run import Run
-from evaluator.tasks import TASKS
 from tests.tiny_models import tiny_model
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "extending.md"
@@ -77,10 +76,13 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path
     """A run of the example's measure: its folder, the model's, and the report."""
     folder = tmp_path_factory.mktemp("night")
     with pytest.MonkeyPatch.context() as patch:
-        text = files("A new measure with its data set", folder, patch)
-        patch.setitem(TASKS, "night-shift", "night_shift:NightShift")
+        text = section("A new measure with its data set")
+        write_files(text, folder)
+        install(folder, patch)
+        patch.chdir(folder)
         model = tiny_model("gpt2", folder / "model")
-        run, report = ([str(model) if word == "some/model" else word for word in line] for line in commands(text))
+        listing, run, report = ([str(model) if word == "some/model" else word for word in line] for line in commands(text))
+        assert "night-shift" in CliRunner().invoke(cli, listing).stdout
         done = CliRunner().invoke(cli, run)
         assert done.exit_code == 0, done.output
         told = CliRunner().invoke(cli, report)
