@@ -18,7 +18,7 @@ from evaluator import cli
         (
             ["run", "gest-demo", "--model", "m", "--language", "sk"],
             2,
-            "--language goes with one of the tasks gest-mt, eurogest",
+            "--language goes with one of the tasks gest-mt",
         ),
         (["run", "gest-mt", "--model", "m", "--translations", "{run}"], 2, "asks no model: leave --model out"),
     ],
