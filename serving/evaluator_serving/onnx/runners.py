@@ -18,7 +18,7 @@ from evaluator_serving.onnx.manifest import HIDDEN, Manifest
 
 POOL = {"cpu": 192, "cuda": 4_096}
 """Hidden states that are collected before the head runs over them: reading a large vocabulary matrix for a batch's
-few reads takes longer than multiplying by it. The head takes up to twice as many at once."""
+few reads takes longer than multiplying by it. The head takes about as many at once."""
 
 Wanted = Sequence[tuple[int, ...]]
 """Token ids that are asked at each position read."""
@@ -179,7 +179,7 @@ class Pooled(Runner):
     def collect(self) -> list[NDArray[np.float32]]:
         """Run the head over the pool and empty it."""
         values: list[NDArray[np.float32]] = []
-        count = max(1, self._filled // self._size)
+        count = max(1, round(self._filled / self._size))
         bounds = [self._filled * i // count for i in range(count + 1)]
         for start, stop in itertools.pairwise(bounds):
             wanted = self._wanted[start:stop]
