@@ -1,4 +1,4 @@
-"""The whole way of run, report and probe where nothing of Linux is there: as on macOS and Windows, as far as that shows here."""
+"""The whole way of run, report and probe where nothing of Linux is there: macOS and Windows, as far as that shows here."""
 
 import subprocess
 import sys
