@@ -1,13 +1,12 @@
 """What must be alike for two models' scores of a task to be compared: facts of their runs' records. Pure."""
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from evaluator_serving.errors import InputError
 
 Difference = Literal["data", "protocol", "templates", "dtype"]
 """What can differ. All but the data may be allowed to."""
-ALLOWABLE: tuple[Difference, ...] = tuple(kind for kind in get_args(Difference) if kind != "data")
 
 Record = Mapping[str, Any]
 
