@@ -42,9 +42,8 @@ def sign_of_life() -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    timer = threading.Timer(
-        AFTER, lambda: click.echo("evaluator: working ...", err=True)
-    )  # click takes an ASCII terminal for one of UTF-8
+    # No ellipsis: click takes an ASCII terminal for one of UTF-8.
+    timer = threading.Timer(AFTER, lambda: click.echo("evaluator: working ...", err=True))
     timer.daemon = True
     timer.start()
     try:
