@@ -538,8 +538,8 @@ def main() -> None:
     texts = sentences(arguments.rows)
     with tempfile.TemporaryDirectory() as folder:
         if arguments.shape:
-            os.environ["EVALUATOR_CACHE"] = str(Path(folder) / "cache")
             model = str(shaped_model(arguments.shape, Path(folder) / arguments.shape))
+            os.environ["EVALUATOR_CACHE"] = str(Path(folder) / "cache")  # its graph isn't kept
         else:
             model = str(resolve_here(arguments.model or str(demo_model())).path)
         workers, peaks = measure(model, texts, arguments.threads, arguments.slices, arguments.ways)
