@@ -91,6 +91,7 @@ def _on_ray(run: Run, plan: Plan, spec: RunSpec, options: SweepOptions) -> Failu
         fleet=plan.fleet,
         jobs=[Job(need.name, need.ways) for need in plan.needs],
         lines=plan.schedule.lines,
+        prices=plan.schedule.prices,
         replan=plan.again,
         start_deadline=options.start_deadline,
         access=HubAccess.of_here(),

@@ -31,9 +31,9 @@ class Piece:
 class _Strip:
     """The free intervals of one family's lanes: arrays of shape (machines, lanes)."""
 
-    def __init__(self, devices: Sequence[int], seconds: float) -> None:
+    def __init__(self, devices: Sequence[int], seconds: float, free: Array | None) -> None:
         self.seconds = seconds
-        self.begin = np.zeros((len(devices), max(devices) * LANES))
+        self.begin = np.zeros((len(devices), max(devices) * LANES)) if free is None else free
         self.until = np.full_like(self.begin, seconds)
 
     def groups(self, way: Way) -> tuple[Array, Array]:
@@ -71,10 +71,17 @@ class _Strip:
 
 
 def pack(
-    jobs: Sequence[Job], families: Mapping[str, Sequence[int]], seconds: float, prices: Mapping[str, float]
+    jobs: Sequence[Job],
+    families: Mapping[str, Sequence[int]],
+    seconds: float,
+    prices: Mapping[str, float],
+    free: Mapping[str, Array] | None = None,
 ) -> tuple[list[Piece], float]:
-    """(pieces of all jobs, parts of jobs that did not fit into `seconds`, summed). `jobs`: the first ones choose first."""
-    strips = {name: _Strip(devices, seconds) for name, devices in families.items()}
+    """(pieces of all jobs, parts of jobs that did not fit into `seconds`, summed). `jobs`: the first ones choose first.
+
+    `free`: of each family when its lanes get free, shape (machines, lanes); without it all are from the beginning.
+    """
+    strips = {name: _Strip(devices, seconds, free[name] if free else None) for name, devices in families.items()}
     pieces: list[Piece] = []
     over = 0.0
     for job in jobs:

@@ -32,6 +32,8 @@ class Progress:
         loading: (moment when it should have loaded, parts a second that it should do) of each replica that loads.
         members: replicas that load or score.
         pace: by what its loaded replicas are faster than was estimated.
+        slow: by what they took longer to load.
+        measured: whether these two are known.
     """
 
     left: float = 1.0
@@ -40,6 +42,14 @@ class Progress:
     loading: list[tuple[float, float]] = field(default_factory=list)
     members: int = 0
     pace: float = 1.0
+    slow: float = 1.0
+    measured: bool = False
+
+    def left_at(self, moment: float) -> float:
+        """The part of its work that isn't done at a moment, if no replica joins."""
+        done = self.rate * max(0.0, moment - self.at)
+        done += sum(more * self.pace * max(0.0, moment - max(loaded, self.at)) for loaded, more in self.loading)
+        return max(0.0, self.left - done)
 
     def end(self) -> float:
         """The moment when it ends, if no replica joins."""
@@ -75,7 +85,7 @@ class Policy:
         while line:
             name, way = line[0]
             state = progress.get(name)
-            if state is not None and (state.members == 0 or state.end() - now > way.load):
+            if state is not None and (state.members == 0 or state.end() - now > way.load * state.slow):
                 return line[0] if fits(way) else None
             line.popleft()
         return self._help(family, progress, now, fits)
@@ -93,7 +103,8 @@ class Policy:
         if waiting:
             return max(waiting, key=lambda item: (item[0], item[1][0]))[1]
         for name in sorted(ends, key=lambda name: -ends[name]):
-            worth = [w for w in self.jobs[name].on(family) if ends[name] - now > PAYS * w.load and fits(w)]
+            pays = PAYS * progress[name].slow
+            worth = [w for w in self.jobs[name].on(family) if ends[name] - now > pays * w.load and fits(w)]
             if worth:
                 return name, min(worth, key=lambda w: (w.load + w.score, width(w)))
         return None

@@ -26,6 +26,7 @@ from evaluator.sweep.groups import ask
 from evaluator.sweep.hardware import Fleet
 from evaluator.sweep.job import Job, width
 from evaluator.sweep.policy import Lines, Policy, Progress, Start
+from evaluator.sweep.replan import Replanner
 from evaluator.sweep.replica import ahead
 from evaluator.sweep.schedule import Schedule
 from evaluator.sweep.seat import RayCall, Seat
@@ -36,6 +37,11 @@ from evaluator_serving.weights.hub import HubModel
 
 IN_FLIGHT = 2
 """Chunks a replica holds: one being scored, one waiting so that it never idles."""
+MEASURED = 2
+"""Chunks after which a replica's speed counts as known."""
+SLOW = (0.5, 2.0)
+"""Between these a measured load counts against the estimate: beyond them it says more of a download, or of a process that had
+its libraries already, than of the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,7 @@ class PoolOptions:
 
     Attributes:
         fleet: the machines that were planned for.
-        jobs, lines: the plan's, see `schedule`.
+        jobs, lines, prices: the plan's, see `schedule`.
         replan: (machines, names of the models with work left) → jobs and schedule, asked when machines came or went.
         start_deadline: seconds a replica may take to load, and a model may wait for a machine that it fits.
         access: how replicas reach the hub where their machines don't say it themselves.
@@ -53,6 +59,7 @@ class PoolOptions:
     fleet: Fleet
     jobs: Sequence[Job]
     lines: Lines
+    prices: Mapping[str, float]
     replan: Callable[[Fleet, Sequence[str]], tuple[list[Job], Schedule]]
     start_deadline: float = 1800.0
     access: HubAccess = field(default_factory=HubAccess)
@@ -85,6 +92,7 @@ class Pool:
         self._options = options
         self._fleet = options.fleet
         self._policy = Policy.of(options.jobs, options.lines)
+        self._replanner = self._planner(options.prices)
         self._asked: list[_Asked] = []
         self._placed: list[_Asked] = []
         self._ahead: dict[str, Any] = {}
@@ -127,9 +135,16 @@ class Pool:
         """The policy's word on what starts next on a family; `but` is a replica that is about to end."""
         now = time.monotonic()
         nodes = self._fleet.families().get(family, [])  # none: its machines have just left
-        ways = [_way(m) for m in state.members if m is not but] + [a.way for a in self._asked]
-        free = sum(node.devices for node in nodes) - sum(width(way) for way in ways if way.family == family)
-        return self._policy.next(family, self._progress(state, now), now, lambda way: width(way) <= free + 1e-9)
+        running = [(m.model.name, _way(m)) for m in state.members if m is not but] + [(a.model, a.way) for a in self._asked]
+        free = sum(node.devices for node in nodes) - sum(width(way) for _, way in running if way.family == family)
+        progress = self._progress(state, now)
+        if lines := self._replanner.lines(progress, running, now):
+            self._policy.lines = lines
+        return self._policy.next(family, progress, now, lambda way: width(way) <= free + 1e-9)
+
+    def _planner(self, prices: Mapping[str, float]) -> Replanner:
+        machines = {family: [node.devices for node in nodes] for family, nodes in self._fleet.families().items()}
+        return Replanner(self._policy.jobs, machines, prices)
 
     def _progress(self, state: State, now: float) -> dict[str, Progress]:
         """Every model with work left, as the policy sees it."""
@@ -143,13 +158,16 @@ class Pool:
             planned = sum(1 / max(_way(m).score, 1e-9) for m in loaded)
             loading = [(m.begun, _way(m)) for m in members if m.loaded is None]
             loading += [(now, a.way) for a in self._asked if a.model == name]
+            slow = _slow(loaded)
             found[name] = Progress(
                 left=model.left,
                 at=now,
                 rate=rate,
-                loading=[(begun + way.load, 1 / max(way.score, 1e-9)) for begun, way in loading],
+                loading=[(begun + way.load * slow, 1 / max(way.score, 1e-9)) for begun, way in loading],
                 members=len(loaded) + len(loading),
                 pace=rate / planned if planned else 1.0,
+                slow=slow,
+                measured=any(m.scored >= MEASURED for m in loaded),
             )
         return found
 
@@ -254,6 +272,7 @@ class Pool:
                 else:
                     lines[family].append((name, way))
         self._policy = Policy.of(jobs, lines)
+        self._replanner = self._planner(schedule.prices)
 
     def out_of_reach(self, state: State) -> Mapping[str, Exception]:
         """Models that no machine has fitted for as long as a replica may take to load."""
@@ -280,6 +299,12 @@ def _way(member: Member) -> Way:
 
 def _rate(member: Member, now: float) -> float:
     """Parts of its model's work a second: as measured since it loaded, before that as planned."""
-    if member.scored < 2:
+    if member.scored < MEASURED:
         return 1 / max(_way(member).score, 1e-9)
     return member.scored / member.model.chunks / max(now - member.since, 1e-9)
+
+
+def _slow(loaded: Sequence[Member]) -> float:
+    """By what a model's loads took longer than was estimated, 1 where none is known."""
+    planned = sum(_way(m).load for m in loaded)
+    return min(max(sum(m.since - m.begun for m in loaded) / planned, SLOW[0]), SLOW[1]) if planned else 1.0

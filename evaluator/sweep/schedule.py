@@ -29,12 +29,16 @@ TRIES, EFFORT = 300, 150_000
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Replicas to start per family in order, and what is expected of them; `bound`: no schedule ends before it."""
+    """Replicas to start per family in order, and what is expected of them.
+
+    `bound`: no schedule ends before it, for which the families' device-seconds have these `prices`.
+    """
 
     lines: Mapping[str, tuple[Start, ...]]
     slots: tuple[Slot, ...]
     makespan: float
     bound: float
+    prices: Mapping[str, float]
 
     def replicas(self, job: str) -> int:
         """Replicas that a job is expected to have over its life."""
@@ -64,7 +68,7 @@ def schedule(jobs: Sequence[Job], families: Mapping[str, Sequence[int]], *, trie
     bound, costs = prices(jobs, families)
     least = {job.name: min(costs[w.family] * width(w) * (w.load + w.score) for w in job.ways) for job in jobs}
     taste = _Taste(least, costs)
-    best, seconds, step = Schedule({}, (), math.inf, bound), max(bound, 1e-6), 1
+    best, seconds, step = Schedule({}, (), math.inf, bound, costs), max(bound, 1e-6), 1
 
     def attempt(taste: _Taste, seconds: float) -> float:
         """What is left over; keeps the schedule if nothing is and it is the best so far."""
@@ -76,7 +80,7 @@ def schedule(jobs: Sequence[Job], families: Mapping[str, Sequence[int]], *, trie
             slots = simulate(jobs, families, lines)
             if makespan(slots) < best.makespan:
                 ordered = tuple(sorted(slots, key=lambda s: (s.start, s.job, s.replica)))
-                best = Schedule(lines, ordered, makespan(slots), bound)
+                best = Schedule(lines, ordered, makespan(slots), bound, costs)
         return over
 
     while attempt(taste, seconds) > 0:

@@ -9,6 +9,7 @@ from evaluator.sweep.fit import Way
 from evaluator.sweep.job import Job
 from evaluator.sweep.placement import Placement
 from evaluator.sweep.policy import Lines, Machines, Policy, Progress
+from evaluator.sweep.replan import Replanner
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class _Job:
     times: Mapping[tuple[str, Placement], Way] | None
     progress: Progress
     replicas: list[tuple[Way, tuple[int, ...], tuple[int, ...], float]] = field(default_factory=list)
+    loaded: set[int] = field(default_factory=set)
     expected: float = 0.0
     """Parts a second that its loaded replicas should do."""
     version: int = 0
@@ -44,9 +46,15 @@ class _Simulation:
     """Events are (moment, number, job, the way of a replica that has loaded or None for the job's end, replica or version)."""
 
     def __init__(
-        self, jobs: Sequence[Job], families: Mapping[str, Sequence[int]], lines: Lines, true: Sequence[Job] | None
+        self,
+        jobs: Sequence[Job],
+        families: Mapping[str, Sequence[int]],
+        lines: Lines,
+        true: Sequence[Job] | None,
+        prices: Mapping[str, float],
     ) -> None:
         self.policy = Policy.of(jobs, lines)
+        self.replanner = Replanner(self.policy.jobs, families, prices)
         self.machines = {name: Machines.of(nodes) for name, nodes in families.items()}
         times = {job.name: {(w.family, w.placement): w for w in job.ways} for job in true or ()}
         self.jobs = {job.name: _Job(times.get(job.name), Progress()) for job in jobs}
@@ -75,6 +83,9 @@ class _Simulation:
 
     def start(self, now: float) -> None:
         """Start what the policy names, while it names something."""
+        running = [(name, replica[0]) for name in self.progress for replica in self.jobs[name].replicas]
+        if mended := self.replanner.lines(self.progress, running, now):
+            self.policy.lines = mended
         for family, machines in self.machines.items():
             while machines.idle:
                 chosen = self.policy.next(family, self.progress, now, machines.fits)
@@ -87,7 +98,7 @@ class _Simulation:
                 job = self.jobs[name]
                 job.replicas.append((way, *place, now))
                 job.progress.members += 1
-                job.progress.loading.append((now + way.load, 1 / max(way.score, 1e-9)))
+                job.progress.loading.append((now + way.load * job.progress.slow, 1 / max(way.score, 1e-9)))
                 loaded = now + job.true(way).load
                 heapq.heappush(self.events, (loaded, next(self.count), name, way, len(job.replicas) - 1))
 
@@ -98,7 +109,14 @@ class _Simulation:
         state.left = max(0.0, state.left - state.rate * (now - state.at))
         state.at = now
         expected = 1 / max(way.score, 1e-9)
-        state.loading.remove((began + way.load, expected))
+        job.loaded.add(number)
+        state.slow = (now - began) / way.load if way.load else 1.0
+        state.loading = [
+            (moment + w.load * state.slow, 1 / max(w.score, 1e-9))
+            for at, (w, _, _, moment) in enumerate(job.replicas)
+            if at not in job.loaded
+        ]
+        state.measured = True
         job.expected += expected
         state.rate += 1 / max(job.true(way).score, 1e-9)
         state.pace = state.rate / job.expected
@@ -114,10 +132,17 @@ class _Simulation:
 
 
 def simulate(
-    jobs: Sequence[Job], families: Mapping[str, Sequence[int]], lines: Lines, true: Sequence[Job] | None = None
+    jobs: Sequence[Job],
+    families: Mapping[str, Sequence[int]],
+    lines: Lines,
+    true: Sequence[Job] | None = None,
+    prices: Mapping[str, float] | None = None,
 ) -> list[Slot]:
-    """The slots of a sweep that follows the policy from these lines; `true` has the times that really pass."""
-    return _Simulation(jobs, families, lines, true).run()
+    """The slots of a sweep that follows the policy from these lines.
+
+    `true` has the times that really pass; with the plan's `prices` it is planned again when some of them are known.
+    """
+    return _Simulation(jobs, families, lines, true, prices or {}).run()
 
 
 def makespan(slots: Sequence[Slot]) -> float:

@@ -55,7 +55,15 @@ SLACK = 1 << 30
 
 
 class Held:
-    """What this process held before an engine was loaded, to see whether it holds no more after that was closed."""
+    """What this process held before an engine was loaded, to see whether it holds no more after that was closed.
+
+    Of a device all that is in use counts, a neighbour's on a shared card too. What belongs to one process only the driver's
+    library tells, by process ids that mean nothing in a container; torch knows of its own allocator alone, neither of ONNX
+    Runtime's nor of the processes that vLLM starts. The error costs time, never numbers: where a neighbour holds more than
+    SLACK the answer is no, and the next model gets a new process (the start that reuse would have saved); where one has let go
+    of as much as this process keeps, the answer is yes, and the next model finds that much less room: at worst its start fails
+    and is tried again in a new process.
+    """
 
     def __init__(self) -> None:
         self._resident = 0

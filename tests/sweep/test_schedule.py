@@ -3,7 +3,7 @@
 import itertools
 import math
 import random
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -19,6 +19,7 @@ from evaluator.sweep.job import Job
 from evaluator.sweep.packing import Piece, lines_of, pack
 from evaluator.sweep.placement import Placement
 from evaluator.sweep.policy import Machines, Policy, Progress
+from evaluator.sweep.replan import Replanner
 from evaluator.sweep.schedule import schedule
 from evaluator.sweep.simulation import Slot, makespan, simulate
 
@@ -101,6 +102,9 @@ def test_schedules_are_valid_and_not_below_the_bound(jobs: list[Job], seed: int)
     slots = simulate(jobs, MIXED, made.lines, true)
     check(true, MIXED, slots)
     assert makespan(slots) >= lower_bound(true, MIXED) * (1 - 1e-6)
+    mended = simulate(jobs, MIXED, made.lines, true, made.prices)
+    check(true, MIXED, mended)
+    assert makespan(mended) >= lower_bound(true, MIXED) * (1 - 1e-6)
 
 
 def test_a_sweep_of_many_models_comes_near_the_bound() -> None:
@@ -305,3 +309,47 @@ def test_work_is_taken_from_a_job_that_is_slower_than_estimated() -> None:
     check(true, {"a": [2]}, slots)
     # n ends at 50, when m has done 40 of its 90 s; a replica joins, loaded at 60: 40 s of work are left for two.
     assert [(s.job, s.start, s.end) for s in slots] == [("n", 0, 50), ("m", 0, 80), ("m", 50, 80)]
+
+
+# --- planned again ------------------------------------------------------------------------------------------------
+
+
+def test_a_model_that_turns_out_slow_is_helped_before_the_others_have_run() -> None:
+    small = [job(f"n{n:02}", 2, 19) for n in range(30)]  # three devices for 210 s
+    jobs, true = [job("m", 40, 160), *small], [job("m", 40, 240), *small]
+    lines = {"a": [(j.name, j.ways[0]) for j in jobs]}
+    as_planned, mended = (simulate(jobs, {"a": [4]}, lines, true, prices) for prices in (None, {"a": 1.0}))
+    for slots in (as_planned, mended):
+        check(true, {"a": [4]}, slots)
+    # By the lines three replicas join m at 210, when nothing else is left: 30 of its 240 s are left at 250, for four.
+    assert makespan(as_planned) == pytest.approx(257.5)
+    # It is known at 40 that m takes 280 alone: with one more load 280 + 40 + 630 s are shared by four devices.
+    assert 237.5 <= makespan(mended) < 245
+    assert sorted(s.start for s in mended if s.job == "m")[:2] == [0, 42]
+
+
+def test_it_is_planned_again_only_when_something_new_is_known() -> None:
+    jobs = {"m": job("m", 10, 40), "n": job("n", 10, 40), "o": job("o", 10, 20)}
+    replanner = Replanner(jobs, {"a": [2]}, {"a": 1.0})
+    running = [("m", jobs["m"].ways[0]), ("n", jobs["n"].ways[0])]
+    planned = Progress(1, 0, 0, [(10, 1 / 40)], 1)
+    state = {"m": planned, "n": planned, "o": Progress()}
+    assert replanner.lines(state, running, 0) is None  # the plan is new
+    assert replanner.lines(state, running, 5) is None
+    known = {**state, "m": Progress(1, 10, 1 / 40, [], 1, measured=True), "n": Progress(1, 10, 1 / 40, [], 1, measured=True)}
+    lines = replanner.lines(known, running, 10)
+    # Both end at 50; the third one is all that is to start, after either.
+    assert lines == {"a": deque([("o", jobs["o"].ways[0])])}
+    assert 70 <= replanner.until <= 85, "shared by both devices, or on one of them"
+    assert replanner.lines(known, running, 20) is None
+    assert Replanner(jobs, {"a": [2]}, {}, known=frozenset()).lines(known, running, 10) is None, "there is no plan to mend"
+
+
+def test_what_is_left_of_a_job_at_a_moment() -> None:
+    # One replica does a hundredth a second since 10; another, loaded at 30, half of that at twice the estimated pace.
+    state = Progress(0.9, 10, 0.01, [(30, 0.005)], 2, pace=2.0)
+    assert state.left_at(10) == 0.9
+    assert state.left_at(20) == pytest.approx(0.8)
+    assert state.left_at(50) == pytest.approx(0.9 - 0.4 - 0.2)
+    assert state.left_at(state.end()) == pytest.approx(0, abs=1e-12)
+    assert state.left_at(1000) == 0
