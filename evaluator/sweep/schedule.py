@@ -23,6 +23,8 @@ STRETCH = 1.0125
 """First step from a time that was too short to the next one; steps grow."""
 SHRINK = 0.995
 """From a time that was enough to the next one that is tried."""
+FAIR, CHAINS = 1.09, 4
+"""A schedule further from the bound than FAIR is looked for again from the beginning with other dice, CHAINS times in all."""
 TRIES, EFFORT = 300, 150_000
 """Packings that are tried at most: TRIES, fewer for large sweeps (EFFORT over ways times devices: a plan takes seconds)."""
 
@@ -63,38 +65,52 @@ def schedule(jobs: Sequence[Job], families: Mapping[str, Sequence[int]], *, trie
     """Choose replicas, machines and order so that the last replica ends early. `families`: name → devices of each machine.
 
     Begins at the bound and takes more time until everything fits, then takes a little less again and varies the order of the
-    jobs and the prices of devices until everything fits again, and so on. The dice are always the same: so is the plan.
+    jobs and the prices of devices until everything fits again, and so on; all of that again with other dice where it comes
+    to nothing good. The dice are always the same: so is the plan.
     """
     bound, costs = prices(jobs, families)
     least = {job.name: min(costs[w.family] * width(w) * (w.load + w.score) for w in job.ways) for job in jobs}
-    taste = _Taste(least, costs)
+    first = _Taste(least, costs)
     best, seconds, step = Schedule({}, (), math.inf, bound, costs), max(bound, 1e-6), 1
 
-    def attempt(taste: _Taste, seconds: float) -> float:
-        """What is left over; keeps the schedule if nothing is and it is the best so far."""
+    def attempt(taste: _Taste, seconds: float) -> tuple[float, float]:
+        """(what is left over, the schedule's makespan if nothing is); the schedule is kept if it is the best so far."""
         nonlocal best
+        made = math.inf
         order = sorted(jobs, key=lambda job: (-taste.urgency[job.name], job.name))
         pieces, over = pack(order, families, seconds, taste.prices)
         if over == 0:
             lines = {family: tuple(line) for family, line in lines_of(pieces, families).items()}
             slots = simulate(jobs, families, lines)
-            if makespan(slots) < best.makespan:
+            made = makespan(slots)
+            if made < best.makespan:
                 ordered = tuple(sorted(slots, key=lambda s: (s.start, s.job, s.replica)))
-                best = Schedule(lines, ordered, makespan(slots), bound, costs)
-        return over
+                best = Schedule(lines, ordered, made, bound, costs)
+        return over, made
 
-    while attempt(taste, seconds) > 0:
+    def improve(dice: random.Random, tries: int) -> None:
+        """So many packings, from the first one that fitted on."""
+        taste, left, until, shortest = first, math.inf, seconds, span
+        for _ in range(tries):
+            if best.makespan <= bound * GOOD_ENOUGH:
+                break
+            if math.isinf(left):
+                until = min(until, shortest) * SHRINK
+            varied = taste.varied(dice)
+            over, made = attempt(varied, until)
+            shortest = min(shortest, made)
+            if over <= left:
+                taste, left = varied, over or math.inf
+
+    while True:
+        over, span = attempt(first, seconds)
+        if over == 0:
+            break
         seconds *= 1 + (STRETCH - 1) * step
         step += 1
-    dice, left = random.Random(0), math.inf
     ways, devices = sum(len(job.ways) for job in jobs), sum(map(sum, families.values()))
-    for _ in range(min(tries, round(EFFORT / (1 + ways * (1 + devices / 64))))):
-        if best.makespan <= bound * GOOD_ENOUGH:
+    for chain in range(CHAINS):
+        improve(random.Random(7 * chain), min(tries, round(EFFORT / (1 + ways * (1 + devices / 64)))))
+        if best.makespan <= bound * FAIR:
             break
-        if math.isinf(left):
-            seconds = min(seconds, best.makespan) * SHRINK
-        varied = taste.varied(dice)
-        over = attempt(varied, seconds)
-        if over <= left:
-            taste, left = varied, over or math.inf
     return best
