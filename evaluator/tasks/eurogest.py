@@ -132,8 +132,9 @@ class EuroGest(Task):
     def _read(self, data: DataSource) -> tuple[Samples, Frames]:
         """From the released tables or, where they aren't there, from the hub's files."""
         root = folder(data) / "eurogest"
-        english = next(iter(locate("gest-1.1", data).values())) if "en" in self.languages else None
         hub = not (root / NEUTRAL_FILE).is_file() and any((root / f"{name}.csv").is_file() for name in LANGUAGES.values())
+        own = hub and (root / "English.csv").is_file()
+        english = next(iter(locate("gest-1.1", data).values())) if "en" in self.languages and not own else None
         if hub:
             frames = reader.read_frames(root / SCAFFOLD_FILE, root / QUOTES_FILE)
             return reader.read_hub(root, self.languages, english), frames

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tiny_models import tiny_model
 
-from evaluator.datasets.eurogest import GENDERED_FILE, LANGUAGES, NEUTRAL_FILE, QUOTES_FILE, SCAFFOLD_FILE, SCAFFOLDS
+from evaluator.datasets.eurogest import GENDERED_FILE, HUB, LANGUAGES, NEUTRAL_FILE, QUOTES_FILE, SCAFFOLD_FILE, SCAFFOLDS
 from evaluator.run.driver import execute
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
@@ -151,6 +151,23 @@ def test_the_record_says_what_the_languages_have(data: Path) -> None:
         "da": {"sentences": 3, "pairs": 0, "without_beginning": 0},
         "de": {"sentences": 3, "pairs": 2, "without_beginning": 1},
     }
+
+
+def test_the_hubs_files_where_the_released_tables_are_not(data: Path) -> None:
+    """A file a language, English too; the scaffolds and marks are the released ones."""
+    folder = data / "eurogest"
+    for name in (NEUTRAL_FILE, GENDERED_FILE):
+        (folder / name).unlink()
+    (data / "gest" / "gest_1.1.csv").unlink()
+    table(folder / "German.csv", [HUB, [0, "x", "He is tired.", "She is tired.", "", 1], [2, "x", "", "", "I work.", 9]])
+    table(folder / "English.csv", [HUB, [0, "x", "", "", "I cry.", 1]])
+    assert requests(EuroGest("eurogest", ("de", "en")), data) == [
+        ("de", "G", pair("", "He is tired.", "She is tired.")),
+        ("de", "P", pair('"I work," said', " he", " she")),
+        ("en", "P", pair('"I cry,"', " he said", " she said")),
+    ]
+    with pytest.raises(InputError, match=r"no such file: .*Finnish\.csv: EuroGEST's hub has one for each language"):
+        EuroGest("eurogest-fi", ("fi",)).load(DataSource(data))
 
 
 def test_masked_models_get_the_pairs_that_differ_in_a_word(data: Path) -> None:
