@@ -75,7 +75,7 @@ def spec_of(step: Step, folder: Path, out: Path, protocol: str = "default") -> R
 def rows(run: Run) -> pl.DataFrame:
     """The report's rows in an order that doesn't depend on the order of the commands."""
     frame = build_report(run, MeasureOptions(resamples=20)).rows
-    return frame.sort("task", "model", "language", "template", "measure", "group")
+    return frame.sort("task", "model", "language", "template", "measure", "group", "other")
 
 
 def alone(rows: pl.DataFrame, model: str) -> pl.DataFrame:
