@@ -107,3 +107,6 @@ class ThisProcess:
         """Close what is loaded; what went wrong before is what is told."""
         with contextlib.suppress(Exception):
             self._worker.close()
+
+    def close(self) -> None:
+        """Nothing was asked for."""

@@ -57,6 +57,7 @@ class Loop:
         finally:
             for member in list(state.members):
                 self._drop(member)
+            self._supplier.close()
         return {name: model.error for name, model in state.models.items() if model.error is not None}
 
     def _step(self) -> None:

@@ -180,3 +180,6 @@ class Supplier(Protocol):
 
     def end(self, replica: Replica) -> None:
         """End a replica, whatever it is doing, and free its devices."""
+
+    def close(self) -> None:
+        """The loop has ended: nothing that was asked for is wanted any more."""

@@ -201,6 +201,12 @@ class Pool:
         if not self._gone:
             _seat(replica).end()
 
+    def close(self) -> None:
+        """Nothing waits for devices any more."""
+        if not self._gone:
+            for asked in [*self._asked, *self._placed]:
+                remove_placement_group(asked.group)
+
     # --- waiting -------------------------------------------------------------------------------------------------
 
     def wait(self, calls: Sequence[Call[Any]]) -> Call[Any] | None:
