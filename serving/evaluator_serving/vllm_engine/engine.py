@@ -145,6 +145,9 @@ class VllmEngine(Engine):
             **self._sizes.arguments(),
             **extra,
         }
+        # vLLM collects garbage again and again while it loads and ends: what its imports made need not be looked through each
+        # time (1.3 of 1.5 CPU seconds of a small model's start). It undoes this itself at its end.
+        gc.freeze()
         try:
             with _set_num_threads_kept(), self._eager():
                 llm = LLM(**arguments)
@@ -258,7 +261,6 @@ class VllmEngine(Engine):
 
         self._llm.llm_engine.engine_core.shutdown()
         del self._llm
-        gc.collect()
         cleanup_dist_env_and_memory()
         torch.set_num_threads(self._threads)  # vLLM runs with one thread on GPUs
 
