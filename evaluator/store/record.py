@@ -15,7 +15,8 @@ from evaluator_serving.errors import InputError
 Entry = Mapping[str, Any]
 
 TASK_IDENTITY = ("sha256", "definition")
-MODEL_IDENTITY = ("revision", "engine", "dtype", "versions", "details")
+MODEL_IDENTITY = ("revision", "dtype", "engine", "versions", "details")
+"""In the order in which a difference is told: with `auto` another dtype may bring another engine with it."""
 SHOWN = 200
 """Characters of a differing value that a message shows."""
 
