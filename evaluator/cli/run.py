@@ -53,12 +53,14 @@ def interrupt(signum: int, frame: FrameType | None) -> None:
 @click.option("--limit", type=click.IntRange(min=1), help="Score only N samples of each task, spread over its groups.")
 @data_option
 @click.option(
-    "--samples", type=click.Path(path_type=Path), help="Your own sentences or pairs (CSV), for a task that takes them (gest)."
+    "--samples",
+    type=click.Path(path_type=Path),
+    help="Your own sentences or pairs (CSV), for a task that takes them (gest, pairs).",
 )
 @click.option(
     "--templates",
     type=click.Path(path_type=Path),
-    help="Your own templates and groups (TOML), for a task that takes them (gest).",
+    help="Your own templates and groups, or columns of pairs (TOML), for a task that takes them (gest, pairs).",
 )
 @click.option(
     "--translations",

@@ -33,6 +33,9 @@ shows a stereotype of a disadvantaged group), `antistereo` (`less` contradicts o
 
 DIRECTIONS = ("stereo", "antistereo")
 
+ALL = "all"
+"""What measures call all of a model's pairs."""
+
 WHOLE = "pairs"
 """The group of all pairs of a file without groups."""
 
@@ -73,7 +76,7 @@ def read_pairs(path: Path, columns: Columns | None = None) -> Samples:
 
     `sample` numbers the file's rows. Rows with an empty sentence or group, or with two equal sentences, go to `failures`.
     Raises InputError, with file and row, for a file that can't be read, lacks a column, has a direction that isn't one of
-    DIRECTIONS, or has no usable pair.
+    DIRECTIONS or a group whose rates couldn't be told from those of all pairs or of a direction, or has no usable pair.
     """
     text, digest = _text(path)
     rows = _rows(path, text)
@@ -86,7 +89,7 @@ def read_pairs(path: Path, columns: Columns | None = None) -> Samples:
         except BadSampleError as error:
             failures.append((f"{path.name} row {number}", str(error)))
         except ValueError as error:
-            raise InputError(f"{path}, row {number} below the header: {error}: correct the row") from None
+            raise InputError(f"{path}, row {number} below the header: {error}") from None
     if not kept:
         why = f"; the first: {failures[0][1]}" if failures else ""
         raise InputError(f"{path}: no usable pair in {len(failures)} rows{why}")
@@ -104,7 +107,9 @@ def _pair(record: Mapping[str, str], columns: Columns) -> tuple[str, str, str | 
             raise BadSampleError(f"the column {name} is empty")
     direction = None if columns.direction is None else record[columns.direction].strip().lower()
     if direction is not None and direction not in DIRECTIONS:
-        raise ValueError(f"{columns.direction} {direction!r} is not one of {', '.join(DIRECTIONS)}")
+        raise ValueError(f"{columns.direction} {direction!r} is not one of {', '.join(DIRECTIONS)}: correct the row")
+    if group == ALL or (direction is not None and group in DIRECTIONS):
+        raise ValueError(f"{columns.group} {group!r} is what reports call pairs of several groups: give the group another name")
     return group, language, direction, more, less
 
 

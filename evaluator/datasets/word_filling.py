@@ -56,13 +56,13 @@ class BadSampleError(Exception):
     """A sample can't be used; the message says why."""
 
 
-def read_text(path: Path) -> tuple[str, str]:
-    """A UTF-8 file's text and the sha256 of its bytes. Raises InputError if it can't be read."""
+def read_text(path: Path, remedy: str = "give the folder of data sets with --data") -> tuple[str, str]:
+    """A UTF-8 file's text and the sha256 of its bytes. Raises InputError, ending in the remedy, if it can't be read."""
     try:
         content = path.read_bytes()
         return content.decode("utf-8-sig"), hashlib.sha256(content).hexdigest()
     except OSError as error:
-        raise InputError(f"{path} can't be read ({error.strerror}): give the folder of data sets with --data") from error
+        raise InputError(f"{path} can't be read ({error.strerror}): {remedy}") from error
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise InputError(f"{path}, line {line}: not UTF-8: save the file as UTF-8") from None
@@ -199,11 +199,13 @@ def read_slovak(path: Path) -> Samples:
 
 
 def records(path: Path, rows: Sequence[Sequence[str]], columns: Sequence[str]) -> list[Mapping[str, str]]:
-    """Rows below a header as mappings from its names. Raises InputError where one of `columns` isn't in it."""
+    """Rows below a header as mappings from its names. Raises InputError where one of `columns` isn't in it, or twice."""
     header = list(rows[0]) if rows else []
-    missing = [column for column in columns if column not in header]
-    if missing:
-        raise InputError(f"{path}, line 1: no column {missing[0]!r} (found: {', '.join(header)}): the header must name it")
+    for column in columns:
+        if column not in header:
+            raise InputError(f"{path}, line 1: no column {column!r} (found: {', '.join(header)}): the header must name it")
+        if header.count(column) > 1:
+            raise InputError(f"{path}, line 1: {header.count(column)} columns {column!r}: the header must name it once")
     return [dict(zip(header, row, strict=True)) for row in rows[1:]]
 
 
@@ -369,7 +371,7 @@ def read_word_counts(path: Path) -> pl.DataFrame:
 
     Counts of words that differ only in letter case are added up. Raises InputError with the line of what is no count.
     """
-    text, _ = read_text(path)
+    text, _ = read_text(path, "name a file of words and their counts")
     counts: Counter[str] = Counter()
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import polars as pl
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from evaluator.datasets.check import sha256
 from evaluator.datasets.pairs import Columns, read_english, read_pairs
@@ -33,7 +33,7 @@ from evaluator.datasets.registry import locate
 from evaluator.measures.pairs import MEASURES, pair_measures, sampled
 from evaluator.measures.sampled import Sampled
 from evaluator.tasks.base import Task
-from evaluator.toml_file import Document, Table
+from evaluator.toml_file import Document, MistakesError, Table
 from evaluator.vocabulary import DataSource, Inputs, Layout, MeasureOptions, Overview, Protocol_, Rendered, Samples
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Continuation, Masked, Request, SharedTokens, request_id
@@ -211,6 +211,14 @@ class _Pairs(Table):
     direction: str | None = Field(None, min_length=1)
     language: str = Field("en", min_length=1)
     language_column: str | None = Field(None, min_length=1)
+
+    @model_validator(mode="after")
+    def _one_language(self) -> "_Pairs":
+        if "language" in self.model_fields_set and self.language_column is not None:
+            raise MistakesError(
+                [(("language_column",), "pairs have a language or a column of languages: leave one of them out")]
+            )
+        return self
 
 
 class _File(Table):

@@ -46,6 +46,10 @@ def test_a_layout_without_groups_and_directions(tmp_path: Path) -> None:
     assert read_pairs(write(tmp_path, "sent_more,sent_less\nA,B\n")).frame.rows() == [(0, "pairs", "en", None, "A", "B")]
 
 
+def test_a_group_may_be_called_like_a_direction_where_there_are_none(tmp_path: Path) -> None:
+    assert read_pairs(write(tmp_path, "sent_more,sent_less,bias_type\nA,B,stereo\n")).frame["group"].to_list() == ["stereo"]
+
+
 def test_own_columns(tmp_path: Path) -> None:
     columns = Columns("a", "b", group="topic", direction=None, language_column="lang")
     found = read_pairs(write(tmp_path, "lang,topic,a,b\nNL,x,Zij.,Hij.\nfr,y,Elle.,Il.\n"), columns)
@@ -74,6 +78,12 @@ def test_wrong_rows_are_left_out_and_told(tmp_path: Path) -> None:
         (f'{HEADER}\n"A.,B.,stereo,x\n', "not valid CSV"),
         (f"{HEADER}\nA.,B.,stereo\n", "line 2: 3 fields instead of 4"),
         ("", "line 1: no column 'sent_more'"),
+        ("sent_more,sent_less,sent_more\nA,B,C\n", "line 1: 2 columns 'sent_more': the header must name it once"),
+        (
+            f"{HEADER}\nA.,B.,stereo,x\nA.,C.,stereo,Antistereo\n",
+            "row 1 below the header: bias_type 'antistereo' is what reports",
+        ),
+        ("sent_more,sent_less,bias_type\nA.,B.,All\n", "row 0 below the header: bias_type 'all' is what reports call"),
     ],
 )
 def test_wrong_files_are_refused(tmp_path: Path, text: str, message: str) -> None:

@@ -219,3 +219,5 @@ def test_word_counts(tmp_path: Path) -> None:
     assert dict(counts.iter_rows()) == {"loud": 15.0, "new york": 3.0}
     with pytest.raises(InputError, match="line 2"):
         wf.read_word_counts(write(tmp_path / "bad.tsv", "loud\t10\nquiet\n"))
+    with pytest.raises(InputError, match="name a file of words and their counts"):
+        wf.read_word_counts(tmp_path / "none.tsv")

@@ -49,6 +49,13 @@ def test_both_kinds_of_models_are_asked_in_words_of_the_page(folder: Path) -> No
         assert task.render(samples, frozenset({head}), "default").table.height == 12
 
 
+def test_pairs_of_the_page(folder: Path) -> None:
+    (task,) = chosen_tasks(("pairs",), Inputs(samples=Path("paare.csv"), templates=Path("paare.toml")))
+    samples = task.load(DataSource())
+    assert (task.name, samples.failures) == ("alter-paare", ())
+    assert samples.frame.select("group", "language").rows() == [("vergesslich", "de"), ("technik", "de")]
+
+
 def test_all_mistakes_are_told_at_once(folder: Path) -> None:
     path = folder / "alter.toml"
     wrong = path.read_text("utf8").replace('kind = "masked"', 'kind = "mask"').replace('name = "modisch"', "name = 5")

@@ -158,6 +158,10 @@ def test_a_file_in_a_published_layout_needs_no_definition(tmp_path: Path) -> Non
         ("name = 'x y'\n[pairs]\nmore = 'a'\nless = 'b'\n", "line 1: name: "),
         ("name = 'x'\n[pairs]\nmoor = 'a'\nless = 'b'\n", r"line 3: pairs.moor: unknown key: choose from direction, group"),
         ("name = 'x'\n[pairs]\nmore = 3\nless = 'b'\n", "line 3: pairs.more: expected a string, not 3"),
+        (
+            "name = 'x'\n[pairs]\nmore = 'a'\nless = 'b'\nlanguage = 'nl'\nlanguage_column = 'c'\n",
+            "line 6: pairs.language_column: pairs have a language or a column of languages: leave one",
+        ),
         ("name = 'x\n", "not valid TOML"),
     ],
 )
