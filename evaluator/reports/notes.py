@@ -187,8 +187,8 @@ def _without_beginning(name: str, entry: Entry) -> Iterator[str]:
     if total := sum(counts.values()):
         most = max(counts, key=lambda language: counts[language])
         yield (
-            f"{name}: {total:,} pairs have no beginning in common (most in {most}, {counts[most]:,}): their first token is "
-            "predicted from BOS, or from the end-of-text token of a model without it."
+            f"{name}: {total:,} pairs of the data have no beginning in common (most in {most}, {counts[most]:,}): a generative "
+            "model predicts their first token from BOS, or from its end-of-text token where it has none."
         )
 
 

@@ -262,7 +262,8 @@ def test_a_killed_worker_costs_nothing(command: Command, on: str, rows_that_brea
     assert ended.code == 0, ended.said
     assert ended.run.failures().is_empty()
     assert_whole(ended, "killed", rows_that_break.scores("clean"))
-    assert len(ended.run.record["models"]["killed"]["starts"]) == 2
+    # The killed one and the one after it; on Ray the free worker may have started a third meanwhile.
+    assert len(ended.run.record["models"]["killed"]["starts"]) >= 2
 
 
 def test_ctrl_c_ends_the_command_and_the_same_one_goes_on(command: Command, rows_that_break: Ended, tmp_path: Path) -> None:
