@@ -4,8 +4,9 @@ import gc
 import os
 import re
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -124,3 +125,19 @@ def data_dir() -> Path:
     if not (folder / "gest" / "gest.csv").is_file():
         pytest.skip(f"no public data at {folder}: set EVALUATOR_DATA to a folder that holds it")
     return folder
+
+
+@pytest.fixture
+def install_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Put a package with one module and these entry points (`name = module:attribute`) of a group on the path."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def put(package: str, module: str, code: str, *entries: str, group: str) -> None:
+        info = tmp_path / f"{package.replace('-', '_')}-1.5.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.5\n")
+        (info / "entry_points.txt").write_text("\n".join([f"[{group}]", *entries, ""]))
+        (tmp_path / f"{module}.py").write_text(dedent(code))
+        monkeypatch.delitem(sys.modules, module, raising=False)
+
+    return put

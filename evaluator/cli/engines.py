@@ -1,10 +1,10 @@
 """`evaluator engines`: what can run a model here."""
 
-import json
 from collections.abc import Sequence
 
 import click
 
+from evaluator.cli.listing import listed
 from evaluator_serving.registry import Known, known_engines, refused_plugins
 
 
@@ -21,13 +21,7 @@ def command(as_json: bool) -> None:
       evaluator engines
       evaluator engines --json
     """
-    known = list(known_engines())
-    if as_json:
-        click.echo(json.dumps([facts(one) for one in known], indent=1, ensure_ascii=False))
-    else:
-        click.echo("\n".join(line for one in known for line in shown(one)))
-    for line in refused_plugins():
-        click.echo(line, err=True)
+    listed(known_engines(), facts, shown, refused_plugins, as_json=as_json)
 
 
 def facts(known: Known) -> dict[str, object]:

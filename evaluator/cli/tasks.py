@@ -1,9 +1,8 @@
 """`evaluator tasks`: what can be asked of a model."""
 
-import json
-
 import click
 
+from evaluator.cli.listing import listed
 from evaluator.tasks import OPTIONS, Known, known_tasks, refused_plugins
 from evaluator.tasks.settings import described
 
@@ -20,13 +19,7 @@ def command(as_json: bool) -> None:
       evaluator tasks
       evaluator tasks --json
     """
-    known = list(known_tasks())
-    if as_json:
-        click.echo(json.dumps([facts(one) for one in known], indent=1, ensure_ascii=False))
-    else:
-        click.echo("\n".join(line for one in known for line in shown(one)))
-    for line in refused_plugins():
-        click.echo(line, err=True)
+    listed(known_tasks(), facts, shown, refused_plugins, as_json=as_json)
 
 
 def facts(known: Known) -> dict[str, object]:

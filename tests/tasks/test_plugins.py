@@ -1,10 +1,8 @@
 """Tasks of other packages: a dist-info on the path is all that an installed package is to this program."""
 
 import json
-import sys
 from collections.abc import Callable
-from pathlib import Path
-from textwrap import dedent
+from functools import partial
 
 import pytest
 from click.testing import CliRunner
@@ -46,19 +44,9 @@ class Made(Task):
 
 
 @pytest.fixture
-def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
-    """Put a package with one module and these entry points (`name = module:attribute`) on the path."""
-    monkeypatch.syspath_prepend(str(tmp_path))
-
-    def put(package: str, module: str, code: str, *entries: str, group: str = "evaluator.tasks") -> None:
-        info = tmp_path / f"{package.replace('-', '_')}-1.5.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.5\n")
-        (info / "entry_points.txt").write_text("\n".join([f"[{group}]", *entries, ""]))
-        (tmp_path / f"{module}.py").write_text(dedent(code))
-        monkeypatch.delitem(sys.modules, module, raising=False)
-
-    return put
+def install(install_package: Install) -> Install:
+    """A package with one module, of entry points of this group unless another is named."""
+    return partial(install_package, group="evaluator.tasks")
 
 
 def test_a_plug_in_task_is_a_task_by_its_name(install: Install) -> None:

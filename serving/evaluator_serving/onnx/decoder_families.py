@@ -77,6 +77,23 @@ class Family:
         """What the config says."""
         raise NotImplementedError
 
+    def layer_normed(self, heads: int, epsilon: float, layers: int, kind: DecoderLayer | None = None, **more: Any) -> Decoder:
+        """An architecture of layer norms whose heads have keys and values of their own, all layers of one kind."""
+        width = self.config.hidden_size // heads
+        return Decoder(
+            family=self.config.model_type,
+            width=self.config.hidden_size,
+            heads=heads,
+            key_value_heads=heads,
+            head_width=width,
+            norm="layer",
+            epsilon=epsilon,
+            activation=str(_activation(self.config)),
+            scale=width**-0.5,
+            layers=(kind or DecoderLayer(),) * layers,
+            **more,
+        )
+
     def outside(self) -> Iterator[tuple[str, NDArray[Any]]]:
         """Names (see `decoder_architecture`) and values of the tensors outside the layers."""
         raise NotImplementedError
@@ -220,19 +237,7 @@ class Gpt2(Family):
 
     def architecture(self) -> Decoder:
         config = self.config
-        width = config.hidden_size // config.num_attention_heads
-        return Decoder(
-            family=config.model_type,
-            width=config.hidden_size,
-            heads=config.num_attention_heads,
-            key_value_heads=config.num_attention_heads,
-            head_width=width,
-            norm="layer",
-            epsilon=config.layer_norm_epsilon,
-            activation=str(_activation(config)),
-            scale=width**-0.5,
-            layers=(DecoderLayer(),) * config.num_hidden_layers,
-        )
+        return self.layer_normed(config.num_attention_heads, config.layer_norm_epsilon, config.num_hidden_layers)
 
     def outside(self) -> Iterator[tuple[str, NDArray[Any]]]:
         yield "embedding", self.tensors["transformer.wte.weight"]
@@ -254,19 +259,13 @@ class GptNeoX(Family):
 
     def architecture(self) -> Decoder:
         config = self.config
-        width = config.hidden_size // config.num_attention_heads
         scale = float(getattr(self.model.base_model.rotary_emb, "attention_scaling", 1.0))
-        return Decoder(
-            family=config.model_type,
-            width=config.hidden_size,
-            heads=config.num_attention_heads,
-            key_value_heads=config.num_attention_heads,
-            head_width=width,
-            norm="layer",
-            epsilon=config.layer_norm_eps,
-            activation=str(_activation(config)),
-            scale=width**-0.5,
-            layers=(DecoderLayer(rotary="inv_freq", rotary_scale=scale),) * config.num_hidden_layers,
+        kind = DecoderLayer(rotary="inv_freq", rotary_scale=scale)
+        return self.layer_normed(
+            config.num_attention_heads,
+            config.layer_norm_eps,
+            config.num_hidden_layers,
+            kind,
             parallel=config.use_parallel_residual,
         )
 
@@ -292,21 +291,7 @@ class Opt(Family):
     settings: ClassVar = {"do_layer_norm_before": (True,), "_remove_final_layer_norm": (False,)}
 
     def architecture(self) -> Decoder:
-        config = self.config
-        width = config.hidden_size // config.num_attention_heads
-        return Decoder(
-            family=config.model_type,
-            width=config.hidden_size,
-            heads=config.num_attention_heads,
-            key_value_heads=config.num_attention_heads,
-            head_width=width,
-            norm="layer",
-            epsilon=1e-5,
-            activation=str(_activation(config)),
-            scale=width**-0.5,
-            layers=(DecoderLayer(),) * config.num_hidden_layers,
-            position_offset=2,
-        )
+        return self.layer_normed(self.config.num_attention_heads, 1e-5, self.config.num_hidden_layers, position_offset=2)
 
     def outside(self) -> Iterator[tuple[str, NDArray[Any]]]:
         yield "embedding", self.tensors["model.decoder.embed_tokens.weight"]
@@ -331,20 +316,8 @@ class Bloom(Family):
 
     def architecture(self) -> Decoder:
         config = self.config
-        width = config.hidden_size // config.n_head
-        return Decoder(
-            family=config.model_type,
-            width=config.hidden_size,
-            heads=config.n_head,
-            key_value_heads=config.n_head,
-            head_width=width,
-            norm="layer",
-            epsilon=config.layer_norm_epsilon,
-            activation=str(_activation(config)),
-            scale=width**-0.5,
-            layers=(DecoderLayer(),) * config.n_layer,
-            alibi=alibi_slopes(config.n_head),
-        )
+        slopes = alibi_slopes(config.n_head)
+        return self.layer_normed(config.n_head, config.layer_norm_epsilon, config.n_layer, alibi=slopes)
 
     def outside(self) -> Iterator[tuple[str, NDArray[Any]]]:
         yield "embedding", self.tensors["transformer.word_embeddings.weight"]
