@@ -6,6 +6,7 @@ point of the group `evaluator.tasks`: the task's name to its class, or to a func
 
 import importlib
 import re
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -59,7 +60,8 @@ def restore(name: str, definition: str | None) -> Task:
     """The task that a run recorded: by name, or from the definition (TOML text) that the user's own task was made of."""
     if definition is None:
         return task(name)
-    kind = next((kind for kind in ("pairs", "eurogest") if f"[{kind}]" in definition), "gest")
+    tables = tomllib.loads(definition)
+    kind = next((kind for kind in ("pairs", "eurogest") if kind in tables), "gest")
     make: Callable[[str], Task] = _attribute(f"evaluator.tasks.{kind}:restored")
     return make(definition)
 

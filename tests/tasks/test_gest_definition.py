@@ -127,6 +127,13 @@ def test_a_run_restores_the_task_from_its_text(tmp_path: Path) -> None:
         assert (again.name, again.heads, again.plan) == (it.name, it.heads, it.plan)  # type: ignore[attr-defined]
 
 
+def test_a_comment_decides_nothing_of_what_a_text_defines(tmp_path: Path) -> None:
+    it = custom(*files(tmp_path))
+    assert it.definition is not None
+    again = restore(it.name, f"# not [pairs], nor [eurogest]\n{it.definition}")
+    assert (type(again), again.name, again.heads) == (type(it), it.name, it.heads)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
