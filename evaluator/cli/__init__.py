@@ -7,7 +7,7 @@ import warnings
 
 import click
 
-from evaluator import __version__
+from evaluator import __version__, logs
 from evaluator.cli.output import sign_of_life, take_every_character
 from evaluator_serving.errors import EngineError, InputError, UnexpectedError, in_words
 
@@ -69,7 +69,7 @@ def cli(debug: bool) -> None:
 
 
 def _warn(message: Warning | str, *_: object, **__: object) -> None:
-    click.echo(f"warning: {message}", err=True)
+    logs.say(f"warning: {message}", "warning")
 
 
 def _told(error: Exception) -> tuple[str, int]:
@@ -100,14 +100,14 @@ def main() -> None:
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         hint = f" (see {context.command_path} --help)" if context is not None else ""
-        click.echo(f"evaluator: {' '.join(error.format_message().split())}{hint}", err=True)
+        logs.say(f"evaluator: {' '.join(error.format_message().split())}{hint}", "error")
         code = 2
     except (KeyboardInterrupt, click.exceptions.Abort):
-        click.echo("interrupted: all finished work is kept; run the same command again to go on", err=True)
+        logs.say("interrupted: all finished work is kept; run the same command again to go on", "error")
         code = 130
     except Exception as error:
         if debug:
             raise
         text, code = _told(error)
-        click.echo(f"evaluator: {text}", err=True)
+        logs.say(f"evaluator: {text}", "error")
     sys.exit(code if isinstance(code, int) else 0)

@@ -1,12 +1,14 @@
 """Options that several commands share."""
 
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
+from evaluator import logs
 from evaluator_serving.engine import BYTES, EngineOptions
 from evaluator_serving.errors import InputError
 from evaluator_serving.registry import ENGINES
@@ -38,6 +40,51 @@ def size(context: click.Context, parameter: click.Parameter, value: str | None) 
         return parse_size(value)
     except InputError as error:
         raise click.BadParameter(str(error), context, parameter) from error
+
+
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def duration(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    """Callback of an option that is a length of time: 90s, 10m, 2h. Returns seconds."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", value.strip())
+    if found is None:
+        raise click.BadParameter(f"{value!r} is no length of time: write 90s, 10m or 2h", context, parameter)
+    return float(found[1]) * SECONDS[found[2]]
+
+
+def address(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, int] | None:
+    """Callback of an option that says where to listen: PORT (on this machine only) or HOST:PORT."""
+    if value is None:
+        return None
+    host, _, port = value.rpartition(":")
+    if not port.isdecimal() or not 0 < int(port) < 65536 or (":" in value and not host):
+        raise click.BadParameter(f"{value!r} is no port: write 9400, or 0.0.0.0:9400 for other machines", context, parameter)
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def watching_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--metrics-port and --log-format, for commands that score."""
+    metrics = click.option(
+        "--metrics-port",
+        "metrics",
+        metavar="[HOST:]PORT",
+        callback=address,
+        help="Serve metrics for Prometheus there while it runs (HOST: 127.0.0.1). On Ray its own exporter has them, too.",
+    )
+    format_ = click.option(
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        callback=lambda context, parameter, value: logs.use(value),
+        is_eager=True,
+        expose_value=False,
+        help="json: an object a line on stderr, with time, level, message, run, model, replica, chunk.",
+    )
+    return metrics(format_(command))
 
 
 def leaving_out_options(command: Callable[..., Any]) -> Callable[..., Any]:

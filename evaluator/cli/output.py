@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from evaluator import logs
 from evaluator_serving.errors import in_words
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def sign_of_life() -> Iterator[None]:
         yield
         return
     # No ellipsis: click takes an ASCII terminal for one of UTF-8.
-    timer = threading.Timer(AFTER, lambda: click.echo("evaluator: working ...", err=True))
+    timer = threading.Timer(AFTER, lambda: logs.say("evaluator: working ..."))
     timer.daemon = True
     timer.start()
     try:
@@ -92,5 +93,5 @@ def tell(errors: Mapping[str, Exception]) -> None:
     debug = click.get_current_context().find_root().params.get("debug")
     for name, error in errors.items():
         if debug:
-            click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
-        click.echo(f"evaluator: {name} failed: {in_words(error)}", err=True)
+            logs.say("".join(traceback.format_exception(error)).rstrip(), "error")
+        logs.say(f"evaluator: {name} failed: {in_words(error)}", "error")

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 import polars as pl
 
-from evaluator.cli.options import data_option, engine_options, leaving_out_options, make_engine_options
+from evaluator import logs
+from evaluator.cli.options import data_option, engine_options, leaving_out_options, make_engine_options, watching_options
 from evaluator.cli.output import tell
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
@@ -78,6 +79,7 @@ def interrupt(signum: int, frame: FrameType | None) -> None:
 @click.option("--out", type=click.Path(path_type=Path), help="The run's folder (default: runs/TASK…-MODEL…).")
 @click.option("--no-verify", is_flag=True, help="Don't compare the engine with the transformers oracle at load.")
 @leaving_out_options
+@watching_options
 def command(
     tasks: tuple[str, ...],
     models: tuple[str, ...],
@@ -93,6 +95,7 @@ def command(
     no_verify: bool,
     strict: bool,
     retry: bool,
+    metrics: tuple[str, int] | None,
     **engine: Any,
 ) -> None:
     """Score models on tasks, then print the table.
@@ -128,6 +131,7 @@ def command(
         verify=not no_verify,
         strict=strict,
         retry=retry,
+        metrics=metrics,
         command=("evaluator", *sys.argv[1:]),
     )
     finish(perform(spec), specs)
@@ -163,19 +167,19 @@ def finish(outcome: "Outcome", models: Sequence[ModelSpec] = ()) -> None:
     if models:
         failures = failures.filter(pl.col("model").is_in([m.name for m in models]))
     for line in left_out(run, failures, [m.name for m in models]):
-        click.echo(f"evaluator: {line}", err=True)
+        logs.say(f"evaluator: {line}", "warning")
     failures = failures.filter((pl.col("request") == "") | (pl.col("kind") == "retryable"))
     if not errors and failures.is_empty():
         return
     command_line = shlex.join(["evaluator", *sys.argv[1:]])
-    click.echo(f"evaluator: everything else is kept; to try again: {command_line}", err=True)
+    logs.say(f"evaluator: everything else is kept; to try again: {command_line}", "error")
     failures = failures.filter((pl.col("request") != "") | ~pl.col("model").is_in(list(errors)))  # those are told below
     if failures.height:
         for row in failures.head(SHOWN_FAILURES).iter_rows(named=True):
-            click.echo(f"evaluator: {row['model']}: {row['reason']}", err=True)
+            logs.say(f"evaluator: {row['model']}: {row['reason']}", "error")
         more = failures.height - SHOWN_FAILURES
         if more > 0:
-            click.echo(f"evaluator: and {more} more: evaluator status {run.path}", err=True)
+            logs.say(f"evaluator: and {more} more: evaluator status {run.path}", "error")
     tell(errors)
     nothing_done = errors and len(errors) == len(models) and errors.only_input
     raise click.exceptions.Exit(2 if nothing_done else 1)

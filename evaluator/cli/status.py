@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from evaluator import logs
+from evaluator.cli.options import duration
 from evaluator.cli.output import clock
 from evaluator.reports.notes import run_notes
 from evaluator.reports.short_names import legend, shortened
 from evaluator.reports.starts import Starts, start_lines, starts_of
+from evaluator.run.signs import Signs, signs
 from evaluator.store.run import Run
 from evaluator_serving.errors import InputError
 
@@ -29,6 +34,8 @@ OTHERS, NARROWEST = 60, 16
 """Columns that a line needs besides the model's name, and the fewest for that."""
 ORDER = {kind: place for place, kind in enumerate(WORDS)}
 """What can be mended comes first."""
+SETTLED = {"done", "failed", "imported"}
+"""States of a model of which nothing more is to come."""
 
 
 def model_rows(run: Run) -> list[dict[str, Any]]:
@@ -36,11 +43,13 @@ def model_rows(run: Run) -> list[dict[str, Any]]:
 
     All but the last two count requests; those that can't be asked are in neither `total` nor `failed`.
 
-    A state of `running` or `loading` is only believed while a process holds the run. progress.json knows the last command's
-    models, and of those what that command asked; all that was ever asked is read from what is stored.
+    A state of `running` or `loading` is only believed while the driver gives signs of life, else it is the driver's: `stopped`
+    or `silent` (see `evaluator.run.signs`). progress.json knows the last command's models, and of those what that command
+    asked; all that was ever asked is read from what is stored.
     """
-    shown = _shown(run.path / "progress.json")
-    alive = run.busy
+    shown = _models_shown(run)
+    driver = driver_signs(run).state
+    alive = driver != "ended"
     failures = run.failures()
     rows = []
     for name, entry in run.record["models"].items():
@@ -65,6 +74,8 @@ def model_rows(run: Run) -> list[dict[str, Any]]:
         )
         if state == "done" and done + failed.height < total:
             state = "incomplete"  # answers have gone, or an earlier command was cut off: given again it scores them
+        if state in ("running", "loading", "waiting") and driver in ("stopped", "silent"):
+            state = driver
         rows.append(
             {
                 "name": name,
@@ -87,36 +98,93 @@ def _requests(run: Run, model: str) -> set[str]:
     return set()
 
 
-def _shown(path: Path) -> dict[str, dict[str, Any]]:
-    """What progress.json says of each model; nothing where it is missing or damaged, as it is a help only."""
-    try:
-        models = json.loads(path.read_text(encoding="utf8"))["models"]
-        return {model["name"]: {"done": 0, "failed": 0, **model} for model in models}
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
+def _shown(run: Run) -> dict[str, Any]:
+    """progress.json; empty where it is missing or damaged, as it is a help only."""
+    with contextlib.suppress(OSError, ValueError):
+        shown = json.loads((run.path / "progress.json").read_text(encoding="utf8"))
+        return shown if isinstance(shown, dict) else {}
+    return {}
+
+
+def _models_shown(run: Run) -> dict[str, dict[str, Any]]:
+    with contextlib.suppress(KeyError, TypeError):
+        return {model["name"]: {"done": 0, "failed": 0, **model} for model in _shown(run)["models"]}
+    return {}
+
+
+def driver_signs(run: Run) -> Signs:
+    """Whether the driver is at work, and when it last got on; of a run of an older version, when the last chunk was stored."""
+    found = signs(_shown(run), held=run.busy)
+    if found.progressed is None:
+        last = run.timings()["finished"].max()
+        found = replace(found, progressed=last if isinstance(last, float) else None)
+    return found
+
+
+def driver_line(found: Signs, now: float) -> str:
+    """One line on the driver and on how long nothing has been finished."""
+    where = f" on {found.driver.host} (process {found.driver.process})" if found.driver else ""
+    quiet = found.quiet(now)
+    beat = "" if found.beat is None else f" for {clock(max(0.0, now - found.beat))}"
+    said = {
+        "running": f"at work{where}",
+        "stopped": f"suspended{where}: kill -CONT lets it go on",
+        "silent": f"no sign of life{beat}{where}: dead, suspended or cut off",
+        "ended": "none at work",
+    }[found.state]
+    return f"driver: {said}" + (f"; last progress {clock(quiet)} ago" if quiet is not None else "")
+
+
+def refuse_stuck(rows: list[dict[str, Any]], found: Signs, limit: float, now: float) -> None:
+    """Exit with code 1 where something is left to do and nothing has got on for `limit` seconds."""
+    quiet = found.quiet(now)
+    left = [row["name"] for row in rows if row["state"] not in SETTLED]
+    if left and (quiet is None or quiet >= limit):
+        age = "no progress yet" if quiet is None else f"no progress for {clock(quiet)}"
+        logs.say(
+            f"evaluator: stuck: {age}, {len(left)} of {len(rows)} models are unfinished; {driver_line(found, now)}", "error"
+        )
+        raise click.exceptions.Exit(1)
 
 
 @click.command(name="status")
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--format", "format_", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def command(run: Path, format_: str) -> None:
+@click.option(
+    "--fail-if-stuck",
+    "stuck",
+    metavar="TIME",
+    callback=duration,
+    help="Exit code 1 where a model is unfinished and nothing has got on for this long (90s, 10m, 2h): for an alert.",
+)
+def command(run: Path, format_: str, stuck: float | None) -> None:
     """Say how far a run has come: per model what is done, its rate and the time left, and what its start took.
 
     \b
-    Example:
+    Examples:
       evaluator status runs/gest
+      evaluator status runs/gest --fail-if-stuck 10m
     """
-    opened = Run.open(run)
-    rows = model_rows(opened)
+    opened, now = Run.open(run), time.time()
+    rows, found = model_rows(opened), driver_signs(opened)
+    show(opened, rows, found, format_, now)
+    if stuck is not None:
+        refuse_stuck(rows, found, stuck, now)
+
+
+def show(opened: Run, rows: list[dict[str, Any]], found: Signs, format_: str, now: float) -> None:
+    """Print all of it."""
     failures = opened.failures()
     notes = run_notes(opened.record)
     if format_ == "json":
         starts = {name: Starts.of(each).record() for name, each in starts_of(opened.record).items()}
-        told = {"models": rows, "starts": starts, "notes": notes, "failures": failures.to_dicts()}
+        driver = {**(found.driver.record() if found.driver else {}), "state": found.state, "seen": found.beat}
+        progress = {"last_progress": found.progressed, "progress_age": found.quiet(now)}
+        told = {"models": rows, "driver": driver, **progress, "starts": starts, "notes": notes, "failures": failures.to_dicts()}
         click.echo(json.dumps(told, ensure_ascii=False))
         return
     console = Console()
-    title = f"{run}: {', '.join(opened.tasks)} ({opened.protocol} protocol)"
+    title = f"{opened.path}: {', '.join(opened.tasks)} ({opened.protocol} protocol)"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     names = shortened([row["name"] for row in rows], max(NARROWEST, console.width - OTHERS))
     table.add_column("model", no_wrap=True)
@@ -131,6 +199,7 @@ def command(run: Path, format_: str) -> None:
     console.print(table)
     for line in legend(names):
         console.print(line, markup=False, highlight=False)
+    console.print(driver_line(found, now), markup=False, highlight=False)
     for line in start_lines(opened.record, float(opened.timings()["seconds"].sum())):
         console.print(line, markup=False, highlight=False)
     for note in notes:

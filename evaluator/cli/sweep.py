@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from evaluator.cli.options import data_option, finite, leaving_out_options, size
+from evaluator.cli.options import data_option, finite, leaving_out_options, size, watching_options
 from evaluator.cli.run import finish, interrupt
 from evaluator.run.spec import RunSpec
 from evaluator.vocabulary import DataSource
@@ -47,6 +47,7 @@ def data_of_sweep(context: click.Context, data: Path | None, spec: RunSpec) -> R
 )
 @click.option("--no-verify", is_flag=True, help="Don't compare engines with the transformers oracle at load.")
 @leaving_out_options
+@watching_options
 @click.pass_context
 def command(
     context: click.Context,
@@ -61,6 +62,7 @@ def command(
     no_verify: bool,
     strict: bool,
     retry: bool,
+    metrics: tuple[str, int] | None,
 ) -> None:
     """Score every model of SWEEP.toml on its tasks and print the tables.
 
@@ -93,6 +95,7 @@ def command(
         verify=not no_verify,
         strict=strict or asked.strict,
         retry=retry,
+        metrics=metrics,
         command=("evaluator", *sys.argv[1:]),
     )
     memory = int(worker_memory * GIB) if worker_memory is not None else None

@@ -1,11 +1,13 @@
 """Run a RunSpec: prepare, record what is asked, score."""
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from evaluator.run.failures import Failures, record_failures
 from evaluator.run.local import ThisProcess
 from evaluator.run.loop import Loop
+from evaluator.run.metrics import Exporter, Meter
 from evaluator.run.prepare import (
     LoadedTask,
     PreparedModel,
@@ -71,17 +73,27 @@ def execute(spec: RunSpec) -> Outcome:
 
 
 def score_models(
-    run: Run, ready: Prepared, spec: RunSpec, supplier: Callable[[ProgressView], Supplier] | None = None
+    run: Run,
+    ready: Prepared,
+    spec: RunSpec,
+    supplier: Callable[[ProgressView], Supplier] | None = None,
+    exporter: Exporter | None = None,
 ) -> Failures:
     """Score the models with the supplier's replicas (None: in this process). Returns the errors of those that weren't finished.
 
-    With one model its error is raised.
+    Metrics go to the exporter, and where `spec` says. With one model its error is raised.
     """
     errors = Failures(ready.errors)
     record_failures(run, errors)
-    with ProgressView(run.path, [m.progress for m in ready.models]) as view:
+    exporters = [exporter] if exporter else []
+    with contextlib.ExitStack() as while_it_runs:
+        if spec.metrics:
+            from evaluator.run.prometheus import served
+
+            exporters.append(while_it_runs.enter_context(served(spec.metrics)))
+        view = while_it_runs.enter_context(ProgressView(run.path, [m.progress for m in ready.models]))
         replicas = supplier(view) if supplier else ThisProcess()
-        loop = Loop(run, view, replicas, verify=spec.verify, strict=spec.strict)
+        loop = Loop(run, view, replicas, Meter(run.path.name, exporters), verify=spec.verify, strict=spec.strict)
         errors.update(loop.execute(ready.models))
     if errors and len(spec.models) == 1:
         raise errors.told()

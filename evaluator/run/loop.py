@@ -11,11 +11,12 @@ from typing import Any
 
 from evaluator.run.askable import name_sample
 from evaluator.run.failures import Failures, failure_kind, record_failures
+from evaluator.run.metrics import Meter
 from evaluator.run.prepare import PreparedModel
 from evaluator.run.progress import ProgressView
 from evaluator.run.replica import Call, LostError, Member, Model, Offer, State, Supplier
 from evaluator.run.score import Scored, requests_of_row, start_record
-from evaluator.run.work import Work
+from evaluator.run.work import Work, chunk_name
 from evaluator.run.worker import Load, Loaded
 from evaluator.store.run import Kind, Run
 from evaluator_serving.engine import DeviceKind
@@ -33,10 +34,11 @@ CLOSE_SECONDS = 60.0
 class Loop:
     """The loop. One instance scores one command's models."""
 
-    def __init__(self, run: Run, view: ProgressView, supplier: Supplier, *, verify: bool, strict: bool) -> None:
+    def __init__(self, run: Run, view: ProgressView, supplier: Supplier, meter: Meter, *, verify: bool, strict: bool) -> None:
         self._run = run
         self._view = view
         self._supplier = supplier
+        self._meter = meter
         self._verify = verify
         self._strict = strict
         self._state = State({})
@@ -49,14 +51,17 @@ class Loop:
                 self._run.clear_model_failure(model.name)
                 self._view.state(model.name, "done", "all answers are there already")
         state = self._state
+        self._meter.begin(state)
         try:
             while state.members or any(model.has_work for model in state.models.values()):
                 for offer in self._supplier.offers(state):
                     self._begin(offer)
+                self._meter.look(state)
                 self._step()
         finally:
             for member in list(state.members):
                 self._drop(member)
+            self._meter.look(state, now=True)
             self._supplier.close()
         return {name: model.error for name, model in state.models.items() if model.error is not None}
 
@@ -121,7 +126,7 @@ class Loop:
                 model.rows, model.workload = model.prepared.engine_rows()
             load = self._what(member)
             if note := self._supplier.fetching(load):
-                self._view.state(model.name, "loading", note)
+                self._view.state(model.name, "loading", note, replica=member.number)
             member.busy = "fetch", member.replica.fetch(load)
 
     def _what(self, member: Member) -> Load:
@@ -138,7 +143,8 @@ class Loop:
     def _load(self, member: Member) -> None:
         info = member.model.prepared.info
         which = f", replica {member.number}" if member.number else ""
-        self._view.state(member.model.name, "loading", f"loading into {info.engine} ({info.dtype}){which}")
+        note = f"loading into {info.engine} ({info.dtype}){which}"
+        self._view.state(member.model.name, "loading", note, replica=member.number)
         member.busy = "load", member.replica.load(self._what(member))
         member.deadline = time.monotonic() + self._supplier.start_deadline
 
@@ -147,13 +153,14 @@ class Loop:
         member.busy = None
         member.loaded, member.since, member.deadline = loaded, time.monotonic(), float("inf")
         model.start_failures = 0
+        self._meter.loaded(member)
         if model.work is None:
             _cut(model, loaded.device_kind)
         verified = {} if loaded.verified is None else {"verified": loaded.verified}
         self._run.update_model(model.name, engine_details=loaded.details, **verified)
         if loaded.verified:
-            self._view.state(model.name, "loading", str(loaded.verified))
-        self._view.state(model.name, "running")
+            self._view.state(model.name, "loading", str(loaded.verified), replica=member.number)
+        self._view.state(model.name, "running", replica=member.number)
         self._feed(member)
         self._supplier.loaded(member, self._state)
 
@@ -168,10 +175,11 @@ class Loop:
             member.deadline = time.monotonic() + min(CLOSE_SECONDS, self._supplier.start_deadline)
 
     def _store(self, member: Member, chunk: Chunk, scored: Scored) -> None:
-        name, replica = member.model.name, member.replica
+        name, replica, begun = member.model.name, member.replica, time.perf_counter()
         self._run.add_answers(self._run.answers_folder(name), member.model.prepared.kinds, scored.answers)
         self._run.add_timing(scored.timing(name, str(member.number)))
-        self._view.advance(name, len(scored.answers))
+        self._meter.stored(member, scored, time.perf_counter() - begun)
+        self._view.advance(name, len(scored.answers), replica=member.number, chunk=chunk_name(chunk))
         member.scored += 1
         if member.scored == 1 and member.loaded is not None:
             seconds = {**member.loaded.seconds, "first_answer": time.monotonic() - member.begun}
@@ -217,8 +225,9 @@ class Loop:
         for _, chunk in reversed(others):
             model.work.give_back(chunk)
         given_up = model.work.killed(suspect)
+        self._meter.chunk_failed(model.name)
         note = f"replica {member.number} died while it scored ({how}), its chunks wait again"
-        self._view.state(model.name, "loading", note)
+        self._view.state(model.name, "loading", note, replica=member.number, chunk=chunk_name(suspect))
         self._requests_failed(model, given_up, EngineError("the worker died every time it scored this request"))
         self._drop(member)
         self._restart(member)
@@ -244,6 +253,7 @@ class Loop:
     def _restart(self, member: Member) -> None:
         """Ask for a replica of a model again, if there is still something for it to do."""
         if member.model.has_work:
+            self._meter.restarted(member.model.name)
             self._supplier.again(member, self._state)
         else:
             self._finish(member.model)
@@ -253,6 +263,7 @@ class Loop:
         model = member.model
         assert model.work is not None
         _, chunk = member.flight.popleft()
+        self._meter.chunk_failed(model.name)
         self._requests_failed(model, model.work.failed(chunk, requests_of_row(chunk, row)), error)
         self._feed(member)
 
@@ -267,6 +278,7 @@ class Loop:
         if self._strict:
             raise wrong(f"{model.name}: {reasons[0]}") from error
         model.failed += len(requests)
+        self._meter.requests_failed(model.name, len(requests))
         self._run.add_failures([(model.name, *pair) for pair in zip(requests, reasons, strict=True)], kind)
         self._view.advance(model.name, 0, len(requests))
         if Work.hopeless(model.failed, total):

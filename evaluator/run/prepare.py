@@ -69,6 +69,7 @@ class PreparedModel:
         unasked: task → why it can't ask this model; it isn't in `heads` and `tables` then.
         losses: task → which of its samples can't be asked.
         given_up: ids of the requests that failed whenever they were tried, and aren't tried again.
+        encode_seconds: what it took to make token rows of the requests.
     """
 
     name: str
@@ -87,6 +88,7 @@ class PreparedModel:
     unasked: Mapping[str, str] = field(default_factory=dict)
     losses: Mapping[str, Loss] = field(default_factory=dict)
     given_up: frozenset[str] = frozenset()
+    encode_seconds: float = 0.0
 
     def engine_rows(self) -> tuple[tuple[Row, ...], Workload]:
         """What an engine is loaded with, in this process or on Ray: some rows of every head, and how much all of them are."""
@@ -224,8 +226,10 @@ def prepare_model(spec: ModelSpec, run: RunSpec, tasks: Sequence[LoadedTask], re
     known, given = _settled(run.out, spec.name, fingerprint(info))
     encoded: list[Encoded] = []
     refused: dict[str, str] = {}
+    begun = time.perf_counter()
     if not requests.keys() <= known:
         encoded, refused = encode(requests, encoder_for(source), tables, spec.name, strict=run.strict)
+    encode_seconds = time.perf_counter() - begun
     lost = losses(tables, refused)
     for loaded in mine:
         task = loaded.task.name
@@ -262,6 +266,7 @@ def prepare_model(spec: ModelSpec, run: RunSpec, tasks: Sequence[LoadedTask], re
         unasked=unasked,
         losses=lost,
         given_up=given_up,
+        encode_seconds=encode_seconds,
     )
 
 

@@ -63,6 +63,7 @@ class RunSpec:
         strict: refuse everything where a task or sample can't be asked of a model, instead of leaving it out; end a model of
             which a request can't be scored.
         retry: ask again what was given up (killed its worker or had no finite answer, whenever it was tried).
+        metrics: host and port where metrics are served while it runs (None: nowhere, but for Ray's own exporter).
         weights_cache: bytes that fetched weights may take up on each machine (None: as EVALUATOR_WEIGHTS_CACHE says).
         command: the command line, for the record.
     """
@@ -76,6 +77,7 @@ class RunSpec:
     verify: bool = True
     strict: bool = False
     retry: bool = False
+    metrics: tuple[str, int] | None = None
     weights_cache: int | None = None
     command: tuple[str, ...] = ()
 

@@ -86,6 +86,7 @@ def _folders(ready: Prepared) -> dict[str, Path]:
 def _on_ray(run: Run, plan: Plan, spec: RunSpec, options: SweepOptions) -> Failures:
     from evaluator.sweep.cluster import Cluster
     from evaluator.sweep.pool import Pool, PoolOptions
+    from evaluator.sweep.ray_metrics import RayMetrics
 
     pool_options = PoolOptions(
         fleet=plan.fleet,
@@ -97,4 +98,4 @@ def _on_ray(run: Run, plan: Plan, spec: RunSpec, options: SweepOptions) -> Failu
         access=HubAccess.of_here(),
     )
     cluster = Cluster(options.worker_memory, _folders(plan.ready))
-    return score_models(run, plan.ready, spec, lambda view: Pool(view, cluster, pool_options))
+    return score_models(run, plan.ready, spec, lambda view: Pool(view, cluster, pool_options), RayMetrics())
