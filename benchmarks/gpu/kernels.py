@@ -1,8 +1,9 @@
 """The fused masked softmax: is it right, how fast is it, how much memory does it take. Needs torch and triton alone.
 
 Compared with the two ways that torch offers: logits, log_softmax and gather, eager and compiled. The roofline is the
-larger of arithmetic over this chip's own matrix-product rate (in float32: without TF32) and bytes over its copy rate, both
-measured here. On a CPU, tiny shapes in Triton's interpreter: that checks this program, not the kernel's speed.
+larger of arithmetic over this chip's own matrix-product rate (in float32: the better of plain products and three of TF32) and
+bytes over its copy rate; the work is counted (`roofline.py`), the rates are measured here. On a CPU, tiny shapes in Triton's
+interpreter: that checks this program, not the kernel's speed.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from gpu.roofline import Ceilings, roofline, work
 from gpu.section import Part, Section
 from torch import Tensor
 
 from evaluator_kernels.problem import MaskedLogProbs
-from evaluator_kernels.triton_kernel import triton_log_probs
+from evaluator_kernels.triton_kernel import processors, triton_log_probs, vocabulary_splits
 
 SMOKE = os.environ.get("TRITON_INTERPRET") == "1"  # stands before the first import of triton
 DEVICE = "cpu" if SMOKE else "cuda"
@@ -38,7 +40,7 @@ TOLERANCE = {torch.bfloat16: 1e-4, torch.float32: 1e-4}
 
 @dataclass
 class Case:
-    """One problem size: milliseconds, MiB beyond the inputs, share of the roofline; None where a way ran out of memory."""
+    """One problem size: milliseconds, MiB beyond the inputs (None where a way ran out of memory), and what it must take."""
 
     dtype: str
     vocabulary: int
@@ -47,14 +49,7 @@ class Case:
     mib: dict[str, float | None] = field(default_factory=dict)
     roofline_ms: float = 0.0
     bound: str = ""
-
-
-@dataclass(frozen=True)
-class Ceilings:
-    """What this chip can do, measured here: its copy rate (read + written bytes), its matrix-product rate by type."""
-
-    copy_gb_s: float
-    matmul_tflop_s: dict[str, float]
+    work: dict[str, int] = field(default_factory=dict)
 
 
 def torch_log_probs(hidden: Tensor, weight: Tensor, candidates: Tensor, bias: Tensor) -> Tensor:
@@ -121,6 +116,11 @@ def measure_ceilings() -> Ceilings:
     for dtype in TYPES:
         a, b = (torch.randn(side, side, device=DEVICE, dtype=dtype) for _ in range(2))
         rates[str(dtype).removeprefix("torch.")] = 2 * side**3 / milliseconds(partial(torch.mm, a, b)) / 1e9
+    if not SMOKE:
+        torch.backends.cuda.matmul.allow_tf32 = True
+        a, b = (torch.randn(side, side, device=DEVICE) for _ in range(2))
+        rates["tf32"] = 2 * side**3 / milliseconds(partial(torch.mm, a, b)) / 1e9
+        torch.backends.cuda.matmul.allow_tf32 = False
     return Ceilings(copy, rates)
 
 
@@ -169,9 +169,10 @@ def measure(rows: int, vocabulary: int, dtype: torch.dtype, ceilings: Ceilings) 
             case.ms[way] = case.mib[way] = None
         if not SMOKE:
             torch.cuda.empty_cache()
-    arithmetic = 2 * rows * vocabulary * WIDTH / ceilings.matmul_tflop_s[name] / 1e9
-    moved = (problem[0].nbytes + problem[1].nbytes + problem[3].nbytes) / ceilings.copy_gb_s / 1e6
-    case.roofline_ms, case.bound = max((arithmetic, "arithmetic"), (moved, "memory"))
+    splits = vocabulary_splits(rows, vocabulary, processors(problem[0].device))
+    asked = work(rows, vocabulary, WIDTH, CANDIDATES, size=problem[0].element_size(), splits=splits)
+    case.work = asdict(asked)
+    case.roofline_ms, case.bound = roofline(asked, ceilings, name)
     return case
 
 

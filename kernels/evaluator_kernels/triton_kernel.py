@@ -12,7 +12,7 @@ To keep the log-sum-exp and the indexed dot product apart is the idea of Cut Cro
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -33,47 +33,90 @@ VOCABULARY_PER_TILE = 128
 INTERPRETED = triton.knobs.runtime.interpret
 
 
-def _configs() -> list[triton.Config]:
-    """Tile shapes that the autotuner may try; the interpreter, which times nothing, gets one."""
-    if INTERPRETED:
-        return [triton.Config({"BLOCK_N": 16, "BLOCK_V": 64, "BLOCK_H": 32}, num_warps=4, num_stages=1)]
-    tiles = [
-        # rows, vocabulary, hidden, warps, stages
-        (16, 128, 128, 4, 4),
-        (16, 256, 64, 4, 4),
-        (32, 128, 64, 4, 4),
-        (64, 128, 64, 4, 4),
-        (64, 256, 64, 8, 4),
-        (128, 128, 64, 4, 3),
-        (128, 128, 64, 8, 4),
-        (128, 256, 64, 8, 3),
-        # half as deep: for float32, whose tiles take twice the shared memory
-        (16, 128, 32, 4, 4),
-        (32, 128, 32, 4, 4),
-        (64, 64, 32, 4, 4),
-        (64, 128, 32, 4, 3),
-        (128, 128, 32, 8, 3),
-    ]
+FINISH_BLOCKS = {"BLOCK_H": 256, "BLOCK_S": 128}
+"""Width and splits that `_finish` reads at a time."""
+
+
+class Tile(NamedTuple):
+    """A program's tile of rows and vocabulary, how deep it reads at a time, and how many warps and stages compute it."""
+
+    rows: int
+    words: int
+    depth: int
+    warps: int
+    stages: int
+
+    @property
+    def deep(self) -> bool:
+        """Whether it is one for 16-bit input: float32's take twice the shared memory and are half as deep."""
+        return self.depth > 32
+
+    def spills_on(self, chip: int) -> bool:
+        """Whether it needs more registers than a thread has, on chips of this compute capability (80, 90, 100, …)."""
+        return self in SPILLING.get(chip // 10, ())
+
+
+TILES = (
+    Tile(16, 128, 128, 4, 4),
+    Tile(16, 256, 64, 4, 4),
+    Tile(32, 128, 128, 4, 3),
+    Tile(64, 128, 64, 4, 4),
+    Tile(64, 256, 64, 8, 4),
+    Tile(128, 128, 64, 4, 3),
+    Tile(128, 128, 64, 8, 4),
+    Tile(128, 256, 64, 8, 3),
+    Tile(16, 128, 32, 4, 4),
+    Tile(32, 128, 32, 4, 4),
+    Tile(64, 64, 32, 4, 4),
+    Tile(64, 128, 32, 4, 3),
+    Tile(128, 128, 32, 8, 3),
+)
+"""Tiles that the autotuner may try, but for SPILLING's."""
+
+_SPILLING = frozenset({Tile(128, 128, 64, 4, 3), Tile(128, 256, 64, 8, 3), Tile(64, 128, 32, 4, 3), Tile(128, 128, 32, 8, 3)})
+SPILLING = {8: _SPILLING, 12: _SPILLING}
+"""By generation of chips (compute capability 8.x: A100, L4, …; 12.x), the tiles that need more registers than a thread has.
+
+Each warp holds its products in registers there; newer data-centre chips multiply whole tiles out of shared memory. Found by
+benchmarks/triton_ahead.py, which looks at all of them.
+"""
+
+
+def configurations() -> list[triton.Config]:
+    """The tiles as Triton takes them; the interpreter, which times nothing, gets one of its own."""
+    tiles = (Tile(16, 64, 32, 4, 1),) if INTERPRETED else TILES
     return [
-        triton.Config({"BLOCK_N": rows, "BLOCK_V": words, "BLOCK_H": deep}, num_warps=warps, num_stages=stages)
-        for rows, words, deep, warps, stages in tiles
+        triton.Config({"BLOCK_N": rows, "BLOCK_V": words, "BLOCK_H": depth}, num_warps=warps, num_stages=stages)
+        for rows, words, depth, warps, stages in tiles
     ]
+
+
+def tile_of(config: triton.Config) -> Tile:
+    """The tile that a configuration stands for."""
+    sizes = config.kwargs
+    return Tile(sizes["BLOCK_N"], sizes["BLOCK_V"], sizes["BLOCK_H"], config.num_warps, config.num_stages)
+
+
+def worthwhile(tile: Tile, *, deep: bool, rows: int, chip: int) -> bool:
+    """Whether a tile is worth timing: deep for 16-bit input, no more than half of its rows empty, registers for all of it.
+
+    `chip` is its compute capability: 80, 90, 100, …
+    """
+    return tile.deep == deep and min(rows, 64) <= tile.rows <= rows and not tile.spills_on(chip)
 
 
 def _worthwhile(configs: list[triton.Config], named: Mapping[str, Any], **_: object) -> list[triton.Config]:
-    """The configurations worth timing: deep tiles for 16-bit input, no more than half of a tile's rows empty."""
-    deep = named["hidden"].element_size() < 4
-    rows = named["row_bucket"]
-
-    def fits(config: triton.Config) -> bool:
-        tile_rows = config.kwargs["BLOCK_N"]
-        return bool((config.kwargs["BLOCK_H"] > 32) == deep and min(rows, 64) <= tile_rows <= rows)
-
-    return [config for config in configs if INTERPRETED or fits(config)]
+    """The configurations worth timing for a call with these arguments."""
+    if INTERPRETED:
+        return configs
+    hidden, rows = named["hidden"], named["row_bucket"]
+    major, minor = torch.cuda.get_device_capability(hidden.device)
+    deep = hidden.element_size() < 4
+    return [config for config in configs if worthwhile(tile_of(config), deep=deep, rows=rows, chip=10 * major + minor)]
 
 
 @triton.autotune(
-    configs=_configs(),
+    configs=configurations(),
     key=["row_bucket", "V", "H"],
     prune_configs_by={"early_config_prune": _worthwhile},
     cache_results=True,
@@ -223,7 +266,7 @@ def triton_log_probs(
     if rows == 0:
         return MaskedLogProbs(log_probs, logsumexp)
 
-    splits = vocabulary_splits(rows, vocabulary, _processors(hidden.device))
+    splits = vocabulary_splits(rows, vocabulary, processors(hidden.device))
     part_max = torch.empty((rows, splits), dtype=torch.float32, device=hidden.device)
     part_sum = torch.empty_like(part_max)
     has_bias = bias is not None
@@ -262,8 +305,7 @@ def triton_log_probs(
         splits,
         HAS_BIAS=has_bias,
         BLOCK_K=min(8, triton.next_power_of_2(max(places, 1))),
-        BLOCK_H=256,
-        BLOCK_S=128,
+        **FINISH_BLOCKS,
     )
     return MaskedLogProbs(log_probs, logsumexp)
 
@@ -282,5 +324,6 @@ def row_bucket(rows: int) -> int:
     return min(1024, max(16, power))
 
 
-def _processors(device: torch.device) -> int:
+def processors(device: torch.device) -> int:
+    """Multiprocessors of a GPU."""
     return 2 if INTERPRETED else torch.cuda.get_device_properties(device).multi_processor_count

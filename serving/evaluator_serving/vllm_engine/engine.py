@@ -128,23 +128,7 @@ class VllmEngine(Engine):
     def _load(self, extra: dict[str, Any]) -> Any:
         from vllm import LLM
 
-        arguments = {
-            "model": str(self._source.path),
-            "skip_tokenizer_init": True,
-            "dtype": self._options.dtype,
-            "quantization": self._options.quantization,
-            "tensor_parallel_size": self._options.tensor_parallel,
-            "pipeline_parallel_size": self._options.pipeline_parallel,
-            "distributed_executor_backend": executor(self._options),
-            "logprobs_mode": "raw_logprobs",
-            "max_logprobs": WIDTH,
-            # What costs seconds at start and brings nothing to requests that decode one or two tokens.
-            "enforce_eager": True,
-            "disable_log_stats": True,
-            "use_tqdm_on_load": False,
-            **self._sizes.arguments(),
-            **extra,
-        }
+        arguments = engine_arguments(self._source, self._options, self._sizes) | extra
         # vLLM collects garbage again and again while it loads and ends: what its imports made need not be looked through each
         # time (1.3 of 1.5 CPU seconds of a small model's start). It undoes this itself at its end.
         gc.freeze()
@@ -274,6 +258,26 @@ def executor(options: EngineOptions) -> str:
     if options.nodes > 1:
         return "ray"
     return "mp" if options.tensor_parallel * options.pipeline_parallel > 1 else "uni"
+
+
+def engine_arguments(source: ModelSource, options: EngineOptions, sizes: Sizes) -> dict[str, Any]:
+    """vLLM's engine arguments for a model, the user's extra ones aside."""
+    return {
+        "model": str(source.path),
+        "skip_tokenizer_init": True,
+        "dtype": options.dtype,
+        "quantization": options.quantization,
+        "tensor_parallel_size": options.tensor_parallel,
+        "pipeline_parallel_size": options.pipeline_parallel,
+        "distributed_executor_backend": executor(options),
+        "logprobs_mode": "raw_logprobs",
+        "max_logprobs": WIDTH,
+        # What costs seconds at start and brings nothing to requests that decode one or two tokens.
+        "enforce_eager": True,
+        "disable_log_stats": True,
+        "use_tqdm_on_load": False,
+        **sizes.arguments(),
+    }
 
 
 def _make_stage_buffers(worker: Any) -> None:
