@@ -51,8 +51,8 @@ def connect(address: str, workers: int | None) -> None:
             ray.init(address=address, **quiet)
         signal.signal(signal.SIGTERM, handler or signal.SIG_DFL)  # Ray's own prints a native stack and aborts
     except (ConnectionError, RuntimeError, ValueError, OSError, TimeoutError) as error:
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(f"no Ray cluster answers at {address!r} ({first}): start one or use --ray local") from error
+        said = " ".join(str(error).split())[:300] or type(error).__name__  # of other versions the later lines say which
+        raise InputError(f"no Ray cluster answers at {address!r} ({said}): start one or use --ray local") from error
 
 
 def _reach(address: str) -> None:
