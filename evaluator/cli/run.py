@@ -13,7 +13,14 @@ import click
 import polars as pl
 
 from evaluator import logs
-from evaluator.cli.options import data_option, engine_options, leaving_out_options, make_engine_options, watching_options
+from evaluator.cli.options import (
+    asking_options,
+    data_option,
+    engine_options,
+    leaving_out_options,
+    make_engine_options,
+    watching_options,
+)
 from evaluator.cli.output import tell
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
@@ -40,7 +47,8 @@ def interrupt(signum: int, frame: FrameType | None) -> None:
     "models",
     multiple=True,
     metavar="[NAME=]MODEL",
-    help="Hub id, id@revision, folder, LoRA adapter or GGUF; NAME is what it is called in the results; repeatable.",
+    help="Hub id, id@revision, folder, LoRA adapter or GGUF, or URL#NAME of one at a server that is talked to; [NAME=] is what "
+    "it is called in the results; repeatable.",
 )
 @engine_options
 @click.option(
@@ -76,6 +84,7 @@ def interrupt(signum: int, frame: FrameType | None) -> None:
     help="Only this language, of a task with several (gest-mt, eurogest); repeatable.",
 )
 @click.option("--template", metavar="NAME", help="Ask only this template, of a task that takes one (eurogest: G, P or N).")
+@asking_options
 @click.option("--out", type=click.Path(path_type=Path), help="The run's folder (default: runs/TASK…-MODEL…).")
 @click.option("--no-verify", is_flag=True, help="Don't compare the engine with the transformers oracle at load.")
 @leaving_out_options
@@ -96,6 +105,14 @@ def command(
     strict: bool,
     retry: bool,
     metrics: tuple[str, int] | None,
+    wording: Path | None,
+    way: str | None,
+    orders: int | None,
+    answers: int | None,
+    temperature: float | None,
+    max_tokens: int | None,
+    seed: int | None,
+    max_cost: float | None,
     **engine: Any,
 ) -> None:
     """Score models on tasks, then print the table.
@@ -109,16 +126,20 @@ def command(
       evaluator run gest --model early=run1/checkpoint --model late=run2/checkpoint
       evaluator run gest --samples my.csv --templates my.toml --model ./my-model
       evaluator run eurogest --language cs --language de --model utter-project/EuroLLM-1.7B
+      evaluator run gest-who --model http://127.0.0.1:8000/v1#my-model --out runs/who
       evaluator run gest-mt --translations DATA/gest/translations --data DATA --out runs/mt
     """
     from evaluator.run.spec import default_folder, named_model
 
     signal.signal(signal.SIGTERM, interrupt)
-    options = make_engine_options(engine["dtype"], engine["device"], engine["batch_tokens"], engine["extra"])
+    extra = (*engine["extra"], *([f"max_cost={max_cost}"] if max_cost is not None else []))
+    options = make_engine_options(engine["dtype"], engine["device"], engine["batch_tokens"], extra)
     specs = tuple(
         ModelSpec(model, engine["engine"], engine["chat_template"], options, label) for label, model in map(named_model, models)
     )
-    inputs = Inputs(samples, templates, translations, languages, template)
+    speaking = {"answers": answers, "temperature": temperature, "max_tokens": max_tokens, "seed": seed}
+    asking = {"wording": wording, "way": way, "orders": orders, **speaking}
+    inputs = Inputs(samples, templates, translations, languages, template, **asking)  # type: ignore[arg-type]
     chosen = chosen_tasks(tasks, inputs)
     names = [task.name for task in chosen]
     spec = RunSpec(

@@ -203,6 +203,33 @@ def _doubtful_texts(name: str, entry: Entry, tasks: Collection[str]) -> Iterator
     return _unknown_text(name, {"text_tokens": much})
 
 
+def _chats(name: str, entry: Entry) -> Iterator[str]:
+    """`chats`: what a model's answers in words took, who gave them, and whether they would be given again."""
+    said = entry.get("chats", {})
+    if not said.get("replies"):
+        return
+    served, dates = said.get("served", {}), said.get("dates", [])
+    tokens = (
+        f"{said['replies']:,} answers took {said['prompt_tokens']:,} tokens of chats and {said['answer_tokens']:,} of answers"
+    )
+    when = f", given from {dates[0]} to {dates[1]}" if dates else ""
+    by = f" by {_counted(served)}" if served else ""
+    yield f"{name}: its {tokens}{when}{by}."
+    if len(served) > 1:
+        yield f"{name}: the server named more than one model as the one that answered: {_counted(served)}."
+    if len(systems := said.get("system", {})) > 1:
+        yield f"{name}: the server's system changed while it answered (fingerprints {_counted(systems)})."
+    if said.get("repeatable") is False:
+        yield (
+            f"{name}: its engine ({entry.get('engine')}) doesn't promise the same words if it is asked again, not even "
+            "at temperature 0; the answers of this run are kept."
+        )
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return _names([f"{name} ({count:,})" for name, count in counts.items()]) if len(counts) > 1 else next(iter(counts))
+
+
 MODEL_NOTES: tuple[Notes, ...] = (
     left_out_notes,
     _unverified,
@@ -212,5 +239,6 @@ MODEL_NOTES: tuple[Notes, ...] = (
     _padding,
     _unknown_text,
     _several_devices,
+    _chats,
 )
 TASK_NOTES: tuple[Notes, ...] = (_wrong_rows, _normal_forms, _without_beginning)

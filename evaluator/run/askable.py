@@ -12,6 +12,14 @@ from evaluator_serving.errors import InputError, ModelError
 from evaluator_serving.requests import Request
 from evaluator_serving.rows import Encoded
 
+CHAT = "chat"
+"""What generative models can do besides: go on in words."""
+
+
+def abilities(heads: frozenset[str]) -> frozenset[str]:
+    """The heads of requests that a model with these heads can be asked."""
+    return heads | {CHAT} if "causal" in heads else heads
+
 
 class Encodes(Protocol):
     """A model's encoder."""
@@ -53,7 +61,7 @@ def missing_head(task: Task, heads: frozenset[str], spec: str) -> str | None:
     """Why the task can't ask a model with these heads at all, None if it can."""
     if task.heads & heads:
         return None
-    wanted, has = " or ".join(sorted(task.heads)), ", ".join(sorted(heads)) or "none"
+    wanted, has = " or ".join(sorted(task.heads)), ", ".join(sorted(heads - {CHAT} or heads)) or "none"
     return f"task {task.name} needs a model with a {wanted} head, {spec} has {has}"
 
 

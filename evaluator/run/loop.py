@@ -18,9 +18,10 @@ from evaluator.run.replica import Call, LostError, Member, Model, Offer, State, 
 from evaluator.run.score import Scored, requests_of_row, start_record
 from evaluator.run.work import Work, chunk_name
 from evaluator.run.worker import Load, Loaded
-from evaluator.store.run import Kind, Run
+from evaluator.store.run import CHAT, Kind, Run
 from evaluator_serving.engine import DeviceKind
 from evaluator_serving.errors import EngineError, InputError, in_words
+from evaluator_serving.registry import engine_class
 from evaluator_serving.rows import Chunk
 
 START_ATTEMPTS = 5
@@ -138,6 +139,7 @@ class Loop:
             rows=member.model.rows,
             workload=member.model.workload,
             verify=self._verify,
+            journal=self._run.journal(member.model.name),
         )
 
     def _load(self, member: Member) -> None:
@@ -204,8 +206,15 @@ class Loop:
 
     def _finish(self, model: Model) -> None:
         if model.error is None and not model.has_work and not self._state.of(model):
+            self._note_replies(model)
             self._run.clear_model_failure(model.name)
             self._view.state(model.name, "done")
+
+    def _note_replies(self, model: Model) -> None:
+        """Write down what its answers to chats took, and who gave them."""
+        if CHAT in model.prepared.kinds.values():
+            repeatable = engine_class(model.prepared.info.engine).repeatable
+            self._run.update_model(model.name, chats=self._run.reply_facts(model.name) | {"repeatable": repeatable})
 
     # --- what goes wrong -----------------------------------------------------------------------------------------
 
@@ -288,6 +297,7 @@ class Loop:
     def _give_up(self, model: Model, error: Exception) -> None:
         if model.error is None:
             model.error = error
+            self._note_replies(model)
             record_failures(self._run, {model.name: error})
             self._view.state(model.name, "failed", in_words(error))
         for member in self._state.of(model):

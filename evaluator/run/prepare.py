@@ -16,7 +16,7 @@ import polars as pl
 
 from evaluator import __version__
 from evaluator.reports.notes import doubts
-from evaluator.run.askable import Loss, encode, losses, missing_head, useless
+from evaluator.run.askable import Loss, abilities, encode, losses, missing_head, useless
 from evaluator.run.coverage import tokens_of_task
 from evaluator.run.progress import ModelProgress
 from evaluator.run.spec import NAME_LIMIT, ModelSpec, RunSpec
@@ -276,16 +276,17 @@ def _usable(
     """Task → the heads of the model that it can use; and of the other tasks, why they can't ask it."""
     heads: dict[str, frozenset[str]] = {}
     unasked: dict[str, str] = {}
+    can = abilities(source.heads)
     for loaded in tasks:
         task = loaded.task
         if not task.heads:
             raise InputError(f"task {task.name} asks no model: see evaluator run {task.name} --help")
-        if reason := missing_head(task, source.heads, spec.spec):
+        if reason := missing_head(task, can, spec.spec):
             if strict:
                 raise InputError(f"{reason}: choose another model or task, or leave --strict out")
             unasked[task.name] = reason
         else:
-            heads[task.name] = task.heads & source.heads
+            heads[task.name] = task.uses(can)
     if not heads:
         raise useless(spec.name, unasked.values())
     return heads, unasked

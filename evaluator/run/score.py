@@ -2,14 +2,16 @@
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evaluator_serving.answers import Answer, assemble
+from evaluator_serving.answers import Answer, Values, assemble
+from evaluator_serving.chats import Kept
 from evaluator_serving.engine import Engine
+from evaluator_serving.errors import EngineError
 from evaluator_serving.memory import peak_memory
-from evaluator_serving.rows import Chunk
+from evaluator_serving.rows import Chunk, Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +58,29 @@ def _device_memory() -> int:
     return int(torch.cuda.max_memory_allocated()) if torch is not None and torch.cuda.is_available() else 0
 
 
-def score_chunk(engine: Engine, chunk: Chunk) -> Scored:
-    """Score one chunk. EngineError carries the index of the merged row at fault, if known."""
+def _values(engine: Engine, rows: Sequence[Row], kept: Kept | None) -> list[Values]:
+    """What the engine gives for every row: numbers, or words for those that are chats."""
+    values: list[Values | None] = [None] * len(rows)
+    for chats in (False, True):
+        members = [index for index, row in enumerate(rows) if (row.chat is not None) == chats]
+        if not members:
+            continue
+        mine = [rows[index] for index in members]
+        try:
+            given: Sequence[Values] = engine.generate(mine, kept) if chats else engine.score(mine)
+        except EngineError as error:
+            if error.row is not None:
+                error.row = members[error.row]
+            raise
+        for index, value in zip(members, given, strict=True):
+            values[index] = value
+    return [value for value in values if value is not None]
+
+
+def score_chunk(engine: Engine, chunk: Chunk, kept: Kept | None = None) -> Scored:
+    """Score one chunk. EngineError carries the index of the merged row at fault, if known. `kept`: see `Engine.generate`."""
     begun = time.perf_counter()
-    values = engine.score(chunk.merged.rows)
+    values = _values(engine, chunk.merged.rows, kept)
     seconds = time.perf_counter() - begun
     return Scored(
         answers=tuple(assemble(chunk, values)),

@@ -23,7 +23,7 @@ class ModelSpec:
     """One model of a run.
 
     Attributes:
-        spec: hub id, hub id with @revision, or local folder or GGUF file.
+        spec: hub id, hub id with @revision, local folder or GGUF file, or URL#NAME of a model at a server.
         engine: engine name or `auto`.
         chat_template: `none` (as published) or `user` (the prompt becomes the beginning of the assistant's turn).
         options: how the engine runs.
@@ -40,9 +40,12 @@ class ModelSpec:
 
     @property
     def name(self) -> str:
-        """The model's name in results: the label, else the hub id or the folder's name, with the chat template if any."""
+        """The model's name in results: the label, else the hub id, the folder's name or the one at its server, with the chat
+        template if any."""
         if self.label:
             return self.label
+        if "://" in self.spec:
+            return self.spec.partition("#")[2] or self.spec
         path = Path(self.spec)
         local = path.exists() or self.spec.startswith((".", "/", "~"))
         name = path.expanduser().resolve().name.removesuffix(".gguf") if local else self.spec

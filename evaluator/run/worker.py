@@ -5,9 +5,12 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from evaluator.run.journal import Journal
 from evaluator.run.score import Scored, score_chunk
+from evaluator_serving.chats import Kept
 from evaluator_serving.checks.verify import is_checked, needs_weights, verify_engine
 from evaluator_serving.engine import DeviceKind, Engine, EngineOptions
 from evaluator_serving.errors import EngineError, InputError, UnexpectedError, in_words
@@ -19,7 +22,11 @@ from evaluator_serving.rows import Chunk, Row, Workload
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a replica is to load: the engine's arguments (`rows` are some of the run's own), and whether to verify it."""
+    """What a replica is to load: the engine's arguments (`rows` are some of the run's own), and whether to verify it.
+
+    `journal` is the file for answers that cost money, which are kept one by one; on a machine without its folder they are kept
+    a chunk at a time, as all others are.
+    """
 
     engine: str
     source: ModelSource
@@ -27,6 +34,7 @@ class Load:
     rows: tuple[Row, ...]
     workload: Workload | None
     verify: bool
+    journal: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +71,7 @@ class Worker:
 
     def __init__(self) -> None:
         self._engine: Engine | None = None
+        self._kept: Kept | None = None
         self._weights = contextlib.ExitStack()
         self._source: ModelSource | None = None
         self._fetched = 0.0
@@ -89,9 +98,11 @@ class Worker:
             begun = time.perf_counter()
             self._engine = open_engine(load.engine, source, load.options, load.rows, load.workload)
             details = self._engine.describe().details
+            journal = load.journal if self._engine.costs and load.journal and load.journal.parent.parent.is_dir() else None
+            self._kept = Journal(journal) if journal else None
             opened = time.perf_counter()
             verified: str | bool | None = None
-            if is_checked(load.engine):
+            if is_checked(load.engine) and any(row.chat is None for row in load.rows):
                 verified = load.verify and str(verify_engine(self._engine, source, load.options, load.rows))
             seconds = {"fetch": self._fetched, "engine": opened - begun, "verify": time.perf_counter() - opened}
             kind, reused = self._engine.device_kind, self._before > 0
@@ -102,11 +113,11 @@ class Worker:
         """Score one chunk."""
         assert self._engine is not None, "load comes first"
         with told():
-            return score_chunk(self._engine, chunk)
+            return score_chunk(self._engine, chunk, self._kept)
 
     def close(self) -> bool:
         """Close the engine and let go of its weights; they may be evicted now. Says whether another model can be loaded."""
-        engine, self._engine, self._source = self._engine, None, None
+        engine, self._engine, self._source, self._kept = self._engine, None, None, None
         with told(), self._weights:
             if engine is not None:
                 engine.close()

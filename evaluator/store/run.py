@@ -2,6 +2,7 @@
 
     RUN/run.json                                   what was asked, written first
     RUN/logprobs/MODEL-FINGERPRINT/KIND/part-*     answers keyed by request id
+    RUN/journal/MODEL-FINGERPRINT.jsonl            paid answers of chunks that weren't stored yet, one a line
     RUN/samples/TASK.parquet                       sample × template → request id
     RUN/imported/TASK/part-*                       scores that were imported rather than computed
     RUN/failures/part-*, RUN/timings/part-*        one chunk, one part
@@ -42,6 +43,19 @@ ANSWERS: dict[str, pl.DataType] = {
     "tokens": pl.List(pl.Int32()),
     "logprobs": pl.List(pl.Float64()),
 }
+REPLIES: dict[str, pl.DataType] = {
+    "text": pl.String(),
+    "finish": pl.String(),
+    "prompt_tokens": pl.Int64(),
+    "answer_tokens": pl.Int64(),
+    "served": pl.String(),
+    "system": pl.String(),
+    "date": pl.String(),
+}
+"""Columns of the answers to chats besides ANSWERS (there a candidate is one of the replies, without log-probabilities): see
+`evaluator_serving.chats.Reply`."""
+CHAT = "chat"
+"""The kind of request whose parts have REPLIES."""
 Kind = Literal["unaskable", "poisonous", "retryable"]
 """What becomes of a failure when the same command is given again.
 
@@ -78,6 +92,16 @@ def answers_frame(answers: Iterable[Answer]) -> pl.DataFrame:
         for i, (tokens, logprobs) in enumerate(zip(a.tokens, a.logprobs, strict=True))
     ]
     return pl.DataFrame(rows, schema=ANSWERS, orient="row")
+
+
+def replies_frame(answers: Iterable[Answer]) -> pl.DataFrame:
+    """Answers to chats as a frame with a row a reply (columns ANSWERS and REPLIES)."""
+    rows = [
+        (a.request, i, list(reply.tokens), [], *(getattr(reply, name) for name in REPLIES))
+        for a in answers
+        for i, reply in enumerate(a.replies)
+    ]
+    return pl.DataFrame(rows, schema=ANSWERS | REPLIES, orient="row")
 
 
 def _failures(rows: Sequence[tuple[str, str, str]], kind: Kind) -> pl.DataFrame:
@@ -286,20 +310,47 @@ class Run:
         """Where a model's answers are."""
         return self.path / "logprobs" / answers_name(model, self.record["models"][model])
 
+    def journal(self, model: str) -> Path:
+        """The file in which a model's paid answers are kept until their chunk is stored."""
+        return self.path.absolute() / "journal" / f"{answers_name(model, self.record['models'][model])}.jsonl"
+
     def add_answers(self, folder: Path, kinds: Mapping[str, str], answers: Sequence[Answer]) -> None:
         """Store answers, one part a request kind; `kinds` says the kind of each request id."""
         by_kind: dict[str, list[Answer]] = {}
         for answer in answers:
             by_kind.setdefault(kinds[answer.request], []).append(answer)
         for kind, group in by_kind.items():
-            write_part(folder / kind, answers_frame(group))
+            write_part(folder / kind, replies_frame(group) if kind == CHAT else answers_frame(group))
 
     def answers(self, model: str) -> pl.DataFrame:
-        """All answers of a model (columns ANSWERS), each request once whoever scored it."""
+        """All answers of a model (columns ANSWERS, and REPLIES, null but for chats), each request once whoever scored it."""
         folder = self.answers_folder(model)
-        parts = [read_parts(kind, ANSWERS) for kind in sorted(folder.glob("*")) if kind.is_dir()]
-        frame = pl.concat([pl.DataFrame(schema=ANSWERS), *parts])
+        kinds = [kind for kind in sorted(folder.glob("*")) if kind.is_dir()]
+        parts = [read_parts(kind, ANSWERS | REPLIES if kind.name == CHAT else ANSWERS) for kind in kinds]
+        frame = pl.concat([pl.DataFrame(schema=ANSWERS | REPLIES), *parts], how="diagonal")
         return frame.unique(["request", "candidate"], keep="first", maintain_order=True)
+
+    def reply_facts(self, model: str) -> dict[str, Any]:
+        """What a reader must know of a model's answers to chats; empty where it has none.
+
+        `replies`, their `prompt_tokens` and `answer_tokens`; how they ended (`finish` → how many); of servers: `served` and
+        `system`, the names and fingerprints that they reported → how many, and the first and the last of the `dates`.
+        """
+        said = self.answers(model).filter(pl.col("text").is_not_null())
+        if said.is_empty():
+            return {}
+
+        def counts(column: str) -> dict[str, int]:
+            named = said.filter(pl.col(column) != "").group_by(column, maintain_order=True).len()
+            return dict(sorted(named.iter_rows()))
+
+        dates = said.filter(pl.col("date") != "")["date"]
+        return {
+            "replies": said.height,
+            **{name: int(said[name].sum()) for name in ("prompt_tokens", "answer_tokens")},
+            **{name: counts(name) for name in ("finish", "served", "system")},
+            "dates": [dates.min(), dates.max()] if len(dates) else [],
+        }
 
     def done(self, model: str) -> set[str]:
         """Ids of the requests that this model has answered."""

@@ -4,7 +4,7 @@ What is estimated: tokens, and so the hours."""
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from evaluator.run.askable import missing_head
+from evaluator.run.askable import abilities, missing_head
 from evaluator.run.driver import Prepared
 from evaluator.run.failures import Failures
 from evaluator.run.prepare import LoadedTask, Renderer, check_names, load_tasks
@@ -12,12 +12,13 @@ from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.sweep.fit import ways
 from evaluator.sweep.hardware import Fleet
 from evaluator.sweep.plan import Load, Needs, Plan, demand, scheduled
+from evaluator_serving.chats import Chat
 from evaluator_serving.choose import choose_engine
 from evaluator_serving.errors import ModelError
 from evaluator_serving.models.outline import outlined
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.registry import check_fit
-from evaluator_serving.requests import Continuation, Masked, Pair, Request, SharedTokens
+from evaluator_serving.requests import Choice, Continuation, Masked, Pair, Request, SharedTokens
 
 LETTERS = {64_000: 2.2, 1 << 40: 3.3}
 """Vocabularies up to this size → letters of a text that a token holds, over the languages of Europe. The first was measured
@@ -50,8 +51,8 @@ def _load(model: ModelSpec, source: ModelSource, tasks: Iterable[LoadedTask], re
     requests: dict[str, Request] = {}
     for loaded in tasks:
         task = loaded.task
-        if (not model.tasks or task.name in model.tasks) and missing_head(task, source.heads, source.spec) is None:
-            requests |= renderer.render(loaded, task.heads & source.heads).requests
+        if (not model.tasks or task.name in model.tasks) and missing_head(task, abilities(source.heads), source.spec) is None:
+            requests |= renderer.render(loaded, task.uses(abilities(source.heads))).requests
     if not requests:
         raise ModelError(f"{model.name}: no task can ask it: choose another model or task")
     passes = [_passes(request) for request in requests.values()]
@@ -70,6 +71,12 @@ def _passes(request: Request) -> list[int]:
         case Masked():
             text = sum(map(len, request.parts))
             return [text + sum(map(len, words)) for words in request.candidates]
+        case Choice():
+            prompt = sum(len(turn.content) for turn in request.turns)
+            return [prompt + max(map(len, request.candidates))]
+        case Chat():
+            per_letter = next(iter(LETTERS.values()))
+            return [sum(len(turn.content) for turn in request.turns) + round(per_letter * request.answers * request.max_tokens)]
         case Pair():
             return [len(request.first) + len(request.second)]
         case SharedTokens():

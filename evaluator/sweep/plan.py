@@ -96,7 +96,7 @@ def model_needs(model: PreparedModel, fleet: Fleet, throughput: float | None = N
 
 def demand(model: ModelSpec, source: ModelSource, engine: str, load: Load) -> Demand:
     """What a model needs in this engine, wherever it runs."""
-    options, config = model.options, source.config.get_text_config()
+    options, config = model.options, source.config.get_text_config() if source.config else None
     return Demand(
         name=model.name,
         engine=engine,

@@ -34,6 +34,7 @@ TASKS: dict[str, str] = {
     "winobias": "evaluator.tasks.winobias:winobias",
     "eurogest": "evaluator.tasks.eurogest:eurogest",
     "pairs": "evaluator.tasks.pairs:crows",
+    "gest-who": "evaluator.tasks.gest_who:gest_who",
 }
 """Task name to the function that makes it (imported only when asked for)."""
 
@@ -52,6 +53,13 @@ OPTIONS = {
     "translations": "--translations",
     "languages": "--language",
     "template": "--template",
+    "wording": "--wording",
+    "way": "--way",
+    "orders": "--orders",
+    "answers": "--answers",
+    "temperature": "--temperature",
+    "max_tokens": "--max-tokens",
+    "seed": "--seed",
 }
 """Fields of `Inputs` → the command line's options."""
 
@@ -61,8 +69,8 @@ def restore(name: str, definition: str | None) -> Task:
     if definition is None:
         return task(name)
     tables = tomllib.loads(definition)
-    kind = next((kind for kind in ("pairs", "eurogest") if kind in tables), "gest")
-    make: Callable[[str], Task] = _attribute(f"evaluator.tasks.{kind}:restored")
+    kind = next((kind for kind in ("pairs", "eurogest", "who") if kind in tables), "gest")
+    make: Callable[[str], Task] = _attribute(f"evaluator.tasks.{'gest_who' if kind == 'who' else kind}:restored")
     return make(definition)
 
 

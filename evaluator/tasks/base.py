@@ -53,10 +53,14 @@ class Task(ABC):
     @property
     @abstractmethod
     def heads(self) -> frozenset[str]:
-        """Request heads the task can use: `masked`, `causal`, `seq2seq`, `pair`; a model needs at least one of them.
+        """Request heads the task can use: `masked`, `causal`, `seq2seq`, `pair`, `chat`; a model needs at least one of them.
 
         None: it asks no model, its answers are `given`.
         """
+
+    def uses(self, heads: frozenset[str]) -> frozenset[str]:
+        """Those of a model's heads that it asks, where it could use several: all of them, and `render` chooses among them."""
+        return self.heads & heads
 
     @property
     def columns(self) -> Mapping[str, pl.DataType]:
@@ -136,9 +140,10 @@ class Task(ABC):
         """Per-sample scores of one model.
 
         `table` is Rendered.table; `answers` has a row a request × candidate with columns `request, candidate` (index from
-        0), `tokens` (list of int) and `logprobs` (list of float, natural log, one a token), or is what `given` gave. Samples
-        whose request has no answer are left out. Returns the columns `language, template, sample, group, score` and those of
-        `columns`; model and task are added by the caller.
+        0), `tokens` (list of int) and `logprobs` (list of float, natural log, one a token), or is what `given` gave. Of a
+        chat a candidate is a reply, with what it says in `text` and how it ended in `finish` (`evaluator_serving.chats`).
+        Samples whose request has no answer are left out. Returns the columns `language, template, sample, group, score` and
+        those of `columns`; model and task are added by the caller.
         """
 
     @abstractmethod

@@ -37,6 +37,10 @@ class Inputs:
         translations: a folder with SYSTEM/LANGUAGE/translations.csv.
         languages: codes of the languages that are wanted; empty for all.
         template: the only template of the task's own that is asked.
+        wording: a file with how a question is put, or the name of a package that has it.
+        way: how a question's answer is come by.
+        orders: in how many orders its options are asked.
+        answers, temperature, max_tokens, seed: how a model speaks: see `evaluator_serving.chats.Chat`.
     """
 
     samples: Path | None = None
@@ -44,11 +48,18 @@ class Inputs:
     translations: Path | None = None
     languages: tuple[str, ...] = ()
     template: str | None = None
+    wording: Path | None = None
+    way: str | None = None
+    orders: int | None = None
+    answers: int | None = None
+    temperature: float | None = None
+    max_tokens: int | None = None
+    seed: int | None = None
 
     @property
     def named(self) -> tuple[str, ...]:
         """Names of those that are given."""
-        return tuple(each.name for each in fields(self) if getattr(self, each.name))
+        return tuple(each.name for each in fields(self) if getattr(self, each.name) not in (None, ()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Answers: per-token log-probabilities of each candidate of a request."""
+"""Answers: per-token log-probabilities of each candidate of a request, or what was said to a chat."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from evaluator_serving.chats import Reply
 from evaluator_serving.rows import Chunk
 
 
@@ -17,21 +18,35 @@ class Answer:
         request: the request's id.
         tokens: per candidate, its token ids.
         logprobs: per candidate, log P of each of these tokens (natural log), same lengths.
+        replies: what was said, one an answer that was wanted; of chats only, which have no candidates.
     """
 
     request: str
     tokens: tuple[tuple[int, ...], ...]
     logprobs: tuple[tuple[float, ...], ...]
+    replies: tuple[Reply, ...] = ()
 
 
-def assemble(chunk: Chunk, values: Sequence[NDArray[np.floating]]) -> Iterator[Answer]:
-    """Turn an engine's arrays (one a merged row, one number a lookup) into the answers of the chunk's requests."""
+Values = NDArray[np.floating] | tuple[Reply, ...]
+"""What an engine gives for a row: a number a lookup, or the replies to a chat."""
+
+
+def assemble(chunk: Chunk, values: Sequence[Values]) -> Iterator[Answer]:
+    """Turn what an engine gave for each merged row into the answers of the chunk's requests."""
     for item, spots in zip(chunk.encoded, chunk.merged.places, strict=True):
         logprobs = []
         for candidate in item.candidates:
             numbers = []
             for read in candidate.reads:
                 row, lookups = spots[read.row]
-                numbers.append(float(values[row][lookups[read.lookup]]))
+                numbers.append(float(values[row][lookups[read.lookup]]))  # type: ignore[arg-type]
             logprobs.append(tuple(numbers))
-        yield Answer(item.request, tuple(c.tokens for c in item.candidates), tuple(logprobs))
+        said = [
+            reply for row, (index, _) in zip(item.rows, spots, strict=True) if row.chat for reply in _replies(values[index])
+        ]
+        yield Answer(item.request, tuple(c.tokens for c in item.candidates), tuple(logprobs), tuple(said))
+
+
+def _replies(values: Values) -> tuple[Reply, ...]:
+    assert isinstance(values, tuple), "a chat is answered in words"
+    return values

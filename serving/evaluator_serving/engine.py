@@ -14,7 +14,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from evaluator_serving.errors import InputError
+from evaluator_serving.chats import Kept, Reply
+from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.rows import Head, Row, Workload
 
@@ -134,6 +135,8 @@ class Engine(ABC):
         reads_weights: whether loading it reads the model's weights; a server has its own.
         comparable: whether its numbers should be the oracle's (the transformers engine's). One that computes something else on
             purpose is only checked against itself.
+        repeatable: whether a chat without randomness (temperature 0) gets the same answer from the same rows every time.
+        costs: whether its answers to chats are paid for: each is then on disk before the next one is asked for.
         device_kind: where this one computes; set by `__init__`. Work is cut for it.
     """
 
@@ -150,6 +153,8 @@ class Engine(ABC):
     start_seconds: ClassVar[Mapping[str, float]] = {}
     reads_weights: ClassVar[bool] = True
     comparable: ClassVar[bool] = True
+    repeatable: ClassVar[bool] = True
+    costs: ClassVar[bool] = False
 
     device_kind: DeviceKind
 
@@ -174,6 +179,15 @@ class Engine(ABC):
         index, where a logit is NaN or log P is not finite for a finite vocabulary entry.
         """
 
+    def generate(self, rows: Sequence[Row], kept: Kept | None = None) -> list[tuple[Reply, ...]]:
+        """What is said to `chat` rows, as many replies as each wants, in the rows' order; for an engine with that head.
+
+        At temperature 0 the most probable token each time, else drawn from the model's own distribution divided by the
+        temperature, nothing cut off or penalised; an answer ends with the model's end-of-turn or end-of-text token. What `kept`
+        has is not asked for. Raises EngineError as `score` does.
+        """
+        raise EngineError(f"the {self.name} engine doesn't generate text")
+
     @abstractmethod
     def close(self) -> None:
         """Free the device's memory; the engine isn't used again."""
@@ -188,6 +202,8 @@ class Engine(ABC):
 
         Asked before anything is loaded. An engine with more to refuse calls this one first.
         """
+        if source.served and cls.devices != ("server",):
+            raise InputError(f"model {source.spec}: it is at a server, and the {cls.name} engine has none: use --engine openai")
         wrong = next(cls._unused(options), None)
         if wrong is not None:
             raise InputError(f"the {cls.name} engine has no option {wrong}: leave it out or choose another engine")

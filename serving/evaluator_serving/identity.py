@@ -43,8 +43,9 @@ def identity(engine: str, source: ModelSource, options: EngineOptions) -> Engine
         engine=engine,
         model=source.spec,
         revision=source.revision,
-        dtype=options.dtype,
-        versions=versions,
+        # What a server computes with isn't known here, and an update of this machine must not have answers paid for again.
+        dtype="served" if source.served else options.dtype,
+        versions={} if source.served else versions,
         details=details,
     )
 

@@ -4,13 +4,15 @@ A request is text, never token ids, so one request serves every model. Its id is
 from different templates, tasks or repeated sentences are the same request and are scored once.
 
 Every request's answer (see `answers.Answer`) gives, for each candidate in order, its token ids and one natural-log
-probability per token.
+probability per token; to a chat it gives what was said.
 """
 
 import hashlib
 import json
 from dataclasses import asdict, dataclass
 from typing import Literal
+
+from evaluator_serving.chats import Chat, Turn
 
 MaskedMethod = Literal["sequential", "joint", "single", "written", "positional", "one_token", "words", "unmasked"]
 ContinuationMethod = Literal["conditional", "together", "to_end", "last_token", "start_text", "whole", "difference"]
@@ -104,6 +106,18 @@ class SharedTokens:
     second: str
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A chat that ends with the user's turn, and candidates that the assistant's answer may begin with, verbatim.
+
+    The answer gives each candidate's tokens with log P(token | the chat as the model's own template writes it, earlier tokens);
+    for generative models with a chat template. A token that straddles the boundary belongs to the candidate.
+    """
+
+    turns: tuple[Turn, ...]
+    candidates: tuple[str, ...]
+
+
 def span_filling(before: str, candidates: tuple[str, ...], *, ended: bool = False) -> Continuation:
     """What an encoder-decoder model fills into a span behind a text; with `ended`, up to the end token.
 
@@ -113,13 +127,20 @@ def span_filling(before: str, candidates: tuple[str, ...], *, ended: bool = Fals
     return Continuation(SENTINEL, candidates, method, encoder=f"{before} {SENTINEL}")
 
 
-Request = Masked | Continuation | Pair | SharedTokens
+Request = Masked | Continuation | Pair | SharedTokens | Choice | Chat
 
-KINDS: dict[type, str] = {Masked: "masked", Continuation: "continuation", Pair: "pair", SharedTokens: "shared"}
+KINDS: dict[type, str] = {
+    Masked: "masked",
+    Continuation: "continuation",
+    Pair: "pair",
+    SharedTokens: "shared",
+    Choice: "choice",
+    Chat: "chat",
+}
 
 
 def kind(request: Request) -> str:
-    """The request's kind: `masked`, `continuation`, `pair` or `shared` (a folder name in the store)."""
+    """The request's kind, one of KINDS (a folder name in the store)."""
     return KINDS[type(request)]
 
 

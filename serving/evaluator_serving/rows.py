@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Head = Literal["masked", "causal", "seq2seq", "pair"]
+from evaluator_serving.chats import Chat
+
+Head = Literal["masked", "causal", "seq2seq", "pair", "chat"]
 
 GREEDY = -1
 """As the last of a `seq2seq` row's ids: whatever token the model itself finds most probable there."""
@@ -21,11 +23,14 @@ class Row:
 
     Attributes:
         head: which output the lookups refer to. `masked`: logits at the position itself. `causal`, `seq2seq`: logits at
-            the position, which predict the *next* token. `pair`: the classifier's labels (position is 0).
+            the position, which predict the *next* token. `pair`: the classifier's labels (position is 0). `chat`: nothing is
+            looked up, the engine goes on in words.
         ids: token ids with the special tokens, unpadded (the decoder's ids for `seq2seq`).
         lookups: (position in ids, token id or label) pairs; an engine answers each with log P, natural log.
         type_ids: token type ids where the model has them, else None.
         encoder_ids: the encoder's token ids, `seq2seq` only.
+        chat: what is asked, `chat` only; `ids` are the prompt as the model's template writes it, empty for a model whose
+            tokenizer is at a server.
     """
 
     head: Head
@@ -33,11 +38,18 @@ class Row:
     lookups: tuple[tuple[int, int], ...]
     type_ids: tuple[int, ...] | None = None
     encoder_ids: tuple[int, ...] | None = None
+    chat: Chat | None = None
 
     @property
     def length(self) -> int:
-        """Tokens computed for this row, encoder included."""
-        return len(self.ids) + len(self.encoder_ids or ())
+        """Tokens computed for this row, the encoder's and the most that answers to a chat may take included."""
+        answers = self.chat.answers * self.chat.max_tokens if self.chat else 0
+        return len(self.ids) + len(self.encoder_ids or ()) + answers
+
+    @property
+    def places(self) -> int:
+        """Positions of the longest sequence that it becomes in the decoder."""
+        return len(self.ids) + (self.chat.max_tokens if self.chat else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +72,7 @@ class Workload:
     @classmethod
     def of(cls, rows: Sequence[Row]) -> "Workload":
         """Of all the rows of a run."""
-        lengths = [len(row.ids) for row in rows]
+        lengths = [row.places for row in rows]
         return cls(len(lengths), sum(lengths), max(lengths, default=1))
 
     def holding(self, rows: Sequence[Row]) -> "Workload":

@@ -102,11 +102,26 @@ def eurogest() -> list[dict[str, Any]]:
     return [{"template": "P", "sample": i, "row": i, "group": str(i % 16 + 1), "score": wave(i)} for i in range(48)]
 
 
+def who() -> list[dict[str, Any]]:
+    def shares(i: int) -> dict[str, float | None]:
+        male, female = abs(wave(i)) / 2, abs(wave(i + 3)) / 2
+        named = {"male": male, "female": female, "neither": 1 - male - female, "place_a": male, "place_b": female}
+        rest = {"undetected": 0.25, "silent": 0.0, "refused": 0.125, "mass": abs(wave(i))}
+        silent = dict.fromkeys([*named, "place_c"], None) | rest | {"undetected": 1.0, "silent": 1.0}
+        return silent if i % 11 == 5 else {**named, "place_c": 1 - male - female, **rest}
+
+    return [
+        {"template": way, "sample": i, "group": str(i % 16 + 1), "score": wave(i), **shares(i)}
+        for way in ("text", "logprobs")
+        for i in range(48)
+    ]
+
+
 def scores(name: str) -> pl.DataFrame:
     """Made-up scores of a registered task."""
     made = task(name)
     kinds: dict[str, Callable[[], list[dict[str, Any]]]] = {"gest-mt": mt, "winobias": winobias, "stereoset-en": stereoset}
-    kinds |= {"pairs": pairs, "eurogest-de": eurogest}
+    kinds |= {"pairs": pairs, "eurogest-de": eurogest, "gest-who": who}
     kinds["gest-slavic"] = lambda: gest(("pair",))
     form = getattr(made, "form", None)
     rows = filling(form) if form else kinds.get(name, gest)()
@@ -116,7 +131,7 @@ def scores(name: str) -> pl.DataFrame:
 NAMES = [
     *("gest", "gest-mt", "gest-slavic", "winobias", "stereoset-en"),
     *("slovak-gender", "stereoset-race-control", "crows-negation", "crows-pairs"),
-    *("pairs", "eurogest-de"),
+    *("pairs", "eurogest-de", "gest-who"),
 ]
 """One task of each kind: all others are these on other data."""
 

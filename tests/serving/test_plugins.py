@@ -140,7 +140,7 @@ def test_the_list_as_json(install: Install) -> None:
         },
         "passes_on": False,
     }
-    assert listed["transformers"]["heads"] == ["causal", "masked", "pair", "seq2seq"]
+    assert listed["transformers"]["heads"] == ["causal", "chat", "masked", "pair", "seq2seq"]
     assert listed["openai"]["devices"] == ["server"]
     assert "no_such_library" in listed["torn"]["problem"]
 

@@ -61,7 +61,7 @@ def verify_engine(engine: Engine, source: ModelSource, options: EngineOptions, r
     Rows that the oracle has no finite number for are left to the run, whose error names their samples. An engine that has a
     simpler way to compute the same (`Engine.fall_back`) goes over to it before it is given up.
     """
-    few = sample_rows(rows)
+    few = sample_rows([row for row in rows if row.chat is None])  # what is said has no number to compare
     dtype = "float32" if options.dtype == "int8" else options.dtype
     device = _oracle_device(source, options, dtype) if engine.comparable else None
     if device is not None:

@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from typing import Any
 
-from evaluator_serving.encoding import continuation, masked, pair, seq2seq, shared
+from evaluator_serving.chats import Chat
+from evaluator_serving.encoding import chat, continuation, masked, pair, seq2seq, shared
 from evaluator_serving.encoding.text import TextTokenizer
 from evaluator_serving.errors import InputError, ModelError
 from evaluator_serving.models.config import vocabulary
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.models.tokenizer import load_tokenizer
-from evaluator_serving.requests import Continuation, Masked, Pair, Request, SharedTokens, request_id
+from evaluator_serving.requests import Choice, Continuation, Masked, Pair, Request, SharedTokens, request_id
 from evaluator_serving.rows import Coverage, Encoded, EncodedCandidate, Head, Row
 
 Encode = Callable[[Any, TextTokenizer], tuple[list[Row], list[EncodedCandidate], Coverage]]
@@ -34,12 +35,12 @@ class Encoder:
         that the model has no embedding for.
         """
         encode, head = _encoding(request, self.source.heads)
-        if head not in self.source.heads:
+        if ("causal" if head == "chat" else head) not in self.source.heads:
             can = " and ".join(sorted(self.source.heads))
             raise InputError(f"model {self.source.spec} can't answer this: it needs a {head} head, the model has {can}")
         rows, candidates, coverage = encode(request, self.text)
         for row in rows:
-            longest = max(len(row.ids), len(row.encoder_ids or ()))
+            longest = max(row.places, len(row.encoder_ids or ()))
             if longest > self.source.context:
                 raise InputError(f"{longest} tokens are more than the model's context of {self.source.context}")
             self._check_known(row)
@@ -59,9 +60,22 @@ class Encoder:
                 )
 
 
-def encoder_for(source: ModelSource) -> Encoder:
+class ServedEncoder:
+    """Makes rows for a model at a server, which has its tokenizer and its chat template there."""
+
+    def __init__(self, source: ModelSource) -> None:
+        self.source = source
+
+    def encode(self, request: Request) -> Encoded:
+        """The row of a chat. Raises InputError for any other request."""
+        if not isinstance(request, Chat):
+            raise InputError(f"model {self.source.spec} can't answer this: it can only be talked to")
+        return Encoded(request_id(request), (Row("chat", (), (), chat=request),), ())
+
+
+def encoder_for(source: ModelSource) -> Encoder | ServedEncoder:
     """The encoder of a resolved model; loads its tokenizer."""
-    return Encoder(source, load_tokenizer(source))
+    return ServedEncoder(source) if source.served else Encoder(source, load_tokenizer(source))
 
 
 def _encoding(request: Request, heads: frozenset[str]) -> tuple[Encode, Head]:
@@ -74,6 +88,10 @@ def _encoding(request: Request, heads: frozenset[str]) -> tuple[Encode, Head]:
             return shared.encode, "masked"
         case Pair():
             return pair.encode, "pair"
+        case Chat():
+            return chat.encode, "chat"
+        case Choice():
+            return chat.encode_choice, "causal"
         case Continuation(encoder=None):
             return continuation.encode, "causal"
         case Continuation():

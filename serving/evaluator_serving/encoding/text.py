@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from evaluator_serving.chats import Turn
 from evaluator_serving.encoding.spelling import Spelling
 from evaluator_serving.errors import InputError, first_line
 from evaluator_serving.models.source import ModelSource
@@ -69,6 +70,7 @@ class TextTokenizer:
         self._boundary = self._backend.token_to_id(_BOUNDARY)
         self.spelling = Spelling(self._backend)
         self.front = self._leading_specials()
+        self._template_control: dict[tuple[str, ...], tuple[int, ...]] = {}
         self._chat = self._chat_opening() if source.chat_template == "user" else None
 
     @property
@@ -153,6 +155,34 @@ class TextTokenizer:
         if opening.front is None:  # this tokenizer's pieces depend on what stands before, even on a control token
             raise self._control_error(self._held(ids)[len(opening.control) :])
         return opening.front + self.ids(opening.rest + text)
+
+    def chat_ids(self, turns: Sequence[Turn], answer: str = "") -> tuple[int, ...]:
+        """Ids of a chat as the model's chat template writes it, up to the assistant's turn, which begins with `answer`.
+
+        What special tokens stand in front is the template's affair. Raises InputError where there is no template, it can't
+        write these turns or leaves one out, and where a turn holds what the tokenizer reads as a control token.
+        """
+        written = self._chat_text(turns)
+        for turn in turns:
+            if turn.content.strip() not in written:
+                raise InputError(f"its chat template leaves the {turn.role}'s turn out")
+        ids = self.control_ids(written + answer)
+        roles = tuple(turn.role for turn in turns)
+        if roles not in self._template_control:
+            plain = self._chat_text([Turn(role, "a") for role in roles])
+            self._template_control[roles] = self._held(self.control_ids(plain))
+        if (held := self._held(ids)) != self._template_control[roles]:
+            strange = [i for i in held if held.count(i) > self._template_control[roles].count(i)]
+            raise self._control_error(strange or held)
+        return ids
+
+    def _chat_text(self, turns: Sequence[Turn]) -> str:
+        told = [{"role": turn.role, "content": turn.content} for turn in turns]
+        try:
+            return str(self._tokenizer.apply_chat_template(told, tokenize=False, add_generation_prompt=True))
+        except Exception as error:
+            roles = " and ".join(dict.fromkeys(f"a {turn.role} turn" for turn in turns))
+            raise InputError(f"its tokenizer has no chat template for {roles} ({first_line(error)})") from error
 
     @property
     def opening_length(self) -> int:

@@ -76,5 +76,6 @@ def _factory(source: ModelSource, head: Head) -> Any:
     return {
         "masked": transformers.AutoModelForMaskedLM,
         "causal": transformers.AutoModelForCausalLM,
+        "chat": transformers.AutoModelForCausalLM,
         "seq2seq": transformers.AutoModelForSeq2SeqLM,
     }[head]

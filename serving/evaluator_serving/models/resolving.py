@@ -12,6 +12,7 @@ from pathlib import Path
 from evaluator_serving.errors import InputError
 from evaluator_serving.models.adapters import adapted, has_adapter
 from evaluator_serving.models.checkpoint import check_weights, hub_source, locate, plain_source
+from evaluator_serving.models.served import is_served, served_source
 from evaluator_serving.models.source import CHAT_TEMPLATES, ModelSource
 from evaluator_serving.weights.hub import HubModel, fetched
 
@@ -23,13 +24,15 @@ def resolve(spec: str, *, chat_template: str = "none") -> ModelSource:
     """Find a model and check all that can be before its weights are there.
 
     `spec` is a local folder (safetensors, .bin or one GGUF file, with or without a PEFT adapter, or an adapter that names its
-    base model), a GGUF file, a hub id or `id@revision`. Of a hub model only configuration, tokenizer and the headers of its
-    weights are fetched; all of it where only the weights tell what it is (GGUF, adapters, and .bin files of models that may
-    have several heads). Raises InputError for anything that can't be scored: nothing found, no or truncated weights, no
-    tokenizer, no usable head.
+    base model), a GGUF file, a hub id or `id@revision`, or `URL#NAME` of a model at a server. Of a hub model only
+    configuration, tokenizer and the headers of its weights are fetched; all of it where only the weights tell what it is
+    (GGUF, adapters, and .bin files of models that may have several heads). Raises InputError
+    for anything that can't be scored: nothing found, no or truncated weights, no tokenizer, no usable head.
     """
     if chat_template not in CHAT_TEMPLATES:
         raise InputError(f"unknown chat template {chat_template!r}: choose one of {', '.join(CHAT_TEMPLATES)}")
+    if is_served(spec):
+        return served_source(spec)
     found = locate(spec)
     if isinstance(found, Path):
         # As written, not where symbolic links lead: on another machine they may lead elsewhere.

@@ -26,6 +26,14 @@ class Adapter:
 
 
 @dataclass(frozen=True, slots=True)
+class Served:
+    """Where a model is that can only be talked to: a server's base URL, and the model's name there."""
+
+    url: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class ModelSource:
     """A resolved model: everything known about it before its weights are loaded.
 
@@ -35,14 +43,16 @@ class ModelSource:
             adapter, the folder in the cache that it was made into.
         revision: hub commit, or `sha256:…` over the content of a local folder's weights, config and tokenizer; with an adapter,
             over the two revisions.
-        heads: what the checkpoint can answer: `masked`, `causal`, `seq2seq`, `pair` (a BERT may have two).
-        config: the transformers config.
+        heads: what the checkpoint can answer: `masked`, `causal`, `seq2seq`, `pair` (a BERT may have two); `chat` alone for a
+            model that is served elsewhere.
+        config: the transformers config, None where it is served elsewhere.
         context: most tokens of one input, special tokens included.
         chat_template: `none` or `user` (the prompt becomes the beginning of the assistant's turn).
         parameters: numbers in its weights, 0 where it isn't known.
         origin: what `weights_here` gets the weights from, on this machine or another: the hub, or a folder or file that must
             be there; None where they just lie in `path`.
         adapter: what was merged into the weights, if anything.
+        served: the server that alone knows the model.
     """
 
     spec: str
@@ -55,3 +65,4 @@ class ModelSource:
     parameters: int = 0
     origin: HubModel | Path | None = None
     adapter: Adapter | None = None
+    served: Served | None = None

@@ -8,9 +8,13 @@ from typing import Any
 import httpx
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential, wait_random_exponential
 
+from evaluator_serving.openai_engine.pace import Pace, asked_wait, exhausted
+
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Statuses that the same request may not meet again a little later."""
 _LONGEST_WAIT = 30.0
+_LONGEST_ASKED = 300.0
+"""Seconds that a server may ask to wait; what wants more (a day's quota, say) is told instead."""
 
 
 class ServerError(Exception):
@@ -20,10 +24,20 @@ class ServerError(Exception):
         status: the HTTP status, None where the server could not be reached.
         passing: whether the same request may succeed a little later.
         wait: seconds that the server asks to wait before that.
+        perhaps_done: whether the server may have done what it was asked all the same.
     """
 
-    def __init__(self, message: str, status: int | None = None, *, passing: bool = False, wait: float | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        status: int | None = None,
+        *,
+        passing: bool = False,
+        wait: float | None = None,
+        perhaps_done: bool = False,
+    ) -> None:
         super().__init__(message)
+        self.perhaps_done = perhaps_done
         self.status = status
         self.passing = passing
         self.wait = wait
@@ -52,7 +66,7 @@ class Patience:
         def wait(state: RetryCallState) -> float:
             error = state.outcome.exception() if state.outcome else None
             asked = error.wait if isinstance(error, ServerError) else None
-            return spread(state) if asked is None else min(asked, _LONGEST_WAIT)
+            return spread(state) if asked is None else asked
 
         return Retrying(
             retry=retry_if_exception(lambda error: isinstance(error, ServerError) and error.passing),
@@ -64,9 +78,17 @@ class Patience:
 
 
 class Client:
-    """JSON over HTTP below one base URL. May be used from several threads at once."""
+    """JSON over HTTP below one base URL. May be used from several threads at once.
 
-    def __init__(self, url: str, *, key: str | None, connections: int, patience: Patience) -> None:
+    `key_name`: the environment variable that the key came from, for messages; the key itself is in none of them.
+    """
+
+    def __init__(
+        self, url: str, *, key: str | None, connections: int, patience: Patience, key_name: str = "OPENAI_API_KEY"
+    ) -> None:
+        self.url, self.key_name = url, key_name
+        self._key = key
+        self._pace = Pace()
         self._patience = patience
         self._http = httpx.Client(
             base_url=url.rstrip("/") + "/",
@@ -78,40 +100,56 @@ class Client:
 
     def get(self, path: str) -> Any:
         """The JSON at `path`. Raises ServerError."""
-        return self._patience.retrying()(self._ask, "GET", path, None)
+        return self._patience.retrying()(self.ask, "GET", path, None)
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """The JSON that answers `body`. Raises ServerError."""
-        return self._patience.retrying()(self._ask, "POST", path, body)
+        return self._patience.retrying()(self.ask, "POST", path, body)
 
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
 
-    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
+    def ask(self, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
+        """The JSON that comes of one request, sent when the server's pace allows it. Raises ServerError."""
+        self._pace.wait()
         try:
             response = self._http.request(method, path, json=body)
         except (httpx.TransportError, httpx.InvalidURL) as error:
-            raise ServerError(f"no answer ({error or type(error).__name__})", passing=True) from error
-        status, asked = response.status_code, response.headers.get("retry-after", "")
+            unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout | httpx.InvalidURL)
+            name = f"no answer ({error or type(error).__name__})"
+            raise ServerError(name, passing=True, perhaps_done=not unsent) from error
+        status = response.status_code
         if response.is_success:
+            if (rest := exhausted(response.headers)) is not None and rest <= _LONGEST_ASKED:
+                self._pace.hold(rest)
             return _json(response)
-        wait = float(asked) if asked.isdigit() else None
-        raise ServerError(f"HTTP {status}: {_message(response)}", status, passing=status in _PASSING, wait=wait)
+        message, wait = _message(response, self._key), asked_wait(response.headers)
+        passing = status in _PASSING and "insufficient_quota" not in message
+        if wait is not None and wait > _LONGEST_ASKED:
+            passing, message = False, f"{message} (it asks to wait {wait:,.0f} s)"
+        elif passing and wait is not None:
+            self._pace.hold(wait)  # the other threads needn't find out for themselves
+        raise ServerError(f"HTTP {status}: {message}", status, passing=passing, wait=wait)
 
 
 def _json(response: httpx.Response) -> Any:
     try:
         return response.json()
     except ValueError as error:
-        raise ServerError(f"the answer from {response.url} is not JSON", response.status_code) from error
+        # What calls itself JSON was cut short on its way; what doesn't is no such server.
+        cut = "json" in response.headers.get("content-type", "")
+        message = f"the answer from {response.url} is not JSON"
+        raise ServerError(message, response.status_code, passing=cut, perhaps_done=True) from error
 
 
-def _message(response: httpx.Response) -> str:
-    """What the server says went wrong, in one line."""
+def _message(response: httpx.Response, key: str | None) -> str:
+    """What the server says went wrong, in one line, with the code that it has for it; a key that it repeats is left out."""
     try:
-        body = response.json()
-        text = body["error"]["message"]
-    except (ValueError, KeyError, TypeError):
+        error = response.json()["error"]
+        code = error.get("code")
+        text = f"{error['message']} [{code}]" if isinstance(code, str) and code not in error["message"] else error["message"]
+    except (ValueError, KeyError, TypeError, AttributeError):
         text = response.text
-    return " ".join(str(text).split())[:300]
+    line = " ".join(str(text).split())[:300]
+    return line.replace(key, "…") if key else line

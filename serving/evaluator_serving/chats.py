@@ -1,0 +1,81 @@
+"""Chats: what a model that answers in words is asked, and what it says. Plain data, known to every layer."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
+
+Role = Literal["system", "user", "assistant"]
+
+Finish = Literal["stop", "length", "refused", "filtered"]
+"""How an answer ended: by the model itself, at the most tokens that it was given, by a refusal that the server calls so, or
+taken away by the server's filter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one side says."""
+
+    role: Role
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """Turns that end with the user's; the answer is what the model says next, in words. For models with a chat template.
+
+    Attributes:
+        turns: the conversation, a system turn first if there is one.
+        answers: how many answers are wanted.
+        temperature: 0 takes the most probable token each time, and all answers are then the same.
+        max_tokens: most tokens of an answer.
+        seed: the i-th answer (from 0) is drawn with `seed` + i, whatever else is asked beside it.
+    """
+
+    turns: tuple[Turn, ...]
+    answers: int = 1
+    temperature: float = 0.0
+    max_tokens: int = 256
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for turns that don't end with the user's, and for numbers that make no sense."""
+        if not self.turns or self.turns[-1].role != "user":
+            raise ValueError("a chat ends with the user's turn")
+        if self.answers < 1 or self.max_tokens < 1 or self.temperature < 0:
+            raise ValueError("a chat wants an answer or more, of a token or more, at a temperature of 0 or more")
+
+    def single(self) -> Iterator["Chat"]:
+        """A chat for each of the answers, with its own seed."""
+        return (replace(self, answers=1, seed=self.seed + index) for index in range(self.answers))
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One answer to a chat.
+
+    Attributes:
+        text: what was said, without control tokens; empty where nothing was.
+        finish: how it ended.
+        tokens: its token ids without the end token; empty where the engine doesn't know them.
+        prompt_tokens, answer_tokens: how many tokens the chat and the answer took, as whoever answered counts (and bills) them.
+        served, system, date: of a server: the model's name and the system fingerprint that it reported, and when (UTC).
+    """
+
+    text: str
+    finish: Finish = "stop"
+    tokens: tuple[int, ...] = ()
+    prompt_tokens: int = 0
+    answer_tokens: int = 0
+    served: str = ""
+    system: str = ""
+    date: str = ""
+
+
+class Kept(Protocol):
+    """Replies that are on disk already: an engine whose answers cost money asks for nothing that is here."""
+
+    def get(self, chat: Chat) -> Reply | None:
+        """The reply to a chat of one answer, None where there is none."""
+
+    def add(self, chat: Chat, reply: Reply) -> None:
+        """Keep a reply; it is on disk when this returns. May be called from several threads at once."""

@@ -1,0 +1,31 @@
+"""Chats for generative models: the turns as the model's own chat template writes them, and what is read behind them."""
+
+from evaluator_serving.chats import Chat
+from evaluator_serving.encoding.continuation import follow, reading
+from evaluator_serving.encoding.text import TextTokenizer, check_different, check_text
+from evaluator_serving.requests import Choice
+from evaluator_serving.rows import Coverage, EncodedCandidate, Read, Row
+
+
+def encode(request: Chat, text: TextTokenizer) -> tuple[list[Row], list[EncodedCandidate], Coverage]:
+    """The row that is answered in words: the prompt, up to where the assistant begins."""
+    ids = text.chat_ids(request.turns)
+    return [Row("chat", ids, (), chat=request)], [], text.coverage(ids)
+
+
+def encode_choice(request: Choice, text: TextTokenizer) -> tuple[list[Row], list[EncodedCandidate], Coverage]:
+    """A row a candidate, read from the first token on that isn't the prompt's."""
+    prefix = text.chat_ids(request.turns)
+    coverage = text.coverage(prefix)
+    rows: list[Row] = []
+    candidates = []
+    for candidate in request.candidates:
+        check_text(candidate, "candidate")
+        whole = text.chat_ids(request.turns, candidate)
+        start = follow(prefix, whole, candidate)
+        coverage += text.coverage(whole[start:])
+        row = reading("causal", whole, start)
+        candidates.append(EncodedCandidate(whole[start:], tuple(Read(len(rows), i) for i in range(len(row.lookups)))))
+        rows.append(row)
+    check_different([(candidate,) for candidate in request.candidates], [candidate.tokens for candidate in candidates])
+    return rows, candidates, coverage

@@ -1,0 +1,148 @@
+"""Answers in words from a transformers model: batches of prompts, padded on the left where the model bears it.
+
+A batch is a matter of speed alone: what is drawn for an answer depends on its own seed, and prompts of different length share
+a batch only where the model's first logits are those that each prompt has alone.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
+
+from evaluator_serving.chats import Chat, Reply
+from evaluator_serving.checks.padding import TOLERANCE
+from evaluator_serving.errors import EngineError
+from evaluator_serving.models.speech import Speech
+from evaluator_serving.rows import Row
+
+_TOKENS = {"cpu": 8192, "cuda": 65536}
+"""Padded tokens of a batch, the answers' included: each step reads all weights, however many answers grow by it."""
+
+_Wanted = tuple[int, Chat]
+"""A row's index and a chat of one answer."""
+
+
+class Generation:
+    """A loaded causal model that answers chats."""
+
+    def __init__(self, model: Any, speech: Speech, dtype: str, tokens: int | None = None) -> None:
+        self.model = model
+        self._speech = speech
+        self._tolerance = TOLERANCE[dtype]
+        self._tokens = tokens or _TOKENS[model.device.type]
+        self._pads: bool | None = None
+        config = model.config.get_text_config()
+        known = getattr(config, "pad_token_id", None)
+        self._pad = int(known if isinstance(known, int) else (*speech.ends, 0)[0])
+
+    def replies(self, rows: Sequence[Row]) -> list[tuple[Reply, ...]]:
+        """The replies to every row, in the rows' order. Raises EngineError with the row's index where a logit is NaN."""
+        wanted: list[_Wanted] = [(index, one) for index, row in enumerate(rows) if row.chat for one in row.chat.single()]
+        said: list[list[Reply]] = [[] for _ in rows]
+        found: dict[_Wanted, Reply] = {}
+        pending = list(self._batches(rows, wanted))[::-1]
+        while pending:
+            batch = pending.pop()
+            try:
+                outputs = self._generate(rows, batch)
+            except torch.OutOfMemoryError as error:
+                if len(batch) == 1:
+                    row = batch[0][0]
+                    raise EngineError(f"row {row}: its answer doesn't fit in memory", row, again=True) from error
+                torch.cuda.empty_cache()
+                half = len(batch) // 2
+                pending += [batch[half:], batch[:half]]
+                continue
+            found |= {one: self._speech.reply(rows[one[0]], ids) for one, ids in zip(batch, outputs, strict=True)}
+        for one in wanted:
+            said[one[0]].append(found[one])
+        return [tuple(replies) for replies in said]
+
+    def _batches(self, rows: Sequence[Row], wanted: Sequence[_Wanted]) -> Iterator[list[_Wanted]]:
+        """Longest prompts first, those with answers of one length together."""
+        order = sorted(wanted, key=lambda one: (-one[1].max_tokens, -len(rows[one[0]].ids), one[0]))
+        mixed = self._bears_padding(rows, order)
+        batch: list[_Wanted] = []
+        for one in order:
+            row, first = rows[one[0]], rows[batch[0][0]] if batch else None
+            apart = first is not None and batch[0][1].max_tokens != one[1].max_tokens
+            other = first is not None and not mixed and len(first.ids) != len(row.ids)
+            full = first is not None and (len(batch) + 1) * first.places > self._tokens
+            if apart or other or full:
+                yield batch
+                batch = []
+            batch.append(one)
+        if batch:
+            yield batch
+
+    def _generate(self, rows: Sequence[Row], batch: Sequence[_Wanted]) -> list[list[int]]:
+        """The token ids of every answer of a batch, whatever comes behind its end included."""
+        ids = [rows[index].ids for index, _ in batch]
+        config = GenerationConfig(
+            max_new_tokens=batch[0][1].max_tokens,
+            do_sample=False,
+            num_beams=1,
+            repetition_penalty=1.0,
+            encoder_repetition_penalty=1.0,
+            no_repeat_ngram_size=0,
+            min_new_tokens=0,
+            min_length=0,
+            eos_token_id=list(self._speech.ends) or None,
+            pad_token_id=self._pad,
+            use_cache=True,
+        )
+        processors = LogitsProcessorList([_Choosing([chat for _, chat in batch], [index for index, _ in batch])])
+        inputs = self._inputs(ids)
+        with torch.inference_mode():
+            made = self.model.generate(**inputs, generation_config=config, logits_processor=processors)
+        answers: list[list[int]] = made[:, inputs["input_ids"].shape[1] :].tolist()
+        return answers
+
+    def _inputs(self, ids: Sequence[tuple[int, ...]]) -> dict[str, Tensor]:
+        width = max(map(len, ids))
+        padded = [[*(self._pad,) * (width - len(one)), *one] for one in ids]
+        mask = [[*(0,) * (width - len(one)), *(1,) * len(one)] for one in ids]
+        device = self.model.device
+        return {"input_ids": torch.tensor(padded, device=device), "attention_mask": torch.tensor(mask, device=device)}
+
+    def _bears_padding(self, rows: Sequence[Row], order: Sequence[_Wanted]) -> bool:
+        """Whether the shortest prompt beside the longest one is answered as it is alone; found out once."""
+        lengths = {len(rows[index].ids): rows[index].ids for index, _ in order}
+        if self._pads is None and len(lengths) > 1:
+            short, long = lengths[min(lengths)], lengths[max(lengths)]
+            alone, beside = self._first(self._inputs([short])), self._first(self._inputs([long, short]))
+            self._pads = bool((alone[0] - beside[1]).abs().max() <= self._tolerance)
+        return self._pads is not False
+
+    def _first(self, inputs: dict[str, Tensor]) -> Tensor:
+        """log P of every first token, [prompts, vocabulary], by the very steps that answers are made with."""
+        config = GenerationConfig(max_new_tokens=1, do_sample=False, num_beams=1, pad_token_id=self._pad, use_cache=True)
+        with torch.inference_mode():
+            made = self.model.generate(**inputs, generation_config=config, output_logits=True, return_dict_in_generate=True)
+        return torch.log_softmax(made.logits[0].double(), dim=-1)
+
+
+class _Choosing(LogitsProcessor):
+    """Leaves one token to greedy decoding: the most probable one, or for a chat with a temperature the one that it draws."""
+
+    def __init__(self, chats: Sequence[Chat], rows: Sequence[int]) -> None:
+        self._rows = rows
+        self._drawing = {
+            at: (chat.temperature, torch.Generator().manual_seed(chat.seed))
+            for at, chat in enumerate(chats)
+            if chat.temperature
+        }
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        good = torch.isfinite(scores.amax(dim=-1)).tolist()
+        if not all(good):
+            row = self._rows[good.index(False)]
+            raise EngineError(f"row {row}: the model's logits are NaN or infinite", row)
+        for at, (temperature, generator) in self._drawing.items():
+            probabilities = torch.softmax(scores[at].double().cpu() / temperature, dim=-1)
+            token = int(torch.multinomial(probabilities, 1, generator=generator))
+            scores[at] = float("-inf")
+            scores[at, token] = 0.0
+        return scores

@@ -1,0 +1,222 @@
+"""Runs of chat models: an endpoint with every fault, killed at any moment, limited in cost; and a local one, twice."""
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import transformers
+from chat_server import ANSWER_TOKENS, PROMPT_TOKENS, ChatServer, Fault, words
+from tiny_models import tiny_model
+
+from evaluator.reports.notes import run_notes
+from evaluator.run.driver import execute
+from evaluator.run.spec import ModelSpec, RunSpec
+from evaluator.store.run import Run
+from evaluator.tasks import chosen_tasks, task
+from evaluator.tasks.gest_who import GestWho
+from evaluator.tasks.stored import scores_of
+from evaluator.vocabulary import DataSource, Inputs
+from evaluator_serving.chats import Chat
+from evaluator_serving.engine import EngineOptions
+from evaluator_serving.errors import EngineError
+from tests.run.made_up import GROUPS, write_data
+from tests.serving.test_generation import TEMPLATE
+
+ASKED = 6 * len(GROUPS)
+EACH = (2 * PROMPT_TOKENS + 10 * ANSWER_TOKENS) / 1e6
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_data(tmp_path_factory.mktemp("data") / "data")
+
+
+def spec(server: ChatServer, data: Path, out: Path, **extra: str) -> RunSpec:
+    options = EngineOptions(extra={"concurrency": "4", "retries": "3", **extra})
+    return RunSpec((ModelSpec(server.spec, options=options),), (task("gest-who"),), out, data=DataSource(data))
+
+
+def expected(data: Path) -> pl.DataFrame:
+    """The scores of what the server says, without running anything."""
+    it = GestWho()
+    rendered = it.render(it.load(DataSource(data)), frozenset({"chat"}), "default")
+    texts = {key: words(r.turns[-1].content) for key, r in rendered.requests.items() if isinstance(r, Chat)}
+    rows = [(key, 0, text, "stop") for key, text in texts.items()]
+    answers = pl.DataFrame(rows, schema=("request", "candidate", "text", "finish"), orient="row")
+    return it.score(rendered.table, answers, "default")
+
+
+def stored(run: Run) -> pl.DataFrame:
+    return scores_of(run, "gest-who").drop("model", "task")
+
+
+def hard(content: str, before: int) -> Fault | None:
+    """Every second chat goes wrong at first, each in its own way."""
+    faults = [
+        Fault(429, {"retry-after-ms": "20"}, {"error": {"message": "slow down"}}),
+        Fault(500, body=b"oops"),
+        Fault(cut=True),
+        Fault(body=b'{"choices": [{'),
+        *[None] * 4,
+    ]
+    later = Fault(top={"model": "talker-2", "system_fingerprint": "fp_2"}) if sum(content.encode()) % 3 == 0 else None
+    return faults[sum(content.encode()) % 8] or later if before == 0 else later
+
+
+def test_an_endpoint_with_every_fault(data: Path, tmp_path: Path) -> None:
+    with ChatServer(hard) as server:
+        run = execute(spec(server, data, tmp_path / "run", concurrency="8")).run
+        assert stored(run).equals(expected(data))
+        assert len(server.asked) == ASKED
+        for (content, _), times in server.asked.items():
+            assert times == (2 if hard(content, 0) is not None and hard(content, 0) != hard(content, 1) else 1)
+        before = sum(server.asked.values())
+        execute(spec(server, data, tmp_path / "run"))
+        assert sum(server.asked.values()) == before, "nothing is asked twice"
+        assert server.most_in_flight <= 8
+    facts = run.record["models"]["talker"]["chats"]
+    assert facts["replies"] == ASKED
+    assert (facts["prompt_tokens"], facts["answer_tokens"]) == (ASKED * PROMPT_TOKENS, ASKED * ANSWER_TOKENS)
+    assert facts["served"].keys() == {"talker", "talker-2"}
+    assert facts["system"].keys() == {"fp_1", "fp_2"}
+    notes = "\n".join(run_notes(run.record))
+    assert "talker: the server named more than one model as the one that answered: talker (" in notes
+    assert "talker: the server's system changed while it answered" in notes
+    assert "doesn't promise the same words" in notes
+    assert "its 48 answers took 2,400 tokens of chats and 144 of answers, given from 20" in notes
+
+
+def test_a_limit_on_the_cost_ends_the_run_and_a_higher_one_goes_on(data: Path, tmp_path: Path) -> None:
+    prices = {"prompt_price": "2", "answer_price": "10"}
+    with ChatServer() as server:
+        with pytest.raises(EngineError, match=r"could pass the limit of \$0\.002 .*with a higher limit goes on"):
+            execute(spec(server, data, tmp_path / "run", max_cost="0.002", **prices))
+        spent = sum(server.answered.values()) * EACH
+        assert 0.001 < spent <= 0.002
+        run = execute(spec(server, data, tmp_path / "run", max_cost="1", **prices)).run
+        assert set(server.asked.values()) == {1}
+        assert len(server.asked) == ASKED
+    assert stored(run).equals(expected(data))
+
+
+def test_a_chat_that_is_refused_leaves_its_sentence_out(data: Path, tmp_path: Path) -> None:
+    def refuse(content: str, before: int) -> Fault | None:
+        return Fault(400, body={"error": {"message": "no"}}) if "I lead" in content and "\n(a) A man" in content else None
+
+    with ChatServer(refuse) as server:
+        run = execute(spec(server, data, tmp_path / "run")).run
+        again = sum(server.asked.values())
+        execute(spec(server, data, tmp_path / "run"))
+        assert sum(server.asked.values()) == again, "given up, and not paid for again"
+    scores = stored(run)
+    assert scores.filter(pl.col("undetected").is_null())["sample"].to_list() == [6]
+    assert scores.filter(pl.col("sample") != 6).equals(expected(data).filter(pl.col("sample") != 6))
+    assert run.failures().filter(pl.col("reason").str.contains("refuses the chat")).height == 2
+
+
+# --- killed ----------------------------------------------------------------------------------------------------------
+
+
+def command(server: ChatServer, data: Path, out: Path, concurrency: int) -> list[str]:
+    extra = [f"concurrency={concurrency}", "retries=0"]
+    options = [word for pair in extra for word in ("--extra", pair)]
+    return [sys.executable, "-m", "evaluator", "run", "gest-who", "--model", server.spec, "--out", str(out), *options]
+
+
+class Killer:
+    """Kills the process that asks when it asks for the n-th new chat, which is then not answered."""
+
+    def __init__(self, moments: list[int]) -> None:
+        self._moments = moments
+        self._asked = 0
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def __call__(self, content: str, before: int) -> Fault | None:
+        self._asked += 1
+        if self.process is None or not self._moments or self._asked < self._moments[0]:
+            return None
+        self._moments.pop(0)
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        return Fault(cut=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_killed_at_ten_moments(data: Path, tmp_path: Path, concurrency: int) -> None:
+    killer = Killer([2, 5, 6, 11, 17, 24, 25, 33, 40, 46])
+    environment = os.environ | {"EVALUATOR_DATA": str(data)}
+    with ChatServer(killer, delay=0.02) as server:
+        line = command(server, data, tmp_path / "run", concurrency)
+        codes = []
+        for _ in range(11):
+            killer.process = subprocess.Popen(line, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            _, errors = killer.process.communicate(timeout=120)
+            codes.append(killer.process.returncode)
+            if codes[-1] == 0:
+                break
+            assert codes[-1] == -signal.SIGKILL, errors.decode()
+        assert codes == [-signal.SIGKILL] * 10 + [0]
+        assert len(server.asked) == ASKED
+        if concurrency == 1:
+            assert set(server.answered.values()) == {1}, "no answer is asked for again"
+            assert sum(server.asked.values()) == ASKED + 10, "but those that were under way"
+        else:
+            assert sum(server.asked.values()) <= ASKED + 10 * concurrency, "those that were under way at most"
+    assert stored(Run.open(tmp_path / "run")).equals(expected(data))
+
+
+# --- a model that is here --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def talker(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tiny_model("llama", tmp_path_factory.mktemp("talker"), tokenizer="llama-bytes", max_position_embeddings=512)
+    tokens = transformers.AutoTokenizer.from_pretrained(folder)
+    tokens.chat_template = TEMPLATE
+    tokens.save_pretrained(folder)
+    return folder
+
+
+def local(talker: Path, data: Path, out: Path, **how: Any) -> RunSpec:
+    tasks = chosen_tasks(["gest-who"], Inputs(**how))
+    return RunSpec((ModelSpec(str(talker), label="here"),), tasks, out, data=DataSource(data))
+
+
+def test_the_same_run_twice_gives_the_same_words(talker: Path, data: Path, tmp_path: Path) -> None:
+    drawn = {"way": "text", "answers": 2, "temperature": 1.0, "max_tokens": 8}
+    runs = [execute(local(talker, data, tmp_path / name, **how)).run for name in "ab" for how in ({"way": "text"}, drawn)][::2]
+    first, second = (run.answers("here").sort("request", "candidate") for run in runs)
+    assert first.equals(second)
+    assert first.height == ASKED + 2 * ASKED
+    entry = runs[0].record["models"]["here"]
+    assert entry["chats"]["repeatable"] is True
+    assert not any("promise" in note for note in run_notes(runs[0].record))
+    assert set(runs[0].tasks) == {"gest-who-text", "gest-who-text-2x1-8tokens"}
+
+
+def test_words_and_log_probabilities_in_one_run(talker: Path, data: Path, tmp_path: Path) -> None:
+    """The default asks for log-probabilities of a model that is here; they are the probabilities of its first words."""
+    whole = execute(local(talker, data, tmp_path / "run")).run
+    scores = scores_of(whole, "gest-who")
+    assert set(scores["template"]) == {"logprobs"}
+    assert scores.height == len(GROUPS)
+    assert (scores["mass"] > 0).all()
+    assert scores.select(pl.sum_horizontal("male", "female", "neither")).to_series().to_list() == pytest.approx([1.0] * 8)
+    part = replace(local(talker, data, tmp_path / "part"), limit=3)
+    execute(part)
+    few = scores_of(execute(replace(part, limit=None)).run, "gest-who")
+    assert few.equals(scores)
+
+
+def test_a_model_without_a_chat_template_says_so(data: Path, tmp_path: Path) -> None:
+    folder = tiny_model("gpt2", tmp_path / "gpt2")
+    spec = local(folder, data, tmp_path / "run")
+    with pytest.raises(Exception, match="no chat template for a user turn"):
+        execute(spec)

@@ -1,0 +1,359 @@
+"""Chats at a server: everything that can go wrong, how fast it is asked, what it may cost, and that nothing is asked twice."""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chat_server import ANSWER_TOKENS, PROMPT_TOKENS, ChatServer, Fault, words
+
+from evaluator.run.journal import Journal
+from evaluator_serving.chats import Chat, Reply, Turn
+from evaluator_serving.choose import choose_engine
+from evaluator_serving.encoding import encoder_for
+from evaluator_serving.engine import EngineOptions
+from evaluator_serving.errors import EngineError, InputError
+from evaluator_serving.identity import fingerprint, identity
+from evaluator_serving.models.resolving import resolve
+from evaluator_serving.openai_engine import client as http_client
+from evaluator_serving.openai_engine.costs import CostError, Meter, Prices
+from evaluator_serving.openai_engine.engine import OpenAIEngine
+from evaluator_serving.openai_engine.pace import asked_wait, exhausted
+from evaluator_serving.registry import check_fit
+from evaluator_serving.requests import Continuation
+from evaluator_serving.rows import Row
+
+TEXTS = tuple(f"Who said sentence {i}?" for i in range(12))
+
+
+def rows(spec: str, texts: tuple[str, ...] = TEXTS, **how: Any) -> list[Row]:
+    encoder = encoder_for(resolve(spec))
+    return [row for text in texts for row in encoder.encode(Chat((Turn("user", text),), **how)).rows]
+
+
+def engine(server: ChatServer, **extra: Any) -> Any:
+    source = resolve(server.spec)
+    return closing(OpenAIEngine(source, EngineOptions(extra={"retries": 3, **extra}), rows(server.spec)))
+
+
+def once(fault: Fault) -> Callable[[str, int], Fault | None]:
+    """Every chat meets this fault the first time that it is asked."""
+    return lambda content, before: fault if before == 0 else None
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The waits that the client wanted between tries; it doesn't wait."""
+    wanted: list[float] = []
+    monkeypatch.setattr(http_client.time, "sleep", wanted.append)
+    return wanted
+
+
+def test_words_and_who_gave_them() -> None:
+    with ChatServer() as server, engine(server) as talker:
+        said = talker.generate(rows(server.spec, max_tokens=9, seed=4))
+    assert [reply.text for (reply,) in said] == [words(text) for text in TEXTS]
+    (first,) = said[0]
+    assert (first.served, first.system, first.finish) == ("talker", "fp_1", "stop")
+    assert (first.prompt_tokens, first.answer_tokens) == (PROMPT_TOKENS, ANSWER_TOKENS)
+    assert abs(datetime.fromisoformat(first.date) - datetime.now(UTC)) < timedelta(minutes=1)
+    body = server.bodies[0]
+    assert (body["model"], body["max_tokens"], body["temperature"], body["seed"]) == ("talker", 9, 0.0, 4)
+    assert set(server.asked.values()) == {1}
+
+
+def test_several_answers_are_asked_for_one_by_one() -> None:
+    with ChatServer() as server, engine(server) as talker:
+        said = talker.generate(rows(server.spec, TEXTS[:2], answers=3, temperature=0.5, seed=10))
+    assert [len(replies) for replies in said] == [3, 3]
+    assert set(server.asked) == {(text, seed) for text in TEXTS[:2] for seed in (10, 11, 12)}
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(500, body={"error": {"message": "oops"}}),
+        Fault(503, body=b"<html>busy</html>"),
+        Fault(cut=True),
+        Fault(body=b'{"choices": [{"mess'),
+        Fault(body={"object": "nothing"}),
+    ],
+)
+def test_what_passes_is_asked_again(fault: Fault, waits: list[float]) -> None:
+    with ChatServer(once(fault)) as server, engine(server) as talker:
+        said = talker.generate(rows(server.spec))
+    assert [reply.text for (reply,) in said] == [words(text) for text in TEXTS]
+    assert set(server.asked.values()) == {2}
+    assert len(waits) == len(TEXTS)
+
+
+def test_a_time_out_is_asked_again() -> None:
+    with ChatServer(once(Fault(wait=1.0))) as server, engine(server, timeout="0.25", concurrency="12") as talker:
+        said = talker.generate(rows(server.spec))
+    assert [reply.text for (reply,) in said] == [words(text) for text in TEXTS]
+    assert set(server.asked.values()) == {2}
+
+
+def test_a_server_that_asks_for_patience_gets_it_from_all_threads() -> None:
+    """One chat is refused with Retry-After: nothing at all is asked until the time is over."""
+
+    def limit(content: str, before: int) -> Fault | None:
+        refused = content == TEXTS[0] and before == 0
+        return Fault(429, {"Retry-After": "1"}, {"error": {"message": "slow down"}}) if refused else Fault(wait=0.05)
+
+    with ChatServer(limit) as server, engine(server, concurrency="2") as talker:
+        talker.generate(rows(server.spec))
+    again = [m for body, m in zip(server.bodies, server.moments, strict=True) if body["messages"][-1]["content"] == TEXTS[0]]
+    assert 1.0 <= again[1] - again[0] < 2.5
+    between = [m for m in server.moments if again[0] + 0.1 < m < again[0] + 0.95]
+    assert not between
+    assert sum(server.asked.values()) == len(TEXTS) + 1
+
+
+def test_a_quota_of_a_day_is_told_at_once(waits: list[float]) -> None:
+    fault = Fault(429, {"retry-after": "86400"}, {"error": {"message": "quota"}})
+    with ChatServer(lambda *_: fault) as server, engine(server) as talker, pytest.raises(EngineError, match="wait 86,400 s"):
+        talker.generate(rows(server.spec))
+    assert waits == []
+
+
+def test_money_that_is_used_up_is_no_matter_of_patience(waits: list[float]) -> None:
+    fault = Fault(429, body={"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}})
+    with (
+        ChatServer(lambda *_: fault) as server,
+        engine(server) as talker,
+        pytest.raises(EngineError, match=r"quota \[insufficient_quota\]"),
+    ):
+        talker.generate(rows(server.spec))
+    assert waits == []
+
+
+def test_headers_that_say_how_fast() -> None:
+    assert asked_wait({"retry-after": "1.5"}) == 1.5
+    assert asked_wait({"retry-after-ms": "250", "retry-after": "1"}) == 0.25
+    later = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
+    assert asked_wait({"retry-after": later}) == pytest.approx(30, abs=2)
+    limits = {"x-ratelimit-reset-requests": "1m2.5s", "x-ratelimit-reset-tokens": "20ms"}
+    assert asked_wait(limits) == pytest.approx(62.5)
+    assert asked_wait({"x-ratelimit-reset": str(int((time.time() + 9) * 1000))}) == pytest.approx(9, abs=1)
+    assert asked_wait({"retry-after": "soon", "x-ratelimit-reset-tokens": "nan"}) is None
+    assert exhausted({"x-ratelimit-remaining-requests": "0", **limits}) == pytest.approx(62.5)
+    assert exhausted({"x-ratelimit-remaining-requests": "3", "x-ratelimit-remaining-tokens": "0", **limits}) == pytest.approx(
+        0.02
+    )
+    assert exhausted(limits) is None
+
+
+@pytest.mark.parametrize(
+    ("fault", "finish", "text"),
+    [
+        (Fault(message={"content": None, "refusal": "I won't."}), "refused", "I won't."),
+        (Fault(message={"content": None}, finish="content_filter"), "filtered", ""),
+        (Fault(400, body={"error": {"message": "policy", "code": "content_filter"}}), "filtered", ""),
+        (Fault(message={"content": "(a) because"}, finish="length"), "length", "(a) because"),
+        (Fault(message={"content": [{"type": "text", "text": "(a)"}, {"type": "text", "text": "!"}]}), "stop", "(a)!"),
+        (Fault(top={"usage": None, "model": "talker-2026-11-01", "system_fingerprint": None}), "stop", words(TEXTS[0])),
+    ],
+)
+def test_other_answers(fault: Fault, finish: str, text: str) -> None:
+    with ChatServer(lambda *_: fault) as server, engine(server) as talker:
+        ((reply,),) = talker.generate(rows(server.spec, TEXTS[:1]))
+    assert (reply.finish, reply.text) == (finish, text)
+    assert sum(server.asked.values()) == 1
+    if "model" in fault.top:
+        assert (reply.served, reply.system, reply.prompt_tokens) == ("talker-2026-11-01", "", 0)
+
+
+def test_the_other_name_of_the_limit() -> None:
+    message = "Unsupported parameter: use 'max_completion_tokens' instead"
+
+    def newer(content: str, before: int) -> Fault | None:
+        old = "max_tokens" in server.bodies[-1]
+        return Fault(400, body={"error": {"message": message}}) if old else None
+
+    with ChatServer(newer) as server, engine(server, concurrency="1") as talker:
+        talker.generate(rows(server.spec, max_tokens=7))
+    assert [body.get("max_completion_tokens") for body in server.bodies] == [None, *[7] * len(TEXTS)]
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "message"),
+    [
+        (Fault(401, body={"error": {"message": "bad key"}}), InputError, r"refuses access \(HTTP 401: bad key\): set MY_KEY"),
+        (Fault(404, body={"error": {"message": "no model"}}), InputError, "has no such model .*correct URL#NAME"),
+        (Fault(400, body={"error": {"message": "'temperature' must be 1"}}), EngineError, "row 0: .*--extra omit=temperature"),
+    ],
+)
+def test_refusals(fault: Fault, error: type[Exception], message: str) -> None:
+    with (
+        ChatServer(lambda *_: fault) as server,
+        engine(server, key_env="MY_KEY") as talker,
+        pytest.raises(error, match=message),
+    ):
+        talker.generate(rows(server.spec, TEXTS[:1]))
+
+
+def test_fields_that_a_server_refuses_are_left_out() -> None:
+    with ChatServer() as server, engine(server, omit="seed, temperature") as talker:
+        talker.generate(rows(server.spec, TEXTS[:1]))
+    assert server.bodies[0].keys() == {"model", "messages", "max_tokens"}
+
+
+def test_concurrency_is_kept_to() -> None:
+    with ChatServer(delay=0.05) as server, engine(server, concurrency="3") as talker:
+        talker.generate(rows(server.spec))
+    assert server.most_in_flight == 3
+
+
+def test_the_key_comes_from_the_environment_and_goes_nowhere_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SOME_KEY", "sk-secret")
+    fault = Fault(401, body={"error": {"message": "Incorrect key sk-secret given"}})
+    with ChatServer(lambda *_: fault) as server, engine(server, key_env="SOME_KEY") as talker:
+        with pytest.raises(InputError) as caught:
+            talker.generate(rows(server.spec, TEXTS[:1]), Journal(tmp_path / "journal.jsonl"))
+        assert server.headers[0]["authorization"] == "Bearer sk-secret"
+        assert "sk-secret" not in str(caught.value) + repr(talker.describe())
+    assert "SOME_KEY" in str(caught.value)
+
+
+@pytest.mark.parametrize("spec", ["https://me:pass@host/v1#m", "https://host/v1?key=pass#m"])
+def test_secrets_have_no_place_in_a_url(spec: str) -> None:
+    with pytest.raises(InputError, match="keys come from the environment") as caught:
+        resolve(spec)
+    assert "pass" not in str(caught.value).replace("password", "")
+
+
+# --- what is kept ----------------------------------------------------------------------------------------------------
+
+
+def test_what_is_kept_is_not_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    with ChatServer() as server, engine(server) as talker:
+        first = talker.generate(rows(server.spec, TEXTS[:7]), Journal(path))
+        every = talker.generate(rows(server.spec), Journal(path))
+        assert every[:7] == first
+        assert Journal(path).get(Chat((Turn("user", TEXTS[9]),))) == every[9][0]
+        other = talker.generate(rows(server.spec, TEXTS[:1], seed=1), Journal(path))
+        assert other[0][0].text == first[0][0].text
+    assert set(server.asked.values()) == {1}
+    assert len(server.asked) == len(TEXTS) + 1
+
+
+def test_each_answer_is_on_disk_before_its_thread_asks_again(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    kept: list[int] = []
+
+    def count(content: str, before: int) -> None:
+        kept.append(len(path.read_text().splitlines()) if path.exists() else 0)
+
+    with ChatServer(count) as server, engine(server, concurrency="1") as talker:
+        talker.generate(rows(server.spec), Journal(path))
+    assert kept == list(range(len(TEXTS)))
+
+
+def test_those_under_way_are_kept_when_one_fails(tmp_path: Path) -> None:
+    """The others have been sent, and will be billed."""
+    started = threading.Barrier(4, timeout=10)
+
+    def refuse(content: str, before: int) -> Fault | None:
+        started.wait()
+        return Fault(400, body={"error": {"message": "no"}}) if content == TEXTS[1] else Fault(wait=0.2)
+
+    journal = Journal(tmp_path / "journal.jsonl")
+    with ChatServer(refuse) as server, engine(server, concurrency="4") as talker:
+        with pytest.raises(EngineError, match=r"row 1: .* refuses the chat") as caught:
+            talker.generate(rows(server.spec), journal)
+        assert caught.value.row == 1
+        assert len(server.asked) == 4, "nothing else was asked for"
+        assert [journal.get(Chat((Turn("user", text),))) is not None for text in TEXTS[:4]] == [True, False, True, True]
+
+
+# --- what it costs ---------------------------------------------------------------------------------------------------
+
+PRICES = {"prompt_price": "2", "answer_price": "10", "concurrency": "4"}
+EACH = (2 * PROMPT_TOKENS + 10 * ANSWER_TOKENS) / 1e6
+MOST = (2 * (len(TEXTS[0]) + 16) + 10 * 20) / 1e6
+"""Dollars that an answer costs, and that one of 20 tokens may cost at the most (by the letters of the short texts)."""
+
+
+def test_the_limit_is_never_passed(tmp_path: Path) -> None:
+    limit = 5 * EACH + MOST * 1.5
+    journal = Journal(tmp_path / "journal.jsonl")
+    with ChatServer(delay=0.02) as server:
+        with engine(server, max_cost=str(limit), **PRICES) as talker:
+            with pytest.raises(CostError, match=r"could pass the limit of \$.*all answers so far are kept"):
+                talker.generate(rows(server.spec, max_tokens=20), journal)
+            before = sum(server.answered.values())
+            assert before * EACH <= limit
+            assert before >= 3
+            assert talker._meter.spent == pytest.approx(before * EACH)
+        with engine(server, max_cost="1", **PRICES) as talker:
+            talker.generate(rows(server.spec, max_tokens=20), journal)
+    assert set(server.asked.values()) == {1}
+    assert len(server.asked) == len(TEXTS)
+
+
+def test_an_answer_that_broke_off_counts_as_spent(waits: list[float]) -> None:
+    """Nobody knows whether it is billed."""
+    with ChatServer(once(Fault(cut=True))) as server, engine(server, max_cost="1", **PRICES) as talker:
+        talker.generate(rows(server.spec, TEXTS[:1], max_tokens=20))
+        assert talker._meter.spent == pytest.approx(EACH + MOST)
+    with ChatServer(once(Fault(500))) as server, engine(server, max_cost="1", **PRICES) as talker:
+        talker.generate(rows(server.spec, TEXTS[:1], max_tokens=20))
+        assert talker._meter.spent == pytest.approx(EACH)
+
+
+def test_tokens_that_a_server_does_not_count_are_the_most() -> None:
+    meter = Meter(Prices(2, 10), 1.0)
+    meter.settle(meter.reserve(Chat((Turn("user", TEXTS[0]),), max_tokens=20)), None, None)
+    assert meter.spent == pytest.approx(MOST)
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        ({"max_cost": "1"}, "a limit on the cost needs prices"),
+        ({"max_cost": "much", "prompt_price": "1"}, "max_cost='much' is not an amount"),
+        ({"omit": "model"}, "omit='model': only seed and temperature"),
+        ({"url": "http://127.0.0.1:1/v1"}, "extra option url is given twice"),
+    ],
+)
+def test_unusable_options(extra: dict[str, str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        OpenAIEngine.check(resolve("http://127.0.0.1:1/v1#m"), EngineOptions(extra=extra), frozenset({"chat"}))
+
+
+# --- what it is ------------------------------------------------------------------------------------------------------
+
+
+def test_a_model_that_is_only_served() -> None:
+    source = resolve("http://127.0.0.1:1/v1/#some/model")
+    assert (source.served.url, source.served.name) == ("http://127.0.0.1:1/v1", "some/model")  # type: ignore[union-attr]
+    assert source.heads == {"chat"}
+    assert choose_engine(source, {"chat"}) == "openai"
+    with pytest.raises(InputError, match=r"it is at a server.*--engine openai"):
+        check_fit("transformers", source, EngineOptions(), frozenset({"chat"}))
+    with pytest.raises(InputError, match="can only be talked to"):
+        encoder_for(source).encode(Continuation("The", (" man", " woman")))
+    with pytest.raises(InputError, match="name the model too"):
+        resolve("https://127.0.0.1/v1")
+
+
+def test_answers_belong_to_the_served_model_whatever_is_installed_here() -> None:
+    source = resolve("http://127.0.0.1:1/v1#m")
+    info = identity("openai", source, EngineOptions(extra={"concurrency": "3", "max_cost": "1", "prompt_price": "2"}))
+    assert (info.revision, info.dtype, info.versions) == ("served:http://127.0.0.1:1/v1#m", "served", {})
+    assert fingerprint(info) == fingerprint(identity("openai", source, EngineOptions(dtype="bfloat16")))
+    assert fingerprint(info) != fingerprint(identity("openai", resolve("http://127.0.0.1:2/v1#m"), EngineOptions()))
+
+
+def test_replies_travel_through_the_journal_unchanged(tmp_path: Path) -> None:
+    reply = Reply("ž", "length", (1, 2), 3, 4, "m", "s", "2026-01-01T00:00:00Z")
+    chat = Chat((Turn("system", "Be kind"), Turn("user", "I cook")))
+    Journal(tmp_path / "j.jsonl").add(chat, reply)
+    assert Journal(tmp_path / "j.jsonl").get(chat) == reply
