@@ -1,6 +1,6 @@
 """`evaluator validity`: do a run's GEST rates agree with WinoBias over its models?"""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -22,7 +22,7 @@ def measured(run: Run, name: str, options: MeasureOptions) -> pl.DataFrame:
 
 def task_with(run: Run, measures: Collection[str], option: str = "") -> str:
     """The run's task that gives these measures. Raises InputError unless it has exactly one; `option` says which is meant."""
-    found = [name for name in run.tasks if set(measures) <= set(task_of(run, name).measures)]
+    found = tasks_with(run, measures)
     if len(found) != 1:
         known = tasks_that(lambda each: set(measures) <= set(each.measures))
         remedy = f"choose one with {option}" if found and option else f"add one of {known} with `evaluator run TASK … --out`"
@@ -30,6 +30,11 @@ def task_with(run: Run, measures: Collection[str], option: str = "") -> str:
             f"{run.path} has {len(found)} tasks that give {' and '.join(measures)} ({', '.join(found) or 'none'}): {remedy}"
         )
     return found[0]
+
+
+def tasks_with(run: Run, measures: Collection[str]) -> list[str]:
+    """The run's tasks that give these measures."""
+    return [name for name in run.tasks if set(measures) <= set(task_of(run, name).measures)]
 
 
 def scatter(points: pl.DataFrame, rows: pl.DataFrame, path: Path) -> None:
@@ -83,15 +88,22 @@ def _shown(row: dict[str, Any]) -> str:
 def command(run: Path, checked: str | None, scale: Scale, plot: Path | None, format_: str) -> None:
     """Correlate GEST's rates with WinoBias's ĝ_s over the models of a run (Pearson and Spearman, 95% intervals).
 
+    Of models that were also asked in words who said GEST's sentences, q is put beside what they said, by stereotype.
+
     \b
-    Example:
+    Examples:
+      evaluator run gest gest-who --model some/chat-model --out runs/words; evaluator validity runs/words
       evaluator run gest winobias --model bert-base-uncased --model roberta-base … --out runs/check
       evaluator validity runs/check --plot validity.svg
     """
     opened = Run.open(run)
     name = checked or task_with(opened, validity.CHECKED, "--gest")
-    check = task_with(opened, validity.CHECK)
     options = MeasureOptions(scale=scale, protocol=opened.protocol)
+    words = _beside_words(opened, name, options)
+    if words is not None and not tasks_with(opened, validity.CHECK):
+        _print(words, format_)
+        return
+    check = task_with(opened, validity.CHECK)
     points = validity.points(measured(opened, name, options), measured(opened, check, options))
     if points.is_empty():
         raise InputError(f"{run}: no model has both {name} and {check} scores: score both tasks on each model")
@@ -104,9 +116,19 @@ def command(run: Path, checked: str | None, scale: Scale, plot: Path | None, for
     target = plot or kept
     if target:
         scatter(points, rows, target)
-    _print(rows, format_)
+    _print(rows if words is None else pl.concat([rows, words]), format_)
     if target:
         click.echo(f"plot: {target}", err=True)
+
+
+def _beside_words(run: Run, gest: str, options: MeasureOptions) -> pl.DataFrame | None:
+    """q beside what models said when they were asked in words, and the rank correlations; None where none was."""
+    spoken = tasks_with(run, validity.SPOKEN)
+    if not spoken:
+        return None
+    q = measured(run, gest, options)
+    made = [validity.within(q, measured(run, name, options), options.scale) for name in spoken]
+    return pl.concat(made).with_columns(protocol=pl.lit(run.protocol))
 
 
 def _keep(run: Run, rows: pl.DataFrame) -> Path | None:
@@ -124,13 +146,25 @@ def _print(rows: pl.DataFrame, format_: str) -> None:
     elif format_ == "json":
         click.echo(rows.write_json())
     else:
-        from rich.console import Console
-        from rich.table import Table
+        of_words = pl.col("model") != validity.OVERALL
+        over_models = rows.filter(~of_words)
+        if over_models.height:
+            title = f"GEST against WinoBias ĝ_s over models, {over_models['scale'][0]} scale"
+            _table(title, ("split", "GEST rate", "measure"), "models", ("template", "group", "measure"), over_models)
+        words = rows.filter(of_words & (pl.col("measure") == "spearman"))
+        if words.height:
+            title = "GEST's q beside what models say in words, over the stereotypes"
+            _table(title, ("model", "asked by", "measure"), "stereotypes", ("model", "template", "measure"), words)
 
-        table = Table(title=f"GEST against WinoBias ĝ_s over models, {rows['scale'][0]} scale", title_justify="left")
-        for column in ("split", "GEST rate", "measure"):
-            table.add_column(column)
-        table.add_column("value [95%] (models)", justify="right")
-        for row in rows.iter_rows(named=True):
-            table.add_row(row["template"], row["group"], row["measure"], _shown(row))
-        Console().print(table)
+
+def _table(title: str, heads: Sequence[str], counted: str, columns: Sequence[str], rows: pl.DataFrame) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for head in heads:
+        table.add_column(head)
+    table.add_column(f"value [95%] ({counted})", justify="right")
+    for row in rows.iter_rows(named=True):
+        table.add_row(*(row[column] for column in columns), _shown(row))
+    Console().print(table)

@@ -22,6 +22,9 @@ OVERALL = "all"
 CHECKED, CHECK = ("g_s", "q"), ("g_hat_s",)
 """Measures of the task whose validity is asked, and of the one that it is compared with."""
 
+SPOKEN = ("lean",)
+"""The measure, by the same stereotypes, of a task that asks models in words: compared within each model."""
+
 
 @dataclass(frozen=True, slots=True)
 class Correlated:
@@ -83,6 +86,32 @@ def points(gest: pl.DataFrame, winobias: pl.DataFrame) -> pl.DataFrame:
     joined = checked.join(pl.concat([overall, single]), on="model", maintain_order="left_right")
     names = ("x", "x_low", "x_high", "y", "y_low", "y_high")
     return joined.select("model", "template", "group", *names).drop_nulls(["x", "y"])
+
+
+def within(gest: pl.DataFrame, spoken: pl.DataFrame, scale: str) -> pl.DataFrame:
+    """Tidy rows of q (mean over templates) beside lean, by stereotype, and of their `spearman` over the stereotypes, for each
+    model and way (template) of asking in words.
+    """
+    q = (
+        gest.filter(pl.col("measure") == "q")
+        .group_by("model", "group", maintain_order=True)
+        .agg(mean(pl.col("value")).alias("x"))
+    )
+    lean = spoken.filter(pl.col("measure") == "lean").select(
+        "model", "language", "template", "group", pl.col("value").alias("y")
+    )
+    both = lean.join(q, on=["model", "group"], maintain_order="left").drop_nulls(["x", "y"])
+    rows: list[tuple[object, ...]] = []
+    for place, part in both.group_by("model", "language", "template", maintain_order=True):
+        x, y = part["x"].to_list(), part["y"].to_list()
+        r = spearman(x, y)
+        rows.append((*place, "spearman", None, r.value, r.low, r.high, r.n, None))
+        for group, one, other in zip(part["group"], x, y, strict=True):
+            rows.append((*place, "q", group, one, None, None, None, scale))
+            rows.append((*place, "lean", group, other, None, None, None, None))
+    names = ("model", "language", "template", "measure", "group", "value", "low", "high", "n", "scale")
+    frame = pl.DataFrame(rows, schema={name: TIDY[name] for name in names}, orient="row")
+    return tidy(frame.with_columns(named(FISHER), pl.lit("validity").alias("task")))
 
 
 def correlations(points: pl.DataFrame, scale: str) -> pl.DataFrame:

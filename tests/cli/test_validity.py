@@ -79,3 +79,34 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
     women = make_run(tmp_path / "four", groups=range(1, 8))  # q of seven groups, no g_s
     with pytest.raises(InputError, match=r"no model has a g_s of gest .* both polarities"):
         CliRunner().invoke(command, [str(women)], catch_exceptions=False)
+
+
+def make_words(path: Path) -> Path:
+    """A run with GEST and what models said: lean grows with q over the 16 stereotypes, for model b the other way round."""
+    run = Run.create_or_open(path, protocol="default", provenance={})
+    for model, sign in (("a", 1.0), ("b", -1.0)):
+        rates = [(str(i), 0.1 * i) for i in range(1, 17)]
+        made = {"gest": scores("3", rates)}
+        shares = {"male": 0.4, "female": 0.4, "neither": 0.2, "place_a": 0.3, "place_b": 0.3, "place_c": 0.4}
+        rest = {"undetected": 0.0, "silent": 0.0, "refused": 0.0, "mass": None}
+        shares |= rest
+        said = [shares | {"group": g, "score": sign * v / 4, "male": 0.4 + sign * v / 4} for g, v in rates for _ in "ab"]
+        made["gest-who"] = pl.DataFrame(said, schema_overrides={"mass": pl.Float64}).with_columns(
+            language=pl.lit("en"), template=pl.lit("text"), sample=pl.int_range(pl.len(), dtype=pl.Int64)
+        )
+        for name, frame in made.items():
+            samples = Samples(frame.select("sample"), {})
+            run.add_imported(name, task_entry(task(name), samples), model, frame, {"made": "up"})
+    return path
+
+
+def test_words_beside_gest(tmp_path: Path) -> None:
+    run = make_words(tmp_path / "run")
+    result = CliRunner().invoke(command, [str(run), "--format", "json"])
+    assert result.exit_code == 0, result.output
+    rows = json.loads(result.stdout)
+    assert [(r["model"], r["value"], r["n"]) for r in rows if r["measure"] == "spearman"] == [("a", 1.0, 16), ("b", -1.0, 16)]
+    assert len([r for r in rows if r["measure"] == "lean"]) == 32
+    shown = CliRunner().invoke(command, [str(run)]).stdout
+    assert "beside what models say in words" in shown
+    assert "1.00 [1.00, 1.00] (n = 16)" in shown

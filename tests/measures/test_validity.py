@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from evaluator.measures import ordered
-from evaluator.measures.validity import Correlated, correlations, pearson, points, spearman
+from evaluator.measures.validity import Correlated, correlations, pearson, points, spearman, within
 from evaluator.vocabulary import TIDY
 from evaluator.vocabulary import tidy as complete
 
@@ -89,3 +89,19 @@ def test_a_side_that_does_not_vary_has_no_correlation_whatever_its_mean_rounds_t
     pairs = pl.DataFrame({"x": same, "y": other})
     assert math.isnan(pairs.select(ordered.pearson(pl.col("x"), pl.col("y"))).item())
     assert math.isnan(pairs.select(ordered.pearson(pl.col("y"), pl.col("x"))).item())
+
+
+def test_q_beside_what_was_said() -> None:
+    """Ranks by hand: q of the templates' means 2, 1, 4, 3 (the fourth of one template only) and lean 0.1, -0.3, 0.2, 0.4."""
+    both = (("3", 0.5), ("4", -0.5))
+    q = [("a", t, "q", g, v + shift) for t, shift in both for g, v in (("1", 2), ("2", 1), ("9", 4))]
+    gest = tidy([*q, ("a", "3", "q", "10", 3.0), ("a", "3", "g_s", "", 9.0), ("b", "3", "q", "1", 1.0)], "gest")
+    lean = [("1", 0.1), ("2", -0.3), ("9", 0.2), ("10", 0.4), ("11", 0.9)]
+    spoken = tidy([("a", "text", "lean", g, v) for g, v in lean] + [("c", "text", "lean", "1", 0.0)], "gest-who")
+    found = within(gest, spoken, "ratio")
+    (r,) = found.filter(measure="spearman").iter_rows(named=True)
+    # ranks 2, 1, 4, 3 and 2, 1, 3, 4: 1 - 6 · 2 / (4 · 15)
+    assert (r["model"], r["template"], r["n"], r["value"]) == ("a", "text", 4, pytest.approx(0.8))
+    assert found.filter(measure="q", group="2")["value"].to_list() == [1.0]
+    assert found.filter(measure="lean")["value"].to_list() == [0.1, -0.3, 0.2, 0.4]
+    assert set(found["task"]) == {"validity"}
