@@ -94,6 +94,7 @@ def _on_ray(run: Run, plan: Plan, spec: RunSpec, options: SweepOptions) -> Failu
         lines=plan.schedule.lines,
         prices=plan.schedule.prices,
         replan=plan.again,
+        both_fit=plan.both_fit,
         start_deadline=options.start_deadline,
         access=HubAccess.of_here(),
     )

@@ -29,8 +29,11 @@ def ask(placement: Placement, nodes: Sequence[str], *, cuda: bool) -> PlacementG
     return asked
 
 
-def actor_options(placement: Placement, group: PlacementGroup, *, cuda: bool) -> dict[str, Any]:
-    """Options of the actor that is the replica: on one machine it holds all devices, over several none (see `bundles`)."""
+def actor_options(placement: Placement, group: PlacementGroup, *, cuda: bool, beside: bool = False) -> dict[str, Any]:
+    """Options of the actor that is the replica: on one machine it holds all devices, over several none (see `bundles`).
+
+    With `beside` another actor holds the devices (CPU workers) already, and this one uses them too.
+    """
     own = placement.devices * placement.share if cuda and placement.nodes == 1 else 0
     strategy = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=0, placement_group_capture_child_tasks=True)
     threads = placement.devices // (placement.tensor_parallel * placement.pipeline_parallel)
@@ -41,7 +44,7 @@ def actor_options(placement: Placement, group: PlacementGroup, *, cuda: bool) ->
         # The replica's own process has no GPU, yet vLLM asks there what kind of GPU its workers have.
         environment["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
     return {
-        "num_cpus": 1 if cuda else placement.devices,
+        "num_cpus": 0 if beside else 1 if cuda else placement.devices,
         "num_gpus": own,
         "scheduling_strategy": strategy,
         "runtime_env": {"env_vars": environment},

@@ -9,9 +9,10 @@ from evaluator.run.driver import Prepared
 from evaluator.run.failures import Failures
 from evaluator.run.prepare import PreparedModel
 from evaluator.run.spec import ModelSpec
-from evaluator.sweep.fit import Demand, Way, ways
-from evaluator.sweep.hardware import Fleet
+from evaluator.sweep.fit import ROOM, Demand, Way, ways
+from evaluator.sweep.hardware import Fleet, Node
 from evaluator.sweep.job import Job
+from evaluator.sweep.placement import Placement
 from evaluator.sweep.schedule import Schedule, schedule
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.registry import engine_class
@@ -64,6 +65,12 @@ class Plan:
     def cost(self, price: float) -> float:
         """What the sweep costs at `price` per device-hour, all devices held until the end."""
         return price * self.fleet.devices * self.schedule.makespan / 3600
+
+    def both_fit(self, one: str, other: str, node: Node, placement: Placement) -> bool:
+        """Whether two models fit on the same devices of a machine at the same time."""
+        demands = [need.demand for need in self.needs if need.name in (one, other)]
+        needed = sum(demand.memory(node.kind, placement.devices) for demand in demands)
+        return needed <= placement.share * node.memory * ROOM
 
     def again(self, fleet: Fleet, left: Sequence[str]) -> tuple[list[Job], Schedule]:
         """Jobs and schedule of the models in `left` on a fleet that has changed; a model that no longer fits has no job."""

@@ -1,15 +1,15 @@
 """The supplier of replicas on Ray: placement groups on a fleet that changes, in the order that the policy says.
 
-Ray places and starts; this module only decides what is asked of it: which model's replica waits for devices, what a process
-takes that is done with its model, what is read ahead, what becomes of a model that no machine fits any more. Which replica
-starts next is `policy.Policy`'s word.
+Ray places and starts; this module only decides what is asked of it: which model's replica waits for devices, what starts on
+devices whose model is done or nearly done, what is read ahead, what becomes of a model that no machine fits any more. Which
+replica starts next is `policy.Policy`'s word.
 """
 
 import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import ray
@@ -21,15 +21,16 @@ from evaluator.run.progress import ProgressView
 from evaluator.run.replica import Call, Member, Offer, Replica, State
 from evaluator.run.worker import Load
 from evaluator.sweep.cluster import Cluster, ClusterLostError
-from evaluator.sweep.fit import Way
 from evaluator.sweep.groups import ask
-from evaluator.sweep.hardware import Fleet
+from evaluator.sweep.hardware import Fleet, Node
 from evaluator.sweep.job import Job, width
-from evaluator.sweep.policy import Lines, Policy, Progress, Start
+from evaluator.sweep.placement import Placement
+from evaluator.sweep.policy import Lines, Policy, Start
 from evaluator.sweep.replan import Replanner
 from evaluator.sweep.replica import ahead
 from evaluator.sweep.schedule import Schedule
-from evaluator.sweep.seat import RayCall, Seat
+from evaluator.sweep.seat import Place, RayCall, Seat
+from evaluator.sweep.standing import Asked, node_of, progress, rates, running, seat_of, taken, way_of
 from evaluator_serving.errors import EngineError
 from evaluator_serving.weights.access import HubAccess
 from evaluator_serving.weights.cache import readable
@@ -37,11 +38,8 @@ from evaluator_serving.weights.hub import HubModel
 
 IN_FLIGHT = 2
 """Chunks a replica holds: one being scored, one waiting so that it never idles."""
-MEASURED = 2
-"""Chunks after which a replica's speed counts as known."""
-SLOW = (0.5, 2.0)
-"""Between these a measured load counts against the estimate: beyond them it says more of a download, or of a process that had
-its libraries already, than of the model."""
+SOON = 0.5
+"""The part of a model's chunks that is left when it is first asked what could start beside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +50,7 @@ class PoolOptions:
         fleet: the machines that were planned for.
         jobs, lines, prices: the plan's, see `schedule`.
         replan: (machines, names of the models with work left) → jobs and schedule, asked when machines came or went.
+        both_fit: whether two models, by name, fit on the same devices of a machine at the same time.
         start_deadline: seconds a replica may take to load, and a model may wait for a machine that it fits.
         access: how replicas reach the hub where their machines don't say it themselves.
     """
@@ -61,6 +60,7 @@ class PoolOptions:
     lines: Lines
     prices: Mapping[str, float]
     replan: Callable[[Fleet, Sequence[str]], tuple[list[Job], Schedule]]
+    both_fit: Callable[[str, str, Node, Placement], bool]
     start_deadline: float = 1800.0
     access: HubAccess = field(default_factory=HubAccess)
 
@@ -68,16 +68,6 @@ class PoolOptions:
     def cuda(self) -> bool:
         """Whether a device is a GPU (else a CPU worker)."""
         return self.fleet.kind == "cuda"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Asked:
-    """A replica that waits for its devices: `ready` is Ray's reference to the moment when they are there."""
-
-    model: str
-    way: Way
-    group: PlacementGroup
-    ready: Any
 
 
 class Pool:
@@ -93,9 +83,10 @@ class Pool:
         self._fleet = options.fleet
         self._policy = Policy.of(options.jobs, options.lines)
         self._replanner = self._planner(options.prices)
-        self._asked: list[_Asked] = []
-        self._placed: list[_Asked] = []
-        self._ahead: dict[str, Any] = {}
+        self._asked: list[Asked] = []
+        self._placed: list[Asked] = []
+        self._parking: set[Seat] = set()
+        self._ahead: dict[str, tuple[str, Any]] = {}
         self._lonely: dict[str, float] = {}
         self._gone = False
 
@@ -112,22 +103,23 @@ class Pool:
                 chosen = self._next_start(family, state)
                 if chosen is not None:
                     self._policy.started(family, chosen)
-                    self._ask(*chosen)
+                    self._ask(chosen)
         placed, self._placed = self._placed, []
         for asked in [a for a in placed if not state.models[a.model].has_work]:
             placed.remove(asked)
             remove_placement_group(asked.group)
-        return [Offer(a.model, self._seat(a.way, a.group)) for a in placed]
+        offers = [Offer(a.model, self._place(a.group).sit(a.way)) for a in placed]
+        return [*offers, *self._beside(state)]
 
-    def _ask(self, model: str, way: Way) -> None:
-        nodes = [node.id for node in self._fleet.families()[way.family] if node.id]
-        group = ask(way.placement, nodes, cuda=self._options.cuda)
-        self._asked.append(_Asked(model, way, group, group.ready()))
+    def _place(self, group: PlacementGroup) -> Place:
+        return Place(group, self._options.cuda, self._options.access)
 
-    def _seat(self, way: Way, group: PlacementGroup) -> Seat:
-        return Seat.take(way, group, self._options.access, cuda=self._options.cuda)
+    def _ask(self, start: Start) -> None:
+        nodes = [node.id for node in self._fleet.families()[start[1].family] if node.id]
+        group = ask(start[1].placement, nodes, cuda=self._options.cuda)
+        self._asked.append(Asked(start, group, group.ready()))
 
-    def _withdraw(self, asked: _Asked) -> None:
+    def _withdraw(self, asked: Asked) -> None:
         self._asked.remove(asked)
         remove_placement_group(asked.group)
 
@@ -135,71 +127,98 @@ class Pool:
         """The policy's word on what starts next on a family; `but` is a replica that is about to end."""
         now = time.monotonic()
         nodes = self._fleet.families().get(family, [])  # none: its machines have just left
-        running = [(m.model.name, _way(m)) for m in state.members if m is not but] + [(a.model, a.way) for a in self._asked]
-        free = sum(node.devices for node in nodes) - sum(width(way) for _, way in running if way.family == family)
-        progress = self._progress(state, now)
-        if lines := self._replanner.lines(progress, running, now):
+        starts = running([member for member in state.members if member is not but], self._asked)
+        free = sum(node.devices for node in nodes) - taken(starts, family)
+        working = [model for name, model in state.models.items() if model.has_work and name in self._policy.jobs]
+        found = {model.name: progress(model, state, self._asked, now) for model in working}
+        if lines := self._replanner.lines(found, starts, now):
             self._policy.lines = lines
-        return self._policy.next(family, progress, now, lambda way: width(way) <= free + 1e-9)
+        return self._policy.next(family, found, now, lambda way: width(way) <= free + 1e-9)
 
     def _planner(self, prices: Mapping[str, float]) -> Replanner:
         machines = {family: [node.devices for node in nodes] for family, nodes in self._fleet.families().items()}
         return Replanner(self._policy.jobs, machines, prices)
 
-    def _progress(self, state: State, now: float) -> dict[str, Progress]:
-        """Every model with work left, as the policy sees it."""
-        found = {}
-        for name, model in state.models.items():
-            if not model.has_work or name not in self._policy.jobs:
-                continue
-            members = state.of(model)
-            loaded = [m for m in members if m.loaded is not None]
-            rate = sum(_rate(m, now) for m in loaded)
-            planned = sum(1 / max(_way(m).score, 1e-9) for m in loaded)
-            loading = [(m.begun, _way(m)) for m in members if m.loaded is None]
-            loading += [(now, a.way) for a in self._asked if a.model == name]
-            slow = _slow(loaded)
-            found[name] = Progress(
-                left=model.left,
-                at=now,
-                rate=rate,
-                loading=[(begun + way.load * slow, 1 / max(way.score, 1e-9)) for begun, way in loading],
-                members=len(loaded) + len(loading),
-                pace=rate / planned if planned else 1.0,
-                slow=slow,
-                measured=any(m.scored >= MEASURED for m in loaded),
-            )
-        return found
+    # --- the next model on the same devices ----------------------------------------------------------------------
 
     def follow(self, member: Member, state: State, *, free: bool) -> Offer | None:
         """The next model that wants the same devices: in the same process or, where its memory hasn't come back, a new one."""
-        family, seat = _way(member).family, _seat(member.replica)
-        waiting = next((a for a in self._asked if a.way.family == family), None)
-        chosen = (waiting.model, waiting.way) if waiting is not None else self._next_start(family, state, member)
-        if chosen is None or chosen[1].placement != seat.way.placement or not state.models[chosen[0]].has_work:
+        seat = seat_of(member.replica)
+        if len(seat.place.seats) > 1:  # the next model has been started beside it
+            if free:
+                self._parking.add(seat)
             return None
-        if waiting is not None:
-            self._withdraw(waiting)
-        else:
-            self._policy.started(family, chosen)
-        name, way = chosen
-        if free:
-            return Offer(name, replace(seat, way=way))
-        ray.kill(seat.actor)
-        return Offer(name, self._seat(way, seat.group))
+        chosen = self._planned(member, state) or self._next_start(seat.way.family, state, member)
+        if chosen is None or not self._suits(chosen, member, state):
+            return None
+        self._found_devices(chosen)
+        return Offer(chosen[0], seat.place.follow(seat, chosen[1], free=free))
+
+    def _beside(self, state: State) -> list[Offer]:
+        """The next model starts while the last chunks of the one before it are scored, where there is memory for both."""
+        speed, found = rates(state.members, time.monotonic()), []
+        for member in state.members:
+            place, model = seat_of(member.replica).place, member.model
+            if member.loaded is None or member.busy is not None or len(place.seats) > 1 or model.left > SOON:
+                continue
+            start = self._planned(member, state)
+            if start is not None and model.left <= start[1].load * speed[model.name] and self._room(model.name, start, place):
+                self._found_devices(start)
+                found.append(Offer(start[0], place.sit(start[1])))
+                break  # the next one when this one is at work
+        return found
+
+    def _room(self, model: str, start: Start, place: Place) -> bool:
+        """Whether a model has room beside another one on its devices."""
+        name, way = start
+        nodes = self._fleet.families().get(way.family, [])
+        if place.cuda or not nodes:  # engines take more of a card than they need, so that a plan can't say what is left of it
+            return False
+        return self._options.both_fit(model, name, min(nodes, key=lambda node: node.memory), way.placement)
+
+    def _planned(self, member: Member, state: State) -> Start | None:
+        """What is next in line for a replica's devices, but before that what was read ahead on its machine."""
+        family, begun = way_of(member).family, {m.model.name for m in state.members}
+        asked = [a.start for a in self._asked if a.way.family == family]
+        line = list(self._policy.lines.get(family, ()))
+        near = [s for s in asked + line if s[0] not in begun and self._ahead.get(s[0], ("", None))[0] == node_of(member) != ""]
+        first = asked[:1] or [start for start in line[:1] if start[0] not in begun]
+        return next((start for start in near + first if self._suits(start, member, state)), None)
+
+    def _suits(self, start: Start, member: Member, state: State) -> bool:
+        """Whether a replica can start where one of another model is."""
+        (name, way), own = start, way_of(member)
+        same = way.family == own.family and way.placement == own.placement
+        return same and name != member.model.name and state.models[name].has_work
+
+    def _found_devices(self, start: Start) -> None:
+        """A start has found devices without asking Ray for any."""
+        line = self._policy.lines.get(start[1].family, deque())
+        asked = next((a for a in self._asked if a.start == start), None)
+        if asked is not None:
+            self._withdraw(asked)
+        elif start in line:
+            line.remove(start)
+
+    # --- what ends -----------------------------------------------------------------------------------------------
 
     def again(self, member: Member, state: State) -> None:
         """Its model is first in its family's line; what waits for devices there waits behind it."""
-        family = _way(member).family
-        self._policy.lines.setdefault(family, deque()).appendleft((member.model.name, _way(member)))
+        family = way_of(member).family
+        self._policy.lines.setdefault(family, deque()).appendleft((member.model.name, way_of(member)))
         for other in [a for a in self._asked if a.way.family == family]:
             self._withdraw(other)
-            self._policy.lines[family].insert(1, (other.model, other.way))
+            self._policy.lines[family].insert(1, other.start)
 
     def end(self, replica: Replica) -> None:
-        """End the process and give the devices back. Those of a cluster that is lost are gone; Ray would wait for a minute."""
+        """End the process and give the devices back, or park it where the next model was started beside it.
+
+        Those of a cluster that is lost are gone; Ray would wait for a minute.
+        """
+        seat = seat_of(replica)
         if not self._gone:
-            _seat(replica).end()
+            seat.place.leave(seat, park=seat in self._parking)
+        self._parking.discard(seat)
 
     def close(self) -> None:
         """Nothing waits for devices any more."""
@@ -227,14 +246,14 @@ class Pool:
             self._is_placed(asked)
         return next((theirs[ref] for ref in ready if ref in theirs), None)
 
-    def _is_placed(self, asked: _Asked) -> None:
+    def _is_placed(self, asked: Asked) -> None:
         self._asked.remove(asked)
         try:
             ray.get(asked.ready)
         except RayError:  # what waited for the group died, with a machine, say: it is asked for again
             with contextlib.suppress(RayError):
                 remove_placement_group(asked.group)
-            self._policy.lines.setdefault(asked.way.family, deque()).appendleft((asked.model, asked.way))
+            self._policy.lines.setdefault(asked.way.family, deque()).appendleft(asked.start)
         else:
             self._placed.append(asked)
 
@@ -248,18 +267,21 @@ class Pool:
 
         Another machine may be free first. But all of them fetching every model would be as many times the traffic.
         """
-        family = _way(member).family
+        if member.loaded is None:
+            return
+        family = way_of(member).family
         line = [a.model for a in self._asked if a.way.family == family]
         line += [name for name, _ in self._policy.lines.get(family) or ()]
         placed = {m.model.name for m in state.members}
         following = next((name for name in line if name not in placed and name not in self._ahead), None)
-        if following is None or member.loaded is None:
+        if following is None:
             return
         origins = [m.prepared.source.origin for m in state.models.values() if m.has_work]
         keep = frozenset(origin.key for origin in origins if isinstance(origin, HubModel))
         there = NodeAffinitySchedulingStrategy(member.loaded.node, soft=False)
         task = ray.remote(ahead).options(num_cpus=0, max_retries=0, scheduling_strategy=there)
-        self._ahead[following] = task.remote(state.models[following].prepared.source.origin, self._options.access, keep)
+        read = task.remote(state.models[following].prepared.source.origin, self._options.access, keep)
+        self._ahead[following] = member.loaded.node, read
 
     # --- machines that come and go -------------------------------------------------------------------------------
 
@@ -292,25 +314,3 @@ class Pool:
             elif now - self._lonely[name] > self._options.start_deadline:
                 found[name] = EngineError(f"{name}: no machine that it fits has come back")
         return found
-
-
-def _seat(replica: Replica) -> Seat:
-    assert isinstance(replica, Seat), "all replicas come from here"
-    return replica
-
-
-def _way(member: Member) -> Way:
-    return _seat(member.replica).way
-
-
-def _rate(member: Member, now: float) -> float:
-    """Parts of its model's work a second: as measured since it loaded, before that as planned."""
-    if member.scored < MEASURED:
-        return 1 / max(_way(member).score, 1e-9)
-    return member.scored / member.model.chunks / max(now - member.since, 1e-9)
-
-
-def _slow(loaded: Sequence[Member]) -> float:
-    """By what a model's loads took longer than was estimated, 1 where none is known."""
-    planned = sum(_way(m).load for m in loaded)
-    return min(max(sum(m.since - m.begun for m in loaded) / planned, SLOW[0]), SLOW[1]) if planned else 1.0

@@ -294,3 +294,17 @@ def test_ctrl_c_ends_the_command_and_the_same_one_goes_on(command: Command, rows
     again = command(out, **models)
     assert again.code == 0, again.said
     assert_whole(again, "slow", rows_that_break.scores("clean"))
+
+
+@pytest.mark.parametrize(("memory", "both"), [("4", True), ("0.8", False)])
+def test_the_next_model_loads_beside_the_last_chunks_where_memory_is_left_for_both(
+    command: Command, rows_that_break: Ended, on: str, memory: str, both: bool
+) -> None:
+    """Half a GiB a model is what a worker's libraries take. This process has nobody who could load beside it."""
+    ended = command(None, "--worker-memory", memory, first={"fault": "slow"}, second={})
+    assert ended.code == 0, ended.said
+    assert ended.run.failures().is_empty()
+    for model in ("first", "second"):
+        assert_whole(ended, model, rows_that_break.scores("clean"))
+    (start,) = ended.run.record["models"]["second"]["starts"]
+    assert start["reused_process"] != (both and on == "local"), "beside it means in another process"

@@ -1,0 +1,105 @@
+"""What the pool decides of devices whose model is done or nearly done; Ray isn't asked for anything."""
+
+import importlib.util
+import time
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from evaluator.run.replica import Member, Model, State
+from evaluator.run.worker import Loaded
+from evaluator.sweep.fit import Way
+from evaluator.sweep.hardware import GIB, Fleet, Node
+from evaluator.sweep.job import Job
+from evaluator.sweep.placement import Placement
+
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra: ray)"),
+]
+
+NODES = [Node("cpu", "CPU worker", 1, 8 * GIB, id=name) for name in ("north", "south")]
+WAY = Way(NODES[0].family, Placement(), load=10.0, score=100.0)
+WIDE = Way(NODES[0].family, Placement(spread=2), load=10.0, score=100.0)
+
+
+class Chunks:
+    """Work of which so many chunks wait."""
+
+    def __init__(self, waiting: int) -> None:
+        self.waiting = [None] * waiting
+
+
+def model(name: str, waiting: int | None = None, chunks: int = 10) -> Model:
+    """A model nobody has begun or, with `waiting`, one of which so many chunks wait."""
+    made = Model(SimpleNamespace(name=name, encoded=(1,)))  # type: ignore[arg-type]
+    if waiting is not None:
+        made.work, made.chunks = Chunks(waiting), chunks  # type: ignore[assignment]
+    return made
+
+
+def pool(line: Sequence[tuple[str, Way]], *, both_fit: bool = True) -> Any:
+    from evaluator.sweep.pool import Pool, PoolOptions
+
+    jobs = [Job(name, (way,)) for name, way in line]
+    ways = {WAY.family: line}
+    options = PoolOptions(Fleet(tuple(NODES)), jobs, ways, {}, lambda *_: ([], None), lambda *_: both_fit)  # type: ignore[arg-type, return-value]
+    made = Pool(None, None, options)  # type: ignore[arg-type]
+    made._cluster = SimpleNamespace(changed=lambda fleet: None)  # type: ignore[assignment]
+    made._ask = lambda start: None  # type: ignore[method-assign]
+    return made
+
+
+def working(on: str, at: Model, *, scored: int = 5, seconds: float = 45.0) -> Member:
+    """A replica that has scored so many chunks in so many seconds."""
+    from evaluator.sweep.seat import Place, Seat
+
+    class Here(Place):
+        def _process(self, way: Way) -> str:
+            return "another process"
+
+    place = Here(None, False, None)  # type: ignore[arg-type]
+    place.seats.append(Seat(WAY, place, f"process on {on}"))
+    loaded = Loaded("cpu", {}, None, node=on)
+    return Member(at, place.seats[0], 0, 0.0, loaded=loaded, since=time.monotonic() - seconds, scored=scored)
+
+
+@pytest.mark.parametrize(("on", "expected"), [("north", "b"), ("south", "c"), ("elsewhere", "b")])
+def test_a_process_takes_what_was_read_ahead_on_its_machine(on: str, expected: str) -> None:
+    made = pool([("b", WAY), ("c", WAY)])
+    made._ahead = {"b": ("north", None), "c": ("south", None)}
+    done = working(on, model("a", waiting=0))
+    state = State({"a": done.model, "b": model("b"), "c": model("c")}, [done])
+    offer = made.follow(done, state, free=True)
+    assert offer.model == expected
+    assert offer.replica.actor == f"process on {on}"
+    assert [name for name, _ in made._policy.lines[WAY.family]] == [name for name in ("b", "c") if name != expected]
+
+
+def test_what_wants_other_devices_ends_the_process() -> None:
+    done = working("north", model("a", waiting=0))
+    made = pool([("b", WIDE), ("c", WAY)])
+    assert made.follow(done, State({"a": done.model, "b": model("b"), "c": model("c")}, [done]), free=True) is None
+
+
+@pytest.mark.parametrize(
+    ("waiting", "both_fit", "expected"),
+    [(0, True, ["b"]), (1, True, ["b"]), (2, True, []), (0, False, [])],
+)
+def test_the_next_model_starts_beside_when_the_present_one_ends_within_its_start(
+    waiting: int, both_fit: bool, expected: list[str]
+) -> None:
+    """A chunk takes 9 s and a start 10: with one chunk left it is time, with two it is too early."""
+    member = working("north", model("a", waiting=waiting))
+    made = pool([("b", WAY), ("c", WAY)], both_fit=both_fit)
+    state = State({"a": member.model, "b": model("b"), "c": model("c")}, [member])
+    offers = made._beside(state)
+    assert [offer.model for offer in offers] == expected
+    assert all(offer.replica.actor == "another process" for offer in offers)
+    if offers:
+        assert made._beside(state) == [], "one at a time"
+        assert made.follow(member, state, free=True) is None, "its process is parked"
+        made.end(member.replica)
+        assert member.replica.place.parked is member.replica
