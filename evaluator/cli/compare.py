@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, cast, get_args
 
 import click
 
+from evaluator.cli.options import RUN
 from evaluator.cli.output import write, write_lines
+from evaluator.store.remote import shown
 from evaluator.store.run import Run
 from evaluator.vocabulary import Interval, MeasureOptions, Scale
 from evaluator_serving.errors import InputError
@@ -27,7 +29,7 @@ EVERY = 10
 
 
 @click.command(name="compare")
-@click.argument("runs", nargs=-1, required=True, metavar="RUN…", type=click.Path(path_type=Path))
+@click.argument("runs", nargs=-1, required=True, metavar="RUN…", type=RUN)
 @click.option("--model", "models", multiple=True, metavar="M", help="Only this model; repeatable (default: all of the runs).")
 @click.option("--baseline", metavar="M", help="What the others are compared with (default: the first model).")
 @click.option("--task", "tasks", multiple=True, metavar="T", help="Only this task; may be repeated.")
@@ -96,7 +98,7 @@ def command(
     parsed = [parse(text) for text in checks]
     picked = chosen(sides([Run.open(path) for path in runs]), models, baseline)
     if not picked:
-        raise InputError(f"{' and '.join(map(str, runs))} hold no models: score some first")
+        raise InputError(f"{' and '.join(map(shown, runs))} hold no models: score some first")
     options = MeasureOptions(
         scale=cast(Scale, scale),
         interval=cast(Interval, interval),

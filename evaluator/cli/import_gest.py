@@ -4,14 +4,14 @@ from pathlib import Path
 
 import click
 
-from evaluator.cli.options import data_option
+from evaluator.cli.options import RUN, data_option
 from evaluator.vocabulary import DataSource
 
 
 @click.command(name="gest-predictions")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="PATH…")
 @click.option("--kind", type=click.Choice(["mlm", "glm"]), required=True, help="Masked or generative models.")
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="The run's folder; an existing run is extended.")
+@click.option("--out", type=RUN, required=True, help="The run's folder; an existing run is extended.")
 @data_option
 def command(paths: tuple[Path, ...], kind: str, out: Path, data: Path | None) -> None:
     """Import GEST's prediction files: MODEL_template-K.txt with one log10 score a line, or folders of them.
@@ -25,4 +25,4 @@ def command(paths: tuple[Path, ...], kind: str, out: Path, data: Path | None) ->
     from evaluator.imports.gest_predictions import import_predictions
 
     run = import_predictions(paths, "mlm" if kind == "mlm" else "glm", DataSource(data), out)
-    click.echo(f"imported into {run.path}, which now has {len(run.models)} models: evaluator report {run.path}", err=True)
+    click.echo(f"imported into {run.shown}, which now has {len(run.models)} models: evaluator report {run.shown}", err=True)

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import click
 
-from evaluator.cli.options import data_option
+from evaluator.cli.options import RUN, data_option
 from evaluator.vocabulary import DataSource
 
 
 @click.command(name="stereoset-predictions")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="PATH…")
 @click.option("--language", required=True, metavar="L", help="Two-letter code: en, de, fr, es, tr or your own.")
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="Run folder to make or add to.")
+@click.option("--out", type=RUN, required=True, help="Run folder to make or add to.")
 @data_option
 def command(paths: tuple[Path, ...], language: str, out: Path, data: Path | None) -> None:
     """Make a run out of public prediction files: {"intrasentence": [{"id", "score"}, …], "intersentence": […]}.
@@ -29,4 +29,4 @@ def command(paths: tuple[Path, ...], language: str, out: Path, data: Path | None
     run, notes = import_predictions(paths, language, DataSource(data), out)
     for note in notes:
         click.echo(f"left out: {note}", err=True)
-    click.echo(f"{len(paths)} models in {run.path}, {len(notes)} examples left out")
+    click.echo(f"{len(paths)} models in {run.shown}, {len(notes)} examples left out")

@@ -9,12 +9,24 @@ from typing import Any
 import click
 
 from evaluator import logs
+from evaluator.store.remote import run_folder
 from evaluator_serving.engine import BYTES, EngineOptions
 from evaluator_serving.errors import InputError
 from evaluator_serving.registry import ENGINES
 from evaluator_serving.weights.cache import parse_size
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+class RunFolder(click.Path):
+    """A run's folder, or its URL on object storage: gives the folder that this process works in, holding what is stored now."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """See `run_folder`; wrong and unreachable URLs raise InputError."""
+        return run_folder(value)
+
+
+RUN = RunFolder(path_type=Path)
 
 data_option: Decorator = click.option(
     "--data",

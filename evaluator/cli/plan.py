@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from evaluator.cli.options import data_option, finite
+from evaluator.cli.options import RUN, data_option, finite
 from evaluator.cli.output import clock, tell
 from evaluator.cli.sweep import data_of_sweep
 from evaluator.reports.short_names import legend, shortened
@@ -112,7 +112,7 @@ def ranges(numbers: Sequence[int]) -> str:
 
 @click.command(name="plan")
 @click.argument("file", type=click.Path(path_type=Path), metavar="SWEEP.toml")
-@click.option("--out", type=click.Path(path_type=Path), help="The run's folder (default: what the file says).")
+@click.option("--out", type=RUN, help="The run's folder or URL (default: what the file says).")
 @data_option
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="CPU workers where there is no GPU.")
 @click.option("--fleet", metavar="FLEET", help="Plan for these machines (machines x GPUs x card-GiB) instead of this one.")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, cast, get_args
 
 import click
 
-from evaluator.cli.options import key_values
+from evaluator.cli.options import RUN, key_values
 from evaluator.cli.output import write, write_lines
 from evaluator.store.run import Run
 from evaluator.tasks.settings import parse_settings
@@ -21,7 +21,7 @@ MANY_MODELS = 6
 
 
 @click.command(name="report")
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=RUN)
 @click.option(
     "--format", "format_", type=click.Choice(FORMATS), default="table", show_default=True, help="csv, json: tidy rows."
 )

@@ -14,6 +14,7 @@ import polars as pl
 
 from evaluator import logs
 from evaluator.cli.options import (
+    RUN,
     asking_options,
     data_option,
     engine_options,
@@ -85,7 +86,7 @@ def interrupt(signum: int, frame: FrameType | None) -> None:
 )
 @click.option("--template", metavar="NAME", help="Ask only this template, of a task that takes one (eurogest: G, P or N).")
 @asking_options
-@click.option("--out", type=click.Path(path_type=Path), help="The run's folder (default: runs/TASK…-MODEL…).")
+@click.option("--out", type=RUN, help="The run's folder or URL (s3://, gs://, az://; default: runs/TASK…-MODEL…).")
 @click.option("--no-verify", is_flag=True, help="Don't compare the engine with the transformers oracle at load.")
 @leaving_out_options
 @watching_options
@@ -200,7 +201,7 @@ def finish(outcome: "Outcome", models: Sequence[ModelSpec] = ()) -> None:
             logs.say(f"evaluator: {row['model']}: {row['reason']}", "error")
         more = failures.height - SHOWN_FAILURES
         if more > 0:
-            logs.say(f"evaluator: and {more} more: evaluator status {run.path}", "error")
+            logs.say(f"evaluator: and {more} more: evaluator status {run.shown}", "error")
     tell(errors)
     nothing_done = errors and len(errors) == len(models) and errors.only_input
     raise click.exceptions.Exit(2 if nothing_done else 1)
@@ -222,4 +223,4 @@ def left_out(run: Run, failures: pl.DataFrame, models: Sequence[str]) -> Iterato
         if counts.height:
             numbers = ", ".join(f"{count:,} of {name}" for name, count in counts.head(SHOWN_FAILURES).iter_rows())
             more = " and more" if counts.height > SHOWN_FAILURES else ""
-            yield f"requests that {what}: {numbers}{more}: evaluator status {run.path}"
+            yield f"requests that {what}: {numbers}{more}: evaluator status {run.shown}"

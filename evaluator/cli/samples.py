@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 import click
 import polars as pl
 
-from evaluator.cli.options import data_option
+from evaluator.cli.options import RUN, data_option
 from evaluator.cli.output import write, write_lines
 from evaluator.store.run import Run
 from evaluator.vocabulary import MeasureOptions, Scale
@@ -24,7 +24,7 @@ WIDTH = 80
 
 
 @click.command(name="samples")
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=RUN)
 @click.option("--model", metavar="M", help="Whose rate (default: the run's only model).")
 @click.option("--task", "name", metavar="T", help="Of which task (default: the run's only one).")
 @click.option("--stereotype", "--group", "group", metavar="G", help="Of this stereotype or group (default: over all).")
@@ -69,11 +69,11 @@ def command(
     from evaluator.vocabulary import plain_layout
 
     opened = Run.open(run)
-    task = task_of(opened, _only(name, opened.tasks, "task", run))
+    task = task_of(opened, _only(name, opened.tasks, "task", opened.shown))
     options = MeasureOptions(scale=cast(Scale, scale), resamples=1, protocol=opened.protocol)
     check_scale(task, options.scale)
     scores = scores_of(opened, task.name)
-    mine = _of(scores, _only(model, opened.models, "model", run), opened, task.name)
+    mine = _of(scores, _only(model, opened.models, "model", opened.shown), opened, task.name)
     layout = task.layout(options) or plain_layout(task.measure(mine, options))
     if group is not None and group not in set(mine["group"]):
         known = ", ".join(sorted(set(mine["group"].drop_nulls()), key=lambda g: (len(g), g)))
@@ -85,7 +85,7 @@ def command(
     else:
         rows = drivers(task, mine, texts, rate, options)
     if rows.is_empty():
-        raise InputError(f"{run}: there is no such sentence: choose another --template, --stereotype or model")
+        raise InputError(f"{opened.shown}: there is no such sentence: choose another --template, --stereotype or model")
     first, last = ends(rows, top)
     if format_ == "csv":
         write(pl.concat([first, last]).write_csv())
@@ -95,7 +95,7 @@ def command(
         write_lines(list(_terminal(first, last, rate, layout, against)))
 
 
-def _only(name: str | None, names: list[str], what: str, run: Path) -> str:
+def _only(name: str | None, names: list[str], what: str, run: str) -> str:
     """The named one, or the only one there is."""
     if name is None and len(names) == 1:
         return names[0]
@@ -108,9 +108,9 @@ def _only(name: str | None, names: list[str], what: str, run: Path) -> str:
 
 
 def _of(scores: pl.DataFrame, model: str, run: Run, task: str) -> pl.DataFrame:
-    mine = scores.filter(pl.col("model") == _only(model, run.models, "model", run.path))
+    mine = scores.filter(pl.col("model") == _only(model, run.models, "model", run.shown))
     if mine.is_empty():
-        raise InputError(f"{model} has no scores of {task} yet: evaluator status {run.path}")
+        raise InputError(f"{model} has no scores of {task} yet: evaluator status {run.shown}")
     return mine
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import polars as pl
 
-from evaluator.cli.options import data_option
+from evaluator.cli.options import RUN, data_option
 from evaluator.cli.output import write, write_bytes
 from evaluator.store.run import Run
 from evaluator.tasks.stored import scores_of
@@ -15,7 +15,7 @@ from evaluator_serving.errors import InputError
 
 
 @click.command(name="scores")
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=RUN)
 @click.option("--format", "format_", type=click.Choice(["csv", "json", "parquet"]), default="csv", show_default=True)
 @click.option("--candidates", is_flag=True, help="A row a word with its tokens and log-probability instead.")
 @click.option("--task", "tasks", multiple=True, metavar="T", help="Only this task; may be repeated.")
@@ -41,7 +41,7 @@ def command(
     opened = Run.open(run)
     unknown = set(tasks) - set(opened.tasks)
     if unknown:
-        raise InputError(f"{run} has no task {', '.join(sorted(unknown))}: it has {', '.join(opened.tasks) or 'none'}")
+        raise InputError(f"{opened.shown} has no task {', '.join(sorted(unknown))}: it has {', '.join(opened.tasks) or 'none'}")
     if samples is not None and not text:
         raise InputError("--samples goes with --text: leave it out")
     frame = _collect(opened, tasks or tuple(opened.tasks), candidates)

@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from evaluator import logs
-from evaluator.cli.options import duration
+from evaluator.cli.options import RUN, duration
 from evaluator.cli.output import clock
 from evaluator.reports.notes import run_notes
 from evaluator.reports.short_names import legend, shortened
@@ -148,7 +148,7 @@ def refuse_stuck(rows: list[dict[str, Any]], found: Signs, limit: float, now: fl
 
 
 @click.command(name="status")
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=RUN)
 @click.option("--format", "format_", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.option(
     "--fail-if-stuck",
@@ -184,7 +184,7 @@ def show(opened: Run, rows: list[dict[str, Any]], found: Signs, format_: str, no
         click.echo(json.dumps(told, ensure_ascii=False))
         return
     console = Console()
-    title = f"{opened.path}: {', '.join(opened.tasks)} ({opened.protocol} protocol)"
+    title = f"{opened.shown}: {', '.join(opened.tasks)} ({opened.protocol} protocol)"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     names = shortened([row["name"] for row in rows], max(NARROWEST, console.width - OTHERS))
     table.add_column("model", no_wrap=True)

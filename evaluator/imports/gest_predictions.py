@@ -149,10 +149,11 @@ def _refuse_change(run: Run, known: pl.DataFrame | None, model: str, new: Sequen
     for one in new:
         if hashes.get(f"template {one.template}", one.sha256) != one.sha256:
             raise InputError(
-                f"{run.path} has other scores for {model}, template {one.template}: rename the file or use another --out folder"
+                f"{run.shown} has other scores for {model}, template {one.template}: "
+                "rename the file or use another --out folder"
             )
     heads = set(known.filter(pl.col("model") == model)["head"])
     if heads - {HEADS[kind]}:
         raise InputError(
-            f"{run.path} has {model} as another kind of model than {kind}: check --kind or use another --out folder"
+            f"{run.shown} has {model} as another kind of model than {kind}: check --kind or use another --out folder"
         )

@@ -14,6 +14,7 @@ import polars as pl
 
 from evaluator.reports.notes import run_notes
 from evaluator.reports.report import build_report
+from evaluator.store.remote import refresh, run_folder, shown
 from evaluator.store.run import Run
 from evaluator.tasks.settings import parse_settings
 from evaluator.tasks.stored import scores_of, settings_of
@@ -29,6 +30,7 @@ class Results:
 
     @property
     def _run(self) -> Run:
+        refresh(self.path)
         return Run.open(self.path)
 
     @property
@@ -84,7 +86,7 @@ class Results:
         opened = self._run
         entry = opened.record["models"].get(model)
         if entry is None:
-            raise InputError(f"{self.path} has no model {model!r}: it has {', '.join(opened.models) or 'none'}")
+            raise InputError(f"{shown(self.path)} has no model {model!r}: it has {', '.join(opened.models) or 'none'}")
         if "fingerprint" not in entry:
             raise InputError(f"{model} has no answers: its scores were imported; see scores()")
         return opened.answers(model)
@@ -102,14 +104,15 @@ class Results:
         if task is None and len(tasks) == 1:
             return tasks[0]
         if task is None:
-            raise InputError(f"{self.path} has {len(tasks)} tasks: name one of {', '.join(tasks) or 'none'}")
+            raise InputError(f"{shown(self.path)} has {len(tasks)} tasks: name one of {', '.join(tasks) or 'none'}")
         return task
 
 
 def open(path: str | Path) -> Results:
-    """The run in a folder. Raises InputError where there is none."""
-    Run.open(Path(path))
-    return Results(Path(path))
+    """The run in a folder, or at a URL of object storage. Raises InputError where there is none."""
+    folder = run_folder(path)
+    Run.open(folder)
+    return Results(folder)
 
 
 def warn(notes: Sequence[str], level: int = 3) -> None:

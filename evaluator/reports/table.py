@@ -11,6 +11,7 @@ from rich.text import Text
 from evaluator.reports.blocks import Block, blocks
 from evaluator.reports.report import Report
 from evaluator.reports.short_names import legend, shortened
+from evaluator.store.remote import shown
 
 WIDTH = 80
 _GAP = 2
@@ -22,7 +23,7 @@ def render(report: Report, width: int = WIDTH, *, brief: bool = False) -> Iterat
     if report.notes:
         yield Text()
     for section in report.sections:
-        lines = [f"{section.task} · {report.path}", *report.choices]
+        lines = [f"{section.task} · {shown(report.path)}", *report.choices]
         yield from (Text(line, style="bold") for text in lines for line in textwrap.wrap(text, width, subsequent_indent="  "))
         yield Text()
         made = blocks(section)
@@ -34,12 +35,12 @@ def render(report: Report, width: int = WIDTH, *, brief: bool = False) -> Iterat
         if section.warnings:
             yield Text()
     if brief:
-        yield Text(f"by group, ranks, correlations: evaluator report {report.path}", style="dim")
+        yield Text(f"by group, ranks, correlations: evaluator report {shown(report.path)}", style="dim")
     failed = report.failures.filter(
         (pl.col("kind") != "unaskable") | (pl.col("request") == "")
     ).height  # a note tells the others
     if failed:
-        yield Text(f"{failed} failures: evaluator status {report.path}", style="red")
+        yield Text(f"{failed} failures: evaluator status {shown(report.path)}", style="red")
 
 
 def block_lines(block: Block, width: int) -> Iterator[Text]:

@@ -26,7 +26,7 @@ def sample_texts(run: Run, name: str, data: Path | None = None, samples: Path | 
     for file, digest in loaded.sha256.items():
         if known.get(file, digest) != digest or (known and file not in known):
             raise InputError(
-                f"{file} isn't the data that {run.path} was made of for {name} (another sha256): give that one with --data"
+                f"{file} isn't the data that {run.shown} was made of for {name} (another sha256): give that one with --data"
             )
     return texts(loaded.frame)
 

@@ -5,7 +5,7 @@ import gc
 import traceback
 from collections.abc import Iterator, Mapping
 
-from evaluator.store.files import StoreError
+from evaluator.store.errors import StoreError
 from evaluator.store.run import Kind, Run
 from evaluator_serving.errors import EngineError, InputError, MachineError, ModelError, in_words
 

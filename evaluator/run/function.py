@@ -7,6 +7,7 @@ from pathlib import Path
 from evaluator.reports.results import Results, warn
 from evaluator.run.driver import execute
 from evaluator.run.spec import ModelSpec, RunSpec, default_folder
+from evaluator.store.remote import run_folder
 from evaluator.tasks import chosen_tasks
 from evaluator.vocabulary import DataSource, Inputs, Protocol_
 from evaluator_serving.engine import EngineOptions
@@ -61,7 +62,7 @@ def run(
     spec = RunSpec(
         models=specs,
         tasks=chosen,
-        out=Path(out) if out else default_folder([task.name for task in chosen], [each.name for each in specs]),
+        out=run_folder(out) if out else default_folder([task.name for task in chosen], [each.name for each in specs]),
         protocol=protocol,
         data=DataSource(Path(folder) if folder else None),
         limit=limit,

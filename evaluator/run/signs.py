@@ -58,7 +58,10 @@ class Signs:
 
 
 def signs(shown: Mapping[str, Any], *, held: bool, now: float | None = None, here: Driver | None = None) -> Signs:
-    """What progress.json (`shown`, empty where there is none) and the lock (`held` by a process of this machine) say."""
+    """What progress.json (`shown`, empty where there is none) and the lock say.
+
+    `held`: a process of this machine holds it; of a run on object storage, one of any machine.
+    """
     now, here = time.time() if now is None else now, here or Driver.here()
     driver, beat, progressed = _read(shown)
     state: DriverState = "running" if held else "ended"
@@ -68,7 +71,7 @@ def signs(shown: Mapping[str, Any], *, held: bool, now: float | None = None, her
         if near and held:
             state = _of_process(driver, fresh=fresh)
         elif not near:
-            state = "running" if fresh else "silent"
+            state = "running" if held or fresh else "silent"
     return Signs(state, driver, beat, progressed)
 
 

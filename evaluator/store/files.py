@@ -1,12 +1,7 @@
-"""Files that appear whole or not at all: write to a temporary name, fsync, rename, fsync the folder.
+"""The one place where a run's files are written, read and removed; each appears whole or not at all."""
 
-A reader therefore sees either nothing or everything; what a crash leaves behind has a name that readers don't match.
-"""
-
-import contextlib
 import io
 import json
-import os
 import secrets
 import time
 import warnings
@@ -16,43 +11,26 @@ from typing import Any
 
 import polars as pl
 
+from evaluator.store.local import write_whole
+from evaluator.store.remote import mirror_of, shown
 from evaluator_serving.errors import InputError
-
-SCRATCH = ".tmp-"
-
-
-class StoreError(OSError):
-    """Something could not be written here (disk full, no permission): whatever was at work, it is not to blame."""
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Put `content` at `path` atomically and durably. Raises StoreError (disk full, no permission), leaving no debris."""
-    try:
-        _write(path, content)
-    except OSError as error:
-        raise StoreError(error.errno, error.strerror, error.filename) from error
+    """Put `content` at `path` atomically and durably, of a run on object storage there first (see `evaluator.store.remote`).
+
+    Raises StoreError (disk full, no permission, storage not reached), leaving no debris.
+    """
+    if mirror := mirror_of(path):
+        mirror.put(path, content)
+    write_whole(path, content)
 
 
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f"{SCRATCH}{secrets.token_hex(8)}-{path.name}")
-    try:
-        with scratch.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        scratch.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            scratch.unlink()
-        raise
-    if os.name == "nt":  # folders can't be opened there
-        return
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+def remove(path: Path) -> None:
+    """Remove a file of a run, if it is there."""
+    if mirror := mirror_of(path):
+        mirror.remove(path)
+    path.unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
@@ -88,7 +66,7 @@ def read_whole(path: Path, remedy: str) -> pl.DataFrame:
         return _checked(pl.read_parquet(path), lambda number: number.is_not_nan().fill_null(True))
     except (pl.exceptions.PolarsError, OSError) as error:
         reason = "no such file" if not path.exists() else str(error).splitlines()[0]
-        raise InputError(f"{path} can't be read ({reason}): {remedy}") from error
+        raise InputError(f"{shown(path)} can't be read ({reason}): {remedy}") from error
 
 
 def _checked(frame: pl.DataFrame, right: Callable[[pl.Expr], pl.Expr]) -> pl.DataFrame:
@@ -123,5 +101,6 @@ def read_parts(folder: Path, schema: Mapping[str, pl.DataType], *, absent: Mappi
             frames.append(_checked(frame, lambda number: number.is_finite().fill_null(False)))
         except (pl.exceptions.PolarsError, OSError) as error:
             first = str(error).splitlines()[0]
-            warnings.warn(f"{path} can't be read and counts as absent, the same command scores it again: {first}", stacklevel=2)
+            told = f"{shown(path)} can't be read and counts as absent, the same command scores it again: {first}"
+            warnings.warn(told, stacklevel=2)
     return pl.concat(frames)

@@ -6,7 +6,6 @@ of single tasks or facts (the heads used for each task) is kept and added to, th
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from evaluator.store.asked import widened
@@ -27,14 +26,14 @@ def as_stored(entry: Entry) -> dict[str, Any]:
     return stored
 
 
-def with_task(known: Entry | None, entry: Entry, name: str, run: Path) -> dict[str, Any]:
+def with_task(known: Entry | None, entry: Entry, name: str, run: str) -> dict[str, Any]:
     """The entry of the task `name` that holds `entry` too. Raises InputError for other data or another definition."""
     new = as_stored(entry)
     _refuse(known or new, new, TASK_IDENTITY, f"task {name}", run)
     return {**(known or {}), **new}
 
 
-def with_model(known: Entry | None, entry: Entry, name: str, run: Path, *, answered: bool) -> dict[str, Any]:
+def with_model(known: Entry | None, entry: Entry, name: str, run: str, *, answered: bool) -> dict[str, Any]:
     """The entry of the model `name` that holds `entry` too: a task that was asked of it before is still asked.
 
     Raises InputError where the weights, dtype, engine or versions differ from those that the run has answers of. Without
@@ -68,7 +67,7 @@ def same_model(models: Mapping[str, Entry], fingerprint: str | None) -> str | No
     return next((name for name, entry in models.items() if fingerprint and entry.get("fingerprint") == fingerprint), None)
 
 
-def _refuse(known: Entry, new: Entry, fields: tuple[str, ...], what: str, run: Path) -> None:
+def _refuse(known: Entry, new: Entry, fields: tuple[str, ...], what: str, run: str) -> None:
     """Raise InputError naming the first field that differs, and what of it."""
     for field in fields:
         if known.get(field) != new.get(field):

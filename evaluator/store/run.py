@@ -26,8 +26,18 @@ import polars as pl
 
 from evaluator.store import imported
 from evaluator.store.asked import asked_rows
-from evaluator.store.files import parquet_bytes, read_parts, read_whole, write_bytes, write_json, write_parquet, write_part
+from evaluator.store.files import (
+    parquet_bytes,
+    read_parts,
+    read_whole,
+    remove,
+    write_bytes,
+    write_json,
+    write_parquet,
+    write_part,
+)
 from evaluator.store.record import Entry, same_model, with_model, with_task
+from evaluator.store.remote import mirror_of, shown
 from evaluator.vocabulary import Protocol_
 from evaluator_serving.answers import Answer
 from evaluator_serving.errors import InputError
@@ -143,10 +153,12 @@ class Run:
         """An existing run. Raises InputError where there is none or it was written by a newer format."""
         run = cls(path)
         if not (path / "run.json").is_file():
-            raise InputError(f"{path} is not a run (no run.json in it): give the folder that `evaluator run --out` wrote")
+            raise InputError(f"{run.shown} is not a run (no run.json in it): give the folder that `evaluator run --out` wrote")
         found = run.record.get("format")
         if found != FORMAT:
-            raise InputError(f"{path}/run.json has format {found}, this program reads {FORMAT}: use the version that wrote it")
+            raise InputError(
+                f"{run.shown}/run.json has format {found}, this program reads {FORMAT}: use the version that wrote it"
+            )
         return run
 
     @classmethod
@@ -159,7 +171,7 @@ class Run:
             run = cls.open(path)
             if run.protocol != protocol:
                 raise InputError(
-                    f"{path} was made with --protocol {run.protocol}, now asked {protocol}: use another --out folder"
+                    f"{run.shown} was made with --protocol {run.protocol}, now asked {protocol}: use another --out folder"
                 )
             return run
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
@@ -170,20 +182,36 @@ class Run:
         )
         return cls(path)
 
+    @property
+    def shown(self) -> str:
+        """What people call it: the folder's path, or the URL that it mirrors."""
+        return shown(self.path)
+
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the run for writing. Raises InputError while another process on this machine writes to it."""
+        """Hold the run for writing. Raises InputError while another process on this machine writes to it.
+
+        A run on object storage is held against every machine, and holds what is stored there now when the body begins.
+        """
         with contextlib.ExitStack() as lock:
             try:
                 lock.enter_context(held(self.path / ".lock", wait=False))
             except TakenError:
-                raise InputError(f"{self.path} is being written by another process: wait for it or use another --out") from None
+                raise InputError(
+                    f"{self.shown} is being written by another process: wait for it or use another --out"
+                ) from None
+            if mirror := mirror_of(self.path):
+                lock.enter_context(mirror.leased())
             yield
 
     @property
     def busy(self) -> bool:
-        """Whether a process on this machine holds the run for writing; asked without writing anything."""
-        return is_held(self.path / ".lock")
+        """Whether a process holds the run for writing: one on this machine, of a run on object storage one anywhere.
+
+        Asked without writing anything.
+        """
+        mirror = mirror_of(self.path)
+        return mirror.busy if mirror else is_held(self.path / ".lock")
 
     # --- what was asked ------------------------------------------------------------------------------------------
 
@@ -193,13 +221,13 @@ class Run:
         try:
             record: dict[str, Any] = json.loads((self.path / "run.json").read_text(encoding="utf8"))
         except (OSError, ValueError) as error:
-            raise InputError(f"{self.path}/run.json can't be read ({error}): restore it or use another folder") from error
+            raise InputError(f"{self.shown}/run.json can't be read ({error}): restore it or use another folder") from error
         parts = {"protocol": str, "attempts": list, "tasks": dict, "models": dict}
         if not isinstance(record, dict) or "format" not in record:
-            raise InputError(f"{self.path}/run.json isn't what a run writes: restore it or use another folder")
+            raise InputError(f"{self.shown}/run.json isn't what a run writes: restore it or use another folder")
         wrong = [name for name, kind in parts.items() if not isinstance(record.get(name), kind)]
         if record["format"] == FORMAT and wrong:
-            raise InputError(f"{self.path}/run.json has no proper {wrong[0]!r}: restore it or use another folder")
+            raise InputError(f"{self.shown}/run.json has no proper {wrong[0]!r}: restore it or use another folder")
         return record
 
     @property
@@ -230,11 +258,11 @@ class Run:
         """
         record = self.record
         for name, entry in (tasks or {}).items():
-            record["tasks"][name] = with_task(record["tasks"].get(name), entry, name, self.path)
+            record["tasks"][name] = with_task(record["tasks"].get(name), entry, name, self.shown)
         for name, entry in (models or {}).items():
             known = record["models"].get(name)
             answered = known is not None and "fingerprint" in known and bool(self.done(name))
-            made = with_model(known, entry, name, self.path, answered=answered)
+            made = with_model(known, entry, name, self.shown, answered=answered)
             twin = same_model(record["models"], made.get("fingerprint"))
             if twin not in (None, name) and (known or {}).get("fingerprint") != made.get("fingerprint"):
                 made |= {"same_as": twin, "answers": answers_name(twin, record["models"][twin])}
@@ -390,7 +418,7 @@ class Run:
             if rest.height:  # written first: a kill in between leaves rows twice, and those are shown once
                 write_part(folder, rest)
             for part in before:
-                part.unlink()
+                remove(part)
 
     def failures(self) -> pl.DataFrame:
         """Every failure that still stands (columns FAILURES): one whose request was answered later no longer does."""
@@ -435,7 +463,7 @@ class Run:
         """
         known = self.record["models"].get(model)
         if known is not None and not known.get("imported"):
-            raise InputError(f"{self.path} already has a scored model called {model!r}: import into another --out folder")
+            raise InputError(f"{self.shown} already has a scored model called {model!r}: import into another --out folder")
         self.add_task(task, entry)
         content = parquet_bytes(scores.with_columns(pl.lit(model).alias("model")))
         folder = self.path / "imported" / folder_name(task)
@@ -443,13 +471,13 @@ class Run:
         write_bytes(folder / name, content)
         before = imported.sources(known or {}).get(part, source) if part else source
         if changed := imported.difference(before, source):
-            warnings.warn(f"{self.path}: {model}, {part} is replaced, it was made of another file ({changed})", stacklevel=2)
+            warnings.warn(f"{self.shown}: {model}, {part} is replaced, it was made of another file ({changed})", stacklevel=2)
         superseded = (known or {}).get("parts", {}).get(task, {}).get(part, {}).get("file", name)
         record = self.record
         record["models"][model] = imported.with_part(known, model, task, part, name, source, failures)
         write_json(self.path / "run.json", record)
         if superseded != name:
-            (folder / superseded).unlink(missing_ok=True)
+            remove(folder / superseded)
         if part:  # older versions kept these among all other failures
             mine = (pl.col("model") == model) & (pl.col("request") == "") & pl.col("reason").str.starts_with(f"{part}: ")
             self._forget_failures(mine)

@@ -36,6 +36,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from evaluator.run.prepare import check_names
 from evaluator.run.spec import ModelSpec, RunSpec
+from evaluator.store.remote import run_folder
 from evaluator.tasks import chosen_tasks, task
 from evaluator.tasks.base import Task
 from evaluator.toml_file import Document, MistakesError, Place, Table
@@ -206,7 +207,7 @@ def read_sweep(path: Path, *, out: Path | None = None) -> RunSpec:
         check_names(models)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
-    where = out or (Path(sweep.out) if sweep.out is not None else None)
+    where = out or (run_folder(sweep.out) if sweep.out is not None else None)
     if where is None:
         raise InputError(f'{path} names no output: add out = "runs/NAME" or give --out RUN')
     return RunSpec(

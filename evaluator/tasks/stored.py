@@ -31,7 +31,7 @@ def task_of(run: Run, name: str) -> Task:
     """The task as a run defined it. Raises InputError where the run has none of this name."""
     entry = run.record["tasks"].get(name)
     if entry is None:
-        raise InputError(f"{run.path} has no task {name!r}: it has {', '.join(run.tasks) or 'none'}")
+        raise InputError(f"{run.shown} has no task {name!r}: it has {', '.join(run.tasks) or 'none'}")
     return restore(name, entry.get("definition"))
 
 

@@ -63,6 +63,41 @@ def test_killed_at_twenty_moments(
     assert evaluator("report", out, *report).stdout == evaluator("report", undisturbed, *report).stdout
 
 
+@pytest.mark.slow
+def test_killed_on_object_storage_and_finished_on_other_machines(
+    undisturbed: Path, evaluator: Evaluator, tiny_gpt2: Path, samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("obstore")
+    pytest.importorskip("moto")
+    from s3_server import environment, s3_server
+
+    from evaluator.store.remote import run_folder
+
+    with s3_server() as endpoint:
+        url = "s3://runs/night/gest"
+        # The commands' folders differ from machine to machine; a kill is followed by the lease's end, 3 s.
+        machines = environment(endpoint, tmp_path / "machine{}")
+        command = [sys.executable, str(Path(__file__).with_name("killer.py")), "3", "6", "6"]
+        command += [*arguments(tiny_gpt2, samples, Path())[:-1], url]
+        done = subprocess.run(command, check=True, capture_output=True, text=True, env=machines)
+        killed, code = map(int, done.stdout.split())
+        assert code == 0
+        assert killed >= 3, "most attempts must have been hit while they ran"
+        here = environment(endpoint, tmp_path / "reader")
+        for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "AWS_ENDPOINT_URL", "EVALUATOR_CACHE"):
+            monkeypatch.setenv(key, here[key])
+        assert_equal_runs(undisturbed, run_folder(url))
+        report = ["--format", "csv"]
+        assert evaluator("report", url, *report).stdout == evaluator("report", undisturbed, *report).stdout
+        status = evaluator("status", url)
+        assert status.stdout.startswith(url)
+        assert "done" in status.stdout
+        compared = evaluator("compare", url, undisturbed, "--format", "csv", "--permutations", "10", "--resamples", "10")
+        assert compared.returncode == 0, compared.stderr
+        scores = evaluator("scores", url)
+        assert scores.stdout == evaluator("scores", undisturbed).stdout
+
+
 def wait_for_parts(run: Path, process: subprocess.Popen[str], count: int) -> None:
     """Until `count` parts have been stored."""
     deadline = time.monotonic() + 240

@@ -18,7 +18,7 @@ from evaluator.run.driver import Outcome, execute
 from evaluator.run.failures import Failures
 from evaluator.run.prepare import PreparedModel
 from evaluator.run.spec import ModelSpec, RunSpec
-from evaluator.store.files import StoreError
+from evaluator.store.errors import StoreError
 from evaluator.store.run import Run
 from evaluator.sweep.driver import SweepOptions, sweep
 from evaluator.tasks.gest import custom

@@ -1,0 +1,195 @@
+"""The right to write to a run on object storage: an object that its holder renews.
+
+Each step is a conditional put, so that of two who want it one gets it. Nobody's clock is trusted: a lease that isn't renewed
+while somebody watches it for LEASE seconds is that of a dead process, and is taken over. Who holds it writes nothing to the
+run without having renewed it within half that time, so that a holder that was cut off learns of it before it writes.
+"""
+
+import contextlib
+import json
+import os
+import secrets
+import socket
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from evaluator.store.remote.objects import START, WORK, ConflictError, Object, Objects, RemoteError, Version
+from evaluator_serving.errors import InputError
+
+NAME = "lease.json"
+LEASE_VARIABLE = "EVALUATOR_LEASE"
+_POLL = 0.5
+
+
+def lease_seconds() -> float:
+    """Seconds of silence after which a driver counts as dead (EVALUATOR_LEASE; all who write to a run use the same)."""
+    try:
+        return max(1.0, float(os.environ.get(LEASE_VARIABLE, "60")))
+    except ValueError:
+        raise InputError(f"{LEASE_VARIABLE} is not a number of seconds: {os.environ[LEASE_VARIABLE]!r}") from None
+
+
+class Lease:
+    """The lease of one run. `count` says how many parts of answers are stored; `beside` is called with every renewal."""
+
+    def __init__(self, objects: Objects, count: Callable[[], int], beside: Callable[[], None]) -> None:
+        self._objects = objects
+        self._count = count
+        self._beside = beside
+        self._seconds = lease_seconds()
+        self._holder = secrets.token_hex(8)
+        self._beats = 0
+        self._version: Version | None = None
+        self._fresh = 0.0
+        self._lost = False
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def held(self) -> bool:
+        """Whether this process holds it, as far as it knows."""
+        return self._version is not None
+
+    def acquire(self) -> None:
+        """Take the lease. Raises InputError while another process holds it; waits for LEASE seconds where it may be dead."""
+        found = self._objects.get(NAME)
+        if found is not None and not said(found).get("released"):
+            found = self._watch(found)
+        self._lost = False
+        try:
+            self._put(found.version if found else None, START)
+        except ConflictError:
+            raise self._taken(self._objects.get(NAME)) from None
+        if not self._objects.keeps_conditions(NAME):
+            raise RemoteError(
+                f"{self._objects.url}: this storage ignores conditional writes (If-None-Match), so that nothing could keep two "
+                "writers apart: use a storage that knows them, or a folder"
+            )
+        self._stop.clear()
+        self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
+        self._thread.start()
+
+    def check(self) -> None:
+        """Make sure that it is still held, before something is written. Raises RemoteError where another process has it."""
+        if not self._lost and time.monotonic() - self._fresh > self._seconds / 2:
+            self._beat(WORK)
+        if self._lost:
+            raise RemoteError(
+                f"another process has taken {self._objects.url} over while this one was cut off: nothing more is written; "
+                "what was finished is kept"
+            )
+
+    def release(self) -> None:
+        """Give it back; a storage that doesn't answer lets it expire."""
+        self._stop.set()
+        if self._thread:
+            self._thread.join()
+        if not self._lost:
+            with contextlib.suppress(RemoteError, ConflictError):
+                self._put(self._version, self._seconds / 12, released=True)
+        self._version = None
+
+    def _watch(self, found: Object) -> Object:
+        """Watch a lease that isn't ours: it is renewed (raises), or nobody is there any more. Returns it as it is then."""
+        taken = self._taken(found)
+        deadline = time.monotonic() + self._seconds
+        patient = threading.Timer(2 * beat_seconds(self._seconds), self._say_waiting, [str(found_by(found))])
+        patient.daemon = True
+        patient.start()
+        try:
+            while time.monotonic() < deadline:
+                time.sleep(_POLL)
+                now = self._objects.get(NAME)
+                if now is None or now.version != found.version:
+                    if now is not None and said(now).get("released"):
+                        return now
+                    raise taken
+            return found
+        finally:
+            patient.cancel()
+
+    def _say_waiting(self, holder: str) -> None:
+        warnings.warn(
+            f"{self._objects.url} was being written by {holder}, which is silent: it is taken over after {self._seconds:.0f} s",
+            stacklevel=2,
+        )
+
+    def _taken(self, found: Object | None) -> InputError:
+        holder = found_by(found) if found else "another process"
+        return InputError(f"{self._objects.url} is being written by {holder}: wait for it or use another --out")
+
+    def _renew(self) -> None:
+        while not self._stop.wait(beat_seconds(self._seconds)):
+            with contextlib.suppress(RemoteError):  # whoever writes next finds out
+                self._beat(0)
+            if self._lost:
+                return
+            self._beside()
+
+    def _beat(self, patience: float) -> None:
+        with self._lock:
+            try:
+                self._put(self._version, patience)
+            except ConflictError:
+                self._lost = True
+
+    def _put(self, known: Version | None, patience: float, *, released: bool = False) -> None:
+        begun = time.monotonic()
+        self._beats += 1
+        body: dict[str, Any] = {
+            "holder": self._holder,
+            "host": socket.gethostname(),
+            "process": os.getpid(),
+            "beats": self._beats,
+            "answers": self._count(),
+            "released": released,
+        }
+        content = json.dumps(body).encode()
+        try:
+            self._version = self._objects.put(NAME, content, known, patience=patience)
+        except ConflictError:
+            now = self._objects.get(NAME, patience=patience)
+            if now is None or said(now).get("holder") != self._holder:
+                raise
+            # One of our own renewals, whose response was lost.
+            self._version = self._objects.put(NAME, content, now.version, patience=patience)
+        self._fresh = begun
+
+
+def beat_seconds(lease: float) -> float:
+    """Seconds between two renewals."""
+    return lease / 12
+
+
+def said(lease: Object) -> dict[str, Any]:
+    """What a lease says; nothing where it is damaged."""
+    try:
+        body = json.loads(lease.content)
+    except ValueError:
+        return {}
+    return body if isinstance(body, dict) else {}
+
+
+def found_by(lease: Object) -> str:
+    """Who holds a lease, in words."""
+    body = said(lease)
+    return f"process {body.get('process', '?')} on {body.get('host', 'another machine')}"
+
+
+def is_alive(objects: Objects) -> bool:
+    """Whether somebody holds the lease and renews it: watched for two renewals where it wasn't given back."""
+    seconds = lease_seconds()
+    found = objects.get(NAME)
+    if found is None or said(found).get("released"):
+        return False
+    deadline = time.monotonic() + 2 * beat_seconds(seconds) + 1
+    while time.monotonic() < deadline:
+        time.sleep(_POLL)
+        now = objects.get(NAME)
+        if now is None or now.version != found.version:
+            return now is not None and not said(now).get("released")
+    return False
