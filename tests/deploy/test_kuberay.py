@@ -1,0 +1,226 @@
+"""The Kubernetes manifests: built by kustomize, valid by KubeRay's and Kubernetes' schemas, right in what no schema knows."""
+
+import re
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+
+from tests.deploy.conftest import DEPLOY, ROOT, Documents, copy
+
+FOLDERS = ["base", "cluster", "overlays/small", "overlays/large", "overlays/spot", "overlays/kueue"]
+Built = Callable[[str], Documents]
+UNITS = {"Gi": 1, "Ti": 1024}
+
+
+def cluster_of(document: dict[str, Any]) -> dict[str, Any]:
+    """The specification of the Ray cluster that a RayJob or a RayCluster holds."""
+    spec: dict[str, Any] = document["spec"]
+    return spec.get("rayClusterSpec", spec)
+
+
+def the(documents: Documents, *kinds: str) -> dict[str, Any]:
+    (found,) = (d for d in documents if d["kind"] in kinds)
+    return found
+
+
+def schema_mistakes(documents: Documents, schemas: dict[str, Any]) -> Iterator[str]:
+    """What the API server would refuse: unknown fields, wrong types, missing fields; of pods too."""
+    for document in documents:
+        kind = document["kind"]
+        if kind in schemas:
+            for error in jsonschema.Draft7Validator(schemas[kind]).iter_errors(document):
+                yield f"{kind}: {'/'.join(map(str, error.absolute_path))}: {error.message[:200]}"
+            for pod in pods(document):
+                yield from core_mistakes({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": pod})
+        else:
+            yield from core_mistakes(document)
+
+
+def core_mistakes(document: dict[str, Any]) -> Iterator[str]:
+    try:
+        kubernetes_validate.validate(document, "1.34", strict=True)
+    except kubernetes_validate.ValidationError as error:
+        yield f"{document['kind']}: {'/'.join(map(str, error.path))}: {error.message[:200]}"
+
+
+def pods(document: dict[str, Any]) -> list[dict[str, Any]]:
+    cluster = cluster_of(document)
+    return [group["template"]["spec"] for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])]
+
+
+def gib(size: str) -> int:
+    number, unit = re.fullmatch(r"(\d+)(\w+)", size).groups()  # type: ignore[union-attr]
+    return int(number) * UNITS[unit]
+
+
+def mistakes(documents: Documents) -> Iterator[str]:
+    """What is wrong though every schema takes it."""
+    document = the(documents, "RayJob", "RayCluster")
+    cluster = cluster_of(document)
+    claims = {d["metadata"]["name"]: d["spec"]["accessModes"] for d in documents if d["kind"] == "PersistentVolumeClaim"}
+    maps = {d["metadata"]["name"] for d in documents if d["kind"] == "ConfigMap"}
+    if cluster["rayVersion"] != ray_of_image("Dockerfile"):
+        yield "rayVersion isn't the image's"
+    if cluster.get("authOptions") != {"mode": "token"}:
+        yield "no token is wanted"
+    start = cluster["headGroupSpec"]["rayStartParams"]
+    if (start.get("num-cpus"), start.get("num-gpus")) != ("0", "0"):
+        yield "the head takes work"
+    for group in cluster["workerGroupSpecs"]:
+        if not 1 <= group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]:
+            yield "replicas are not between their bounds"
+        if not group["template"]["spec"]["containers"][0]["resources"]["limits"].get("nvidia.com/gpu"):
+            yield "workers have no GPU"
+    for pod in pods(document):
+        yield from pod_mistakes(pod, claims, maps)
+    if document["kind"] == "RayJob":
+        yield from job_mistakes(document)
+
+
+def job_mistakes(document: dict[str, Any]) -> Iterator[str]:
+    spec = document["spec"]
+    if "evaluator.sweep.attempt" not in spec["entrypoint"]:
+        yield "a retry doesn't know what was refused"
+    if not (spec.get("backoffLimit", 0) > 0 and spec.get("shutdownAfterJobFinishes")):
+        yield "a lost head isn't retried, or the machines are kept"
+    for bound in ("ttlSecondsAfterFinished", "activeDeadlineSeconds", "preRunningDeadlineSeconds"):
+        if not spec.get(bound):
+            yield f"no {bound}"
+    queue = document["metadata"].get("labels", {}).get("kueue.x-k8s.io/queue-name")
+    if bool(queue) != bool(spec.get("suspend")):
+        yield "what waits in a queue is suspended, and nothing else"
+
+
+def pod_mistakes(pod: dict[str, Any], claims: dict[str, list[str]], maps: set[str]) -> Iterator[str]:
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    for volume in volumes.values():
+        claim = volume.get("persistentVolumeClaim", {}).get("claimName")
+        if claim and claims.get(claim) != ["ReadWriteMany"]:
+            yield f"claim {claim} isn't there, or only for one node"
+        if (name := volume.get("configMap", {}).get("name")) and name not in maps:
+            yield f"no ConfigMap {name}"
+    if not pod["securityContext"]["runAsNonRoot"]:
+        yield "may run as root"
+    for container in (*pod.get("initContainers", []), *pod["containers"]):
+        mounts = {mount["mountPath"]: volumes.get(mount["name"]) for mount in container["volumeMounts"]}
+        memory = (mounts.get("/dev/shm") or {}).get("emptyDir", {})
+        if memory.get("medium") != "Memory":
+            yield "/dev/shm is Docker's 64 MB"
+        elif container in pod["containers"] and gib(memory["sizeLimit"]) >= gib(container["resources"]["limits"]["memory"]):
+            yield "/dev/shm may take all memory"
+        if not re.fullmatch(r"[\w.-]+\.\w+/[\w/.-]+:(?!latest)[\w.-]+", container["image"]):
+            yield f"image {container['image']} has no registry or no version"
+        if container.get("imagePullPolicy") != "IfNotPresent":
+            yield "no pull policy"
+        if container["securityContext"] != {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}:
+            yield "a container may gain rights"
+        if container["resources"]["requests"] != container["resources"]["limits"]:
+            yield "Ray plans with the limits, Kubernetes with the requests"
+        token = [e for e in container["env"] if e["name"] == "HF_TOKEN"]
+        if not token or "secretKeyRef" not in token[0].get("valueFrom", {}):
+            yield "the hub's token doesn't come from a Secret"
+
+
+def ray_of_image(file: str) -> str:
+    found = re.search(r"^ARG RAY_VERSION=(\S+)$", (DEPLOY / file).read_text(encoding="utf8"), re.MULTILINE)
+    assert found
+    return found[1]
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_manifests_are_valid_and_right(folder: str, built: Built, schemas: dict[str, Any]) -> None:
+    documents = built(folder)
+    assert list(schema_mistakes(documents, schemas)) == []
+    assert list(mistakes(documents)) == []
+
+
+def test_overlays_differ_in_what_they_are_for(built: Built) -> None:
+    def worker(folder: str) -> dict[str, Any]:
+        group: dict[str, Any] = cluster_of(the(built(folder), "RayJob"))["workerGroupSpecs"][0]
+        return group
+
+    def gpus(folder: str) -> tuple[int, int]:
+        resources = worker(folder)["template"]["spec"]["containers"][0]["resources"]["limits"]
+        return worker(folder)["replicas"], int(resources["nvidia.com/gpu"])
+
+    assert [gpus(f"overlays/{name}") for name in ("small", "large", "spot", "kueue")] == [(1, 1), (4, 8), (4, 8), (1, 1)]
+    assert "affinity" in worker("overlays/spot")["template"]["spec"]
+    assert "affinity" not in worker("overlays/large")["template"]["spec"]
+
+
+def test_the_cluster_by_hand_is_the_jobs(built: Built) -> None:
+    assert cluster_of(the(built("cluster"), "RayCluster")) == cluster_of(the(built("base"), "RayJob"))
+
+
+def test_ray_is_one_version_everywhere() -> None:
+    """The images', the manifests' (above), the one that `make vllm-cpu` installs for the tests, and the one that is here."""
+    ray = ray_of_image("Dockerfile")
+    assert ray_of_image("Dockerfile.cpu") == ray
+    minor = ray.rpartition(".")[0]
+    assert f'"ray[default]=={minor}.*"' in (ROOT / "Makefile").read_text(encoding="utf8")
+    assert f"ray[default]=={ray}" in (DEPLOY / "skypilot.yaml").read_text(encoding="utf8")
+    try:
+        here = version("ray")
+    except PackageNotFoundError:
+        return
+    assert here.rpartition(".")[0] == minor
+
+
+JOB = ("RayJob", "spec")
+CLUSTER = (*JOB, "rayClusterSpec")
+HEAD = (*CLUSTER, "headGroupSpec")
+WORKER = (*CLUSTER, "workerGroupSpecs", 0)
+POD = (*WORKER, "template", "spec")
+CONTAINER = (*POD, "containers", 0)
+GONE = object()
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        ((*JOB, "backofLimit"), 3, "'backofLimit' was unexpected"),
+        ((*JOB, "backoffLimit"), "3", "'3' is not of type 'integer'"),
+        ((*CLUSTER, "authOptions", "mode"), "tokens", "'tokens' is not one of"),
+        ((*WORKER, "groupName"), GONE, "'groupName' is a required property"),
+        ((*CONTAINER, "resources", "limits", "memory"), [64], "[64]"),
+        ((*CONTAINER, "volumeMount"), [], "volumeMount"),
+        (("PersistentVolumeClaim", "spec", "accessMode"), ["ReadWriteMany"], "accessMode"),
+        ((*JOB, "entrypoint"), "evaluator sweep", "a retry doesn't know"),
+        ((*JOB, "backoffLimit"), GONE, "a lost head isn't retried"),
+        ((*JOB, "ttlSecondsAfterFinished"), GONE, "no ttlSecondsAfterFinished"),
+        ((*JOB, "activeDeadlineSeconds"), GONE, "no activeDeadlineSeconds"),
+        ((*JOB, "suspend"), True, "what waits in a queue"),
+        ((*CLUSTER, "rayVersion"), "2.9.0", "rayVersion isn't"),
+        ((*CLUSTER, "authOptions"), GONE, "no token is wanted"),
+        ((*HEAD, "rayStartParams", "num-cpus"), GONE, "the head takes work"),
+        ((*WORKER, "minReplicas"), 3, "between their bounds"),
+        ((*CONTAINER, "resources", "limits", "nvidia.com/gpu"), GONE, "no GPU"),
+        ((*CONTAINER, "resources", "requests", "cpu"), "1", "Ray plans with the limits"),
+        ((*CONTAINER, "image"), "evaluator:latest", "no registry"),
+        ((*CONTAINER, "imagePullPolicy"), GONE, "no pull policy"),
+        ((*CONTAINER, "securityContext", "allowPrivilegeEscalation"), True, "gain rights"),
+        ((*POD, "securityContext", "runAsNonRoot"), False, "root"),
+        ((*POD, "volumes", 3, "emptyDir"), {}, "64 MB"),
+        ((*POD, "volumes", 3, "emptyDir", "sizeLimit"), "64Gi", "all memory"),
+        ((*POD, "volumes", 2, "configMap", "name"), "swep", "no ConfigMap swep"),
+        ((*POD, "volumes", 0, "persistentVolumeClaim", "claimName"), "evaluator-run", "claim evaluator-run"),
+        (("PersistentVolumeClaim", "spec", "accessModes"), ["ReadWriteOnce"], "only for one node"),
+        ((*CONTAINER, "env", 2), {"name": "HF_TOKEN", "value": "hf_planted"}, "Secret"),
+    ],
+)
+def test_a_planted_mistake_fails(place: tuple[Any, ...], value: Any, said: str, built: Built, schemas: dict[str, Any]) -> None:
+    documents = copy(built("base"))
+    kind, *path, last = place
+    target = next(d for d in documents if d["kind"] == kind)
+    for step in path:
+        target = target[step]
+    if value is GONE:
+        del target[last]
+    else:
+        target[last] = value
+    found = list(schema_mistakes(documents, schemas)) or list(mistakes(documents))
+    assert any(said in line for line in found), found
