@@ -124,6 +124,14 @@ def test_pinned_versions_are_within_what_the_program_takes() -> None:
         assert {"PYTHON", "RAY", "VLLM"} <= arguments.keys()
         pins |= {key.lower(): value for key, value in arguments.items() if key != "PYTHON"}
         assert arguments["PYTHON"] in Requirement(f"x{project['requires-python']}").specifier
+    extras = {
+        e
+        for name in (*DOCKERFILES, "skypilot.yaml")
+        for part in re.findall(r'"\.\[(.+)\]"', read(name))
+        for e in part.split(",")
+    }
+    assert "cloud" in extras
+    assert extras <= project["optional-dependencies"].keys()
     for name, pin in pins.items():
         assert name in wanted, f"{name} is no requirement"
         assert all(pin in requirement.specifier for requirement in wanted[name]), f"{name} {pin}"

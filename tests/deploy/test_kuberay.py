@@ -48,8 +48,10 @@ def core_mistakes(document: dict[str, Any]) -> Iterator[str]:
 
 
 def pods(document: dict[str, Any]) -> list[dict[str, Any]]:
-    cluster = cluster_of(document)
-    return [group["template"]["spec"] for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])]
+    """Of the cluster's machines and, of a job, of what submits it."""
+    cluster, submitter = cluster_of(document), document["spec"].get("submitterPodTemplate")
+    groups = [group["template"] for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])]
+    return [template["spec"] for template in (*groups, *([submitter] if submitter else []))]
 
 
 def gib(size: str) -> int:
@@ -96,7 +98,7 @@ def job_mistakes(document: dict[str, Any]) -> Iterator[str]:
 
 
 def pod_mistakes(pod: dict[str, Any], claims: dict[str, list[str]], maps: set[str]) -> Iterator[str]:
-    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    volumes = {volume["name"]: volume for volume in pod.get("volumes", [])}
     for volume in volumes.values():
         claim = volume.get("persistentVolumeClaim", {}).get("claimName")
         if claim and claims.get(claim) != ["ReadWriteMany"]:
@@ -106,12 +108,6 @@ def pod_mistakes(pod: dict[str, Any], claims: dict[str, list[str]], maps: set[st
     if not pod["securityContext"]["runAsNonRoot"]:
         yield "may run as root"
     for container in (*pod.get("initContainers", []), *pod["containers"]):
-        mounts = {mount["mountPath"]: volumes.get(mount["name"]) for mount in container["volumeMounts"]}
-        memory = (mounts.get("/dev/shm") or {}).get("emptyDir", {})
-        if memory.get("medium") != "Memory":
-            yield "/dev/shm is Docker's 64 MB"
-        elif container in pod["containers"] and gib(memory["sizeLimit"]) >= gib(container["resources"]["limits"]["memory"]):
-            yield "/dev/shm may take all memory"
         if not re.fullmatch(r"[\w.-]+\.\w+/[\w/.-]+:(?!latest)[\w.-]+", container["image"]):
             yield f"image {container['image']} has no registry or no version"
         if container.get("imagePullPolicy") != "IfNotPresent":
@@ -120,9 +116,21 @@ def pod_mistakes(pod: dict[str, Any], claims: dict[str, list[str]], maps: set[st
             yield "a container may gain rights"
         if container["resources"]["requests"] != container["resources"]["limits"]:
             yield "Ray plans with the limits, Kubernetes with the requests"
-        token = [e for e in container["env"] if e["name"] == "HF_TOKEN"]
-        if not token or "secretKeyRef" not in token[0].get("valueFrom", {}):
-            yield "the hub's token doesn't come from a Secret"
+        if container["name"] in ("ray-head", "ray-worker"):
+            yield from node_mistakes(container, volumes)
+
+
+def node_mistakes(container: dict[str, Any], volumes: dict[str, Any]) -> Iterator[str]:
+    """Of a container that is a node of the Ray cluster."""
+    mounts = {mount["mountPath"]: volumes.get(mount["name"]) for mount in container["volumeMounts"]}
+    memory = (mounts.get("/dev/shm") or {}).get("emptyDir", {})
+    if memory.get("medium") != "Memory":
+        yield "/dev/shm is Docker's 64 MB"
+    elif gib(memory["sizeLimit"]) >= gib(container["resources"]["limits"]["memory"]):
+        yield "/dev/shm may take all memory"
+    token = [e for e in container["env"] if e["name"] == "HF_TOKEN"]
+    if not token or "secretKeyRef" not in token[0].get("valueFrom", {}):
+        yield "the hub's token doesn't come from a Secret"
 
 
 def ray_of_image(file: str) -> str:
@@ -204,6 +212,7 @@ GONE = object()
         ((*CONTAINER, "imagePullPolicy"), GONE, "no pull policy"),
         ((*CONTAINER, "securityContext", "allowPrivilegeEscalation"), True, "gain rights"),
         ((*POD, "securityContext", "runAsNonRoot"), False, "root"),
+        ((*JOB, "submitterPodTemplate", "spec", "securityContext", "runAsNonRoot"), False, "root"),
         ((*POD, "volumes", 3, "emptyDir"), {}, "64 MB"),
         ((*POD, "volumes", 3, "emptyDir", "sizeLimit"), "64Gi", "all memory"),
         ((*POD, "volumes", 2, "configMap", "name"), "swep", "no ConfigMap swep"),

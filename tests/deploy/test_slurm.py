@@ -18,7 +18,6 @@ import pytest
 from evaluator.store.run import Run
 from evaluator.tasks.stored import scores_of
 from tests.e2e.conftest import sentences, write_samples
-from tests.tiny_models import tiny_model
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "deploy" / "slurm.sbatch"
@@ -109,6 +108,8 @@ def slurm(tmp_path: Path) -> Iterator[Slurm]:
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra: ray)")
 def test_a_job_that_reaches_its_limit_goes_back_into_the_queue_and_goes_on(slurm: Slurm, tmp_path: Path) -> None:
     """Two nodes until the signal before the time limit; then the same job on one node, in an image."""
+    from tests.tiny_models import tiny_model
+
     samples = write_samples(tmp_path / "own.csv", sentences(600))
     model = tiny_model("gpt2", tmp_path / "gpt2")
     sweep, out = tmp_path / "SWEEP.toml", tmp_path / "run"
