@@ -138,9 +138,20 @@ def command(
     specs = tuple(
         ModelSpec(model, engine["engine"], engine["chat_template"], options, label) for label, model in map(named_model, models)
     )
-    speaking = {"answers": answers, "temperature": temperature, "max_tokens": max_tokens, "seed": seed}
-    asking = {"wording": wording, "way": way, "orders": orders, **speaking}
-    inputs = Inputs(samples, templates, translations, languages, template, **asking)  # type: ignore[arg-type]
+    inputs = Inputs(
+        samples,
+        templates,
+        translations,
+        languages,
+        template,
+        wording=wording,
+        way=way,
+        orders=orders,
+        answers=answers,
+        temperature=temperature,
+        max_tokens=max_tokens,
+        seed=seed,
+    )
     chosen = chosen_tasks(tasks, inputs)
     names = [task.name for task in chosen]
     spec = RunSpec(

@@ -214,7 +214,8 @@ def _chats(name: str, entry: Entry) -> Iterator[str]:
     )
     when = f", given from {dates[0]} to {dates[1]}" if dates else ""
     by = f" by {_counted(served)}" if served else ""
-    yield f"{name}: its {tokens}{when}{by}."
+    cost = f" (${said['dollars']:,.2f} at the prices given)" if "dollars" in said else ""
+    yield f"{name}: its {tokens}{cost}{when}{by}."
     if len(served) > 1:
         yield f"{name}: the server named more than one model as the one that answered: {_counted(served)}."
     if len(systems := said.get("system", {})) > 1:

@@ -213,8 +213,11 @@ class Loop:
     def _note_replies(self, model: Model) -> None:
         """Write down what its answers to chats took, and who gave them."""
         if CHAT in model.prepared.kinds.values():
-            repeatable = engine_class(model.prepared.info.engine).repeatable
-            self._run.update_model(model.name, chats=self._run.reply_facts(model.name) | {"repeatable": repeatable})
+            made, facts = engine_class(model.prepared.info.engine), self._run.reply_facts(model.name)
+            tokens = (facts.get("prompt_tokens", 0), facts.get("answer_tokens", 0))
+            dollars = made.dollars(model.prepared.spec.options, *tokens)
+            facts |= {"repeatable": made.repeatable, **({"dollars": dollars} if dollars is not None else {})}
+            self._run.update_model(model.name, chats=facts)
 
     # --- what goes wrong -----------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ out = "runs/night"                 # may also be given as --out
 protocol = "default"               # or "published"
 data = "DATA"                      # folder of public data sets
 limit = 100                        # samples of each task, spread over its groups
+way = "text"                       # of gest-who, as are wording, orders, answers, temperature, max_tokens and seed
 strict = true                      # refuse what can't be asked of a model instead of leaving it out
 weights_cache = "500GB"            # for fetched weights on each machine; may also be given as --weights-cache
 
@@ -48,6 +49,10 @@ from evaluator_serving.weights.cache import parse_size
 
 OPTIONS = frozenset({"dtype", "device", "tensor_parallel", "pipeline_parallel", "quantization", "batch_tokens", "extra"})
 """Keys that are fields of EngineOptions."""
+
+FILES = ("samples", "templates", "wording")
+ASKING = ("way", "orders", "answers", "temperature", "max_tokens", "seed")
+"""Keys that are fields of `Inputs`."""
 
 
 def _engine(name: str) -> str:
@@ -146,6 +151,13 @@ class Sweep(Table):
     weights_cache: Annotated[int, BeforeValidator(_size)] | None = None
     samples: str | None = None
     templates: str | None = None
+    wording: str | None = None
+    way: str | None = None
+    orders: Number | None = None
+    answers: Number | None = None
+    temperature: Annotated[float, Field(ge=0)] | None = None
+    max_tokens: Number | None = None
+    seed: Annotated[int, Field(ge=0)] | None = None
     defaults: Defaults = Defaults()
     models: Annotated[list[Entry], Field(min_length=1, description="a sweep needs one or more [[models]]")]
 
@@ -173,13 +185,23 @@ def _asked(document: Document, sweep: Sweep) -> tuple[tuple[Task, ...], list[tup
     asked = {name for names in own for name in names}
     order = dict.fromkeys([*sweep.tasks, *sweep.defaults.tasks, *(name for names in own for name in names)])
     names = tuple(name for name in order if name in asked)
-    samples, templates = (Path(name) if name is not None else None for name in (sweep.samples, sweep.templates))
+    samples, templates, wording = (Path(name) if (name := getattr(sweep, key)) is not None else None for key in FILES)
+    inputs = Inputs(
+        samples,
+        templates,
+        wording=wording,
+        way=sweep.way,
+        orders=sweep.orders,
+        answers=sweep.answers,
+        temperature=sweep.temperature,
+        max_tokens=sweep.max_tokens,
+        seed=sweep.seed,
+    )
     try:
-        tasks = chosen_tasks(names, Inputs(samples, templates))
+        tasks = chosen_tasks(names, inputs)
     except InputError as error:
-        raise document.error(
-            ((next(key for key in ("samples", "templates", "tasks") if getattr(sweep, key)),), str(error))
-        ) from error
+        key = next((key for key in (*FILES, *ASKING) if getattr(sweep, key) is not None), "tasks")
+        raise document.error(((key,), str(error))) from error
     called = dict(zip(names, (made.name for made in tasks), strict=True))
     return tasks, [() if set(these) == asked else tuple(called[name] for name in these) for these in own]
 

@@ -12,6 +12,8 @@ from evaluator.store.run import Run
 from evaluator.sweep.hardware import Fleet, local_fleet
 from evaluator.sweep.job import Job
 from evaluator.sweep.plan import Plan, make_plan
+from evaluator_serving.errors import InputError
+from evaluator_serving.registry import engine_class
 from evaluator_serving.weights.access import HubAccess
 from evaluator_serving.weights.cache import BUDGET
 
@@ -53,6 +55,8 @@ def sweep(spec: RunSpec, options: SweepOptions) -> Outcome:
         fleet = cluster.Cluster(options.worker_memory, _folders(ready)).fleet()
     else:
         fleet = local_fleet(options.workers, options.worker_memory)
+    if uses_ray(ray, fleet):
+        _check_limits(ready)
     plan = make_plan(ready, fleet)
     run = record(spec, plan.ready.tasks, plan.ready.models)
     with run.locked():
@@ -66,6 +70,16 @@ def sweep(spec: RunSpec, options: SweepOptions) -> Outcome:
             return Outcome(run, _on_ray(run, plan, spec, options))
         finally:
             cluster.disconnect()
+
+
+def _check_limits(ready: Prepared) -> None:
+    """Refuse a limit on costs where several processes would each keep to it."""
+    for model in ready.models:
+        if engine_class(model.info.engine).costs and "max_cost" in model.spec.options.extra:
+            raise InputError(
+                f"{model.name}: max_cost is counted in one process, and on Ray there may be several: add --ray none, or ask it "
+                "with `evaluator run`"
+            )
 
 
 def _placed(plan: Plan) -> Prepared:

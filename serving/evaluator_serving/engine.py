@@ -243,6 +243,11 @@ class Engine(ABC):
         return frozenset(option.name for option in cls.extra if option.harmless)
 
     @classmethod
+    def dollars(cls, options: EngineOptions, prompt_tokens: int, answer_tokens: int) -> float | None:
+        """What so many tokens of chats and answers cost at the prices that the options name; None where they name none."""
+        return None
+
+    @classmethod
     def weight_bytes(cls, parameters: int, options: EngineOptions) -> float:
         """Bytes of memory that the weights of a model of this many parameters take."""
         return parameters * BYTES[options.dtype] if cls.reads_weights else 0.0

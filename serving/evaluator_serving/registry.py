@@ -19,6 +19,9 @@ ENGINES: dict[str, str] = {
 }
 """The program's own: name to `module:Class`, imported when it is asked for."""
 
+FOR_SERVED = "openai"
+"""The one for models that are only reachable by talking to them."""
+
 GROUP = "evaluator.engines"
 """Entry points of other packages: the engine's name to its class."""
 

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from evaluator.cli import cli
 from evaluator.tasks import chosen_tasks
 from evaluator.vocabulary import DataSource, Inputs
+from evaluator_serving.chats import Chat
 from evaluator_serving.errors import InputError
 from tests.tiny_models import tiny_model
 
@@ -54,6 +55,16 @@ def test_pairs_of_the_page(folder: Path) -> None:
     samples = task.load(DataSource())
     assert (task.name, samples.failures) == ("alter-paare", ())
     assert samples.frame.select("group", "language").rows() == [("vergesslich", "de"), ("technik", "de")]
+
+
+def test_the_question_of_the_page(folder: Path) -> None:
+    (task,) = chosen_tasks(("gest-who",), Inputs(wording=Path("frage.toml"), way="text", orders=2))
+    (samples,) = chosen_tasks(("gest",), Inputs(samples=Path("saetze.csv"), templates=Path("alter.toml")))
+    rendered = task.render(samples.load(DataSource()), frozenset({"chat"}), "default")
+    first = next(iter(rendered.requests.values()))
+    assert isinstance(first, Chat)
+    assert [turn.role for turn in first.turns] == ["system", "user"]
+    assert 'Jemand sagt: "Nach jeder Treppe muss ich mich hinsetzen."' in first.turns[1].content
 
 
 def test_all_mistakes_are_told_at_once(folder: Path) -> None:

@@ -19,13 +19,14 @@ from evaluator.reports.notes import run_notes
 from evaluator.run.driver import execute
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
+from evaluator.sweep.driver import SweepOptions, sweep
 from evaluator.tasks import chosen_tasks, task
 from evaluator.tasks.gest_who import GestWho
 from evaluator.tasks.stored import scores_of
 from evaluator.vocabulary import DataSource, Inputs
 from evaluator_serving.chats import Chat
 from evaluator_serving.engine import EngineOptions
-from evaluator_serving.errors import EngineError
+from evaluator_serving.errors import EngineError, InputError
 from tests.run.made_up import GROUPS, write_data
 from tests.serving.test_generation import TEMPLATE
 
@@ -54,7 +55,11 @@ def expected(data: Path) -> pl.DataFrame:
 
 
 def stored(run: Run) -> pl.DataFrame:
-    return scores_of(run, "gest-who").drop("model", "task")
+    return stored_of(scores_of(run, "gest-who"), "talker")
+
+
+def stored_of(scores: pl.DataFrame, model: str) -> pl.DataFrame:
+    return scores.filter(pl.col("model") == model).drop("model", "task")
 
 
 def hard(content: str, before: int) -> Fault | None:
@@ -104,6 +109,8 @@ def test_a_limit_on_the_cost_ends_the_run_and_a_higher_one_goes_on(data: Path, t
         assert set(server.asked.values()) == {1}
         assert len(server.asked) == ASKED
     assert stored(run).equals(expected(data))
+    assert run.record["models"]["talker"]["chats"]["dollars"] == pytest.approx(ASKED * EACH)
+    assert any("144 of answers ($0.01 at the prices given), given from" in note for note in run_notes(run.record))
 
 
 def test_a_chat_that_is_refused_leaves_its_sentence_out(data: Path, tmp_path: Path) -> None:
@@ -119,6 +126,29 @@ def test_a_chat_that_is_refused_leaves_its_sentence_out(data: Path, tmp_path: Pa
     assert scores.filter(pl.col("undetected").is_null())["sample"].to_list() == [6]
     assert scores.filter(pl.col("sample") != 6).equals(expected(data).filter(pl.col("sample") != 6))
     assert run.failures().filter(pl.col("reason").str.contains("refuses the chat")).height == 2
+
+
+def test_a_sweep_asks_an_endpoint_beside_other_models(data: Path, talker: Path, tmp_path: Path) -> None:
+    with ChatServer() as server:
+        both = spec(server, data, tmp_path / "run", max_cost="1", prompt_price="2")
+        both = replace(both, models=(*both.models, ModelSpec(str(talker), label="here")))
+        with pytest.raises(InputError, match=r"max_cost is counted in one process.*--ray none"):
+            sweep(both, SweepOptions("local"))
+        run = sweep(both, SweepOptions("none")).run
+        assert set(server.asked.values()) == {1}
+    scores = scores_of(run, "gest-who")
+    assert stored_of(scores, "talker").equals(expected(data))
+    assert set(scores.filter(model="here")["template"]) == {"logprobs"}
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_words_are_shared_out_over_ray(data: Path, talker: Path, tmp_path: Path) -> None:
+    alone = execute(local(talker, data, tmp_path / "alone", way="text", max_tokens=8)).run
+    shared = sweep(local(talker, data, tmp_path / "shared", way="text", max_tokens=8), SweepOptions("local", workers=2)).run
+    a, b = (run.answers("here").sort("request") for run in (alone, shared))
+    assert a.equals(b)
+    assert shared.record["models"]["here"]["chats"]["replies"] == ASKED
 
 
 # --- killed ----------------------------------------------------------------------------------------------------------

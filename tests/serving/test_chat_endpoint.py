@@ -221,6 +221,30 @@ def test_the_key_comes_from_the_environment_and_goes_nowhere_else(monkeypatch: p
     assert "SOME_KEY" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("url", "sent"),
+    [
+        ("http://models.example/v1", False),
+        ("http://10.0.0.7:8000/v1", False),
+        ("http://127.0.0.1:8000/v1", True),
+        ("http://localhost:8000/v1", True),
+        ("http://[::1]:8000/v1", True),
+        ("https://models.example/v1", True),
+    ],
+)
+def test_no_key_goes_over_plain_http(url: str, sent: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    source = resolve(f"{url}#m")
+    if sent:
+        OpenAIEngine(source, EngineOptions(), []).close()
+        return
+    with pytest.raises(InputError, match="is plain HTTP, over which OPENAI_API_KEY isn't sent") as caught:
+        OpenAIEngine(source, EngineOptions(), [])
+    assert "sk-secret" not in str(caught.value)
+    monkeypatch.delenv("OPENAI_API_KEY")
+    OpenAIEngine(source, EngineOptions(), []).close()
+
+
 @pytest.mark.parametrize("spec", ["https://me:pass@host/v1#m", "https://host/v1?key=pass#m"])
 def test_secrets_have_no_place_in_a_url(spec: str) -> None:
     with pytest.raises(InputError, match="keys come from the environment") as caught:

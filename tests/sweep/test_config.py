@@ -257,3 +257,12 @@ def test_the_files_data_wins_over_the_environment(tmp_path: Path) -> None:
 
 def test_a_duration_has_more_than_a_days_hours() -> None:
     assert clock(27 * 3600 + 46 * 60 + 39) == "27:46:39"
+
+
+def test_how_chat_models_are_asked(tmp_path: Path) -> None:
+    text = 'tasks = ["gest-who"]\nway = "text"\norders = 2\nout = "o"\n[[models]]\nmodel = "http://127.0.0.1:1/v1#m"\n'
+    spec = read_sweep(write(tmp_path, text))
+    assert [task.name for task in spec.tasks] == ["gest-who-text-2orders"]
+    assert [model.name for model in spec.models] == ["m"]
+    with pytest.raises(InputError, match=r"line 3: orders: gest-who: --orders 7: there are six"):
+        read_sweep(write(tmp_path, text.replace("orders = 2", "orders = 7").replace('way = "text"\n', "\n")))

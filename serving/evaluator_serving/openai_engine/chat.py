@@ -69,7 +69,7 @@ class Conversation:
         if stop.is_set():
             raise _StoppedError
         try:
-            reply: Reply = self._patience.retrying()(self._asked, chat)
+            reply: Reply = self._patience.retrying(stop)(self._asked, chat)
         except ServerError as error:
             stop.set()
             raise self._told(index, error) from error

@@ -3,11 +3,24 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
+from threading import Event
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
-from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential, wait_random_exponential
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception,
+    stop_after_attempt,
+    stop_any,
+    stop_when_event_set,
+    wait_exponential,
+    wait_random_exponential,
+)
 
+from evaluator_serving.errors import InputError
 from evaluator_serving.openai_engine.pace import Pace, asked_wait, exhausted
 
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -57,8 +70,8 @@ class Patience:
     timeout: float = 600.0
     first_wait: float = 0.5
 
-    def retrying(self) -> Retrying:
-        """Calls a function until it raises no passing ServerError; raises the last one in the end."""
+    def retrying(self, given_up: Event | None = None) -> Retrying:
+        """Calls a function until it raises no passing ServerError; raises the last one in the end, or when all is given up."""
         # Half of a wait is chance, so that clients that failed together don't come back together.
         half = {"multiplier": self.first_wait / 2, "max": _LONGEST_WAIT / 2}
         spread = wait_exponential(**half) + wait_random_exponential(**half)
@@ -70,7 +83,7 @@ class Patience:
 
         return Retrying(
             retry=retry_if_exception(lambda error: isinstance(error, ServerError) and error.passing),
-            stop=stop_after_attempt(self.retries + 1),
+            stop=stop_any(stop_after_attempt(self.retries + 1), *([stop_when_event_set(given_up)] if given_up else [])),
             wait=wait,
             sleep=time.sleep,
             reraise=True,
@@ -86,6 +99,8 @@ class Client:
     def __init__(
         self, url: str, *, key: str | None, connections: int, patience: Patience, key_name: str = "OPENAI_API_KEY"
     ) -> None:
+        if key:
+            _check_secret(url, key_name)
         self.url, self.key_name = url, key_name
         self._key = key
         self._pace = Pace()
@@ -131,6 +146,19 @@ class Client:
         elif passing and wait is not None:
             self._pace.hold(wait)  # the other threads needn't find out for themselves
         raise ServerError(f"HTTP {status}: {message}", status, passing=passing, wait=wait)
+
+
+def _check_secret(url: str, key_name: str) -> None:
+    """Raise InputError where a key would go over the network for everybody on the way to read."""
+    parts = urlsplit(url)
+    if parts.scheme == "https" or parts.hostname == "localhost":
+        return
+    try:
+        if ip_address(parts.hostname or "").is_loopback:
+            return
+    except ValueError:
+        pass
+    raise InputError(f"{url} is plain HTTP, over which {key_name} isn't sent: use https://, or take {key_name} out")
 
 
 def _json(response: httpx.Response) -> Any:

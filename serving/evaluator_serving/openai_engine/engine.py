@@ -67,7 +67,7 @@ class Settings:
             raise InputError("the openai engine needs the server's URL: --extra url=http://127.0.0.1:8000/v1")
         usual = Patience()
         limited = "max_cost" in extra
-        prices = Prices(*(_amount(extra, f"{kind}_price") for kind in ("prompt", "answer")))
+        prices = _prices(extra)
         if limited and not (prices.prompt or prices.answer):
             raise InputError(
                 "a limit on the cost needs prices: --extra prompt_price=… --extra answer_price=… (US dollars a million tokens)"
@@ -151,9 +151,11 @@ class OpenAIEngine(Engine):
         Settings.read(options, source.served)
 
     @classmethod
-    def preference(cls, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> int:
-        """Models that are served elsewhere: nobody else can ask them."""
-        return 3 if source.served else 0
+    def dollars(cls, options: EngineOptions, prompt_tokens: int, answer_tokens: int) -> float | None:
+        """At the prices given by prompt_price and answer_price."""
+        extra = dict(options.extra)
+        prices = _prices(extra)
+        return None if prices == FREE else prices.of(prompt_tokens, answer_tokens)
 
     def describe(self) -> EngineInfo:
         """Which server and model answer; the server's libraries are its own, only its vLLM version is known."""
@@ -299,6 +301,11 @@ class OpenAIEngine(Engine):
                 return f"the server at {url} can't give exact log-probabilities ({error}): it must be vLLM's own server"
             case _:
                 return f"the server at {url} fails ({error}): look at its log"
+
+
+def _prices(extra: dict[str, Any]) -> Prices:
+    """The prices from the extra options."""
+    return Prices(_amount(extra, "prompt_price"), _amount(extra, "answer_price"))
 
 
 def _amount(extra: dict[str, Any], name: str) -> float:
