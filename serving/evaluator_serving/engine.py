@@ -217,7 +217,7 @@ class Engine(ABC):
         if other := sorted(heads - cls.heads):
             raise InputError(
                 f"model {source.spec}: these requests need a {other[0]} head, and the {cls.name} engine scores "
-                f"{' and '.join(sorted(cls.heads))} ones only: use --engine transformers"
+                f"{' and '.join(sorted(cls.heads - {'chat'}))} ones only: use --engine transformers"
             )
 
     @classmethod
