@@ -2,7 +2,9 @@
 
 import csv
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from evaluator_serving.errors import InputError
 
@@ -33,13 +35,29 @@ def read_columns(path: Path, columns: Sequence[str], wanted: str = "give a CSV f
     Nothing else of the file is kept in memory. Raises InputError, with what is `wanted`, where there is no such file, and for
     a file that isn't UTF-8, isn't CSV or hasn't each of the columns once.
     """
+    with _opened(path, wanted) as file:
+        rows = parsed(file, path)
+        _, header = next(rows, (1, []))
+        places = [_place(path, header, column) for column in columns]
+        for line, row in rows:
+            yield line, tuple(row[place] for place in places)
+
+
+def columns_of(path: Path, wanted: str = "give a CSV file") -> tuple[str, ...]:
+    """The names in a file's header, each of which it has once. Raises InputError as `read_columns` does."""
+    with _opened(path, wanted) as file:
+        _, header = next(parsed(file, path), (1, []))
+    for name in header:
+        _place(path, header, name)
+    return tuple(header)
+
+
+@contextmanager
+def _opened(path: Path, wanted: str) -> Iterator[TextIO]:
+    """The file to read; what goes wrong with it meanwhile is an InputError."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:  # spreadsheets put a byte-order mark in front
-            rows = parsed(file, path)
-            _, header = next(rows, (1, []))
-            places = [_place(path, header, column) for column in columns]
-            for line, row in rows:
-                yield line, tuple(row[place] for place in places)
+            yield file
     except UnicodeDecodeError:
         raise InputError(f"{path}, line {_undecodable(path)}: not UTF-8: save the file as UTF-8") from None
     except FileNotFoundError:

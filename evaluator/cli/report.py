@@ -46,6 +46,19 @@ MANY_MODELS = 6
 @click.option(
     "--set", "--extra", "chosen", multiple=True, metavar="KEY=VALUE", help="A task's own setting (evaluator tasks lists them)."
 )
+@click.option(
+    "--models",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="CSV",
+    help="Facts of the models for figures: column model (names as in the run) and some of parameters (7e9 or 7B), family, "
+    "tuned (yes, no), base (the model that it was tuned from), release, series and step (of checkpoints of one training).",
+)
+@click.option(
+    "--figures",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Also write each figure there as SVG, PNG and CSV.",
+)
 def command(
     run: Path,
     format_: str,
@@ -55,18 +68,21 @@ def command(
     seed: int,
     tasks: tuple[str, ...],
     chosen: tuple[str, ...],
+    models: Path | None,
+    figures: Path | None,
 ) -> None:
     """Turn a run's scores into rates with confidence intervals.
 
     csv and json are tidy rows with the columns model, task, language, template, measure, group, value, low, high, n, scale,
     interval (how low and high were made), pole (of a group), other (template or model of a correlated pair), protocol; notes
-    and warnings then go to stderr. html is one file that needs no network.
+    and warnings then go to stderr. html is one file that needs no network, with figures that can be saved from there.
 
     \b
     Examples:
       evaluator report runs/gest
       evaluator report runs/gest --format csv --scale published --interval published
-      evaluator report runs/gest --format html > report.html
+      evaluator report runs/gest --format html --models models.csv > report.html
+      evaluator report runs/gest --figures figures
     """
     opened = Run.open(run)
     options = MeasureOptions(
@@ -77,15 +93,26 @@ def command(
         protocol=opened.protocol,
         settings=parse_settings(settings_of(opened, tasks), key_values(chosen, "--set")),
     )
-    emit(opened, options, format_, tasks)
+    if figures is not None or format_ == "html":
+        from evaluator.reports.page import check_libraries
 
-
-def emit(run: Run, options: MeasureOptions, format_: str, tasks: tuple[str, ...] = ()) -> None:
-    """Write a report to stdout; with csv, json and latex its notes and warnings go to stderr."""
-    from evaluator.reports import latex, markdown, tidy
+        check_libraries("--figures" if figures is not None else "--format html")  # before minutes of computing
     from evaluator.reports.report import build_report
 
-    report = build_report(run, options, tasks)
+    report = build_report(opened, options, tasks, models)
+    if figures is not None:
+        from evaluator.reports.export import write_figures
+        from evaluator.reports.figures import report_figures
+
+        written = write_figures(report_figures(report), figures)
+        click.echo(f"figures: {len(written)} files in {figures}", err=True)
+    emit(report, format_)
+
+
+def emit(report: "Report", format_: str) -> None:
+    """Write a report to stdout; with csv, json and latex its notes and warnings go to stderr."""
+    from evaluator.reports import latex, markdown, tidy
+
     if format_ in ("csv", "json", "latex"):
         for note in report.notes:
             click.echo(f"note: {note}", err=True)

@@ -2,13 +2,15 @@
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import click
 import polars as pl
 
 from evaluator.cli.options import RUN
 from evaluator.measures import validity
+from evaluator.reports.blocks import correlation
+from evaluator.reports.page import check_libraries
 from evaluator.store.run import Run
 from evaluator.tasks import tasks_that
 from evaluator.tasks.stored import scores_of, task_of
@@ -38,44 +40,6 @@ def tasks_with(run: Run, measures: Collection[str]) -> list[str]:
     return [name for name in run.tasks if set(measures) <= set(task_of(run, name).measures)]
 
 
-def scatter(points: pl.DataFrame, rows: pl.DataFrame, path: Path) -> None:
-    """Draw g_s against ĝ_s, a panel a split, with both intervals. The file's suffix chooses the format (svg, png, pdf).
-
-    Raises InputError without matplotlib or for an unknown suffix.
-    """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise InputError("--plot needs matplotlib: pip install 'stereotype-evaluator[report]'") from None
-    shown = points.filter(pl.col("group") == "g_s")
-    splits = shown["template"].unique(maintain_order=True).to_list()
-    figure = Figure(figsize=(4.2 * len(splits), 4.2), layout="constrained")
-    for axes, split in zip(figure.subplots(1, len(splits), squeeze=False)[0], splits, strict=True):
-        part = shown.filter(pl.col("template") == split)
-        errors = [
-            [side.fill_null(0).clip(0).to_list() for side in (part[v] - part[f"{v}_low"], part[f"{v}_high"] - part[v])]
-            for v in ("x", "y")
-        ]
-        axes.errorbar(part["x"], part["y"], xerr=errors[0], yerr=errors[1], fmt="o", elinewidth=0.7, markersize=4)
-        for model, x, y in part.select("model", "x", "y").iter_rows():
-            axes.annotate(model.rsplit("/", 1)[-1], (x, y), xytext=(4, 4), textcoords="offset points", fontsize=7)
-        r = rows.filter((pl.col("template") == split) & (pl.col("group") == "g_s") & (pl.col("measure") == "pearson"))
-        axes.set_title(f"WinoBias {split}: Pearson {_shown(r.row(0, named=True))}", fontsize=9)
-        axes.set_xlabel(f"GEST g_s ({r['scale'][0]} scale)")
-        axes.set_ylabel("WinoBias ĝ_s")
-    try:
-        figure.savefig(path, dpi=150)
-    except ValueError as error:
-        raise InputError(f"--plot {path}: {error}") from None
-
-
-def _shown(row: dict[str, Any]) -> str:
-    if row["value"] is None:
-        return f"undefined (n = {row['n']})"
-    interval = "" if row["low"] is None else f" [{row['low']:.2f}, {row['high']:.2f}]"
-    return f"{row['value']:.2f}{interval} (n = {row['n']})"
-
-
 @click.command(name="validity")
 @click.argument("run", type=RUN)
 @click.option("--gest", "checked", help="The GEST task to check (default: the run's only one).")
@@ -85,8 +49,14 @@ def _shown(row: dict[str, Any]) -> str:
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write a scatter plot of g_s against ĝ_s here (.svg, .png or .pdf; default RUN/tables/validity.svg).",
 )
+@click.option(
+    "--figures",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Also write each figure there as SVG, PNG, CSV.",
+)
 @click.option("--format", "format_", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True)
-def command(run: Path, checked: str | None, scale: Scale, plot: Path | None, format_: str) -> None:
+def command(run: Path, checked: str | None, scale: Scale, plot: Path | None, figures: Path | None, format_: str) -> None:
     """Correlate GEST's rates with WinoBias's ĝ_s over the models of a run (Pearson and Spearman, 95% intervals).
 
     Of models that were also asked in words who said GEST's sentences, q is put beside what they said, by stereotype.
@@ -97,6 +67,8 @@ def command(run: Path, checked: str | None, scale: Scale, plot: Path | None, for
       evaluator run gest winobias --model bert-base-uncased --model roberta-base … --out runs/check
       evaluator validity runs/check --plot validity.svg
     """
+    if plot or figures:
+        check_libraries("--plot" if plot else "--figures")
     opened = Run.open(run)
     name = checked or task_with(opened, validity.CHECKED, "--gest")
     options = MeasureOptions(scale=scale, protocol=opened.protocol)
@@ -115,12 +87,29 @@ def command(run: Path, checked: str | None, scale: Scale, plot: Path | None, for
         )
     rows = validity.correlations(points, scale).with_columns(protocol=pl.lit(opened.protocol))
     kept = _keep(opened, rows)
-    target = plot or kept
-    if target:
-        scatter(points, rows, target)
+    written = _draw(points, rows, (name, check), plot or kept, figures)
     _print(rows if words is None else pl.concat([rows, words]), format_)
-    if target:
-        click.echo(f"plot: {target}", err=True)
+    for line in written:
+        click.echo(line, err=True)
+
+
+def _draw(
+    points: pl.DataFrame, rows: pl.DataFrame, tasks: tuple[str, str], plot: Path | None, folder: Path | None
+) -> list[str]:
+    """Write the figures; returns a line for each place."""
+    if not plot and not folder:
+        return []
+    from evaluator.reports.export import write_figures, write_picture
+    from evaluator.reports.figures.across import validity_figures
+
+    figures = list(validity_figures(points, rows, *tasks))
+    made = []
+    if plot:
+        write_picture(figures, plot)
+        made.append(f"plot: {plot}")
+    if folder:
+        made.append(f"figures: {len(write_figures(figures, folder))} files in {folder}")
+    return made
 
 
 def _beside_words(run: Run, gest: str, options: MeasureOptions) -> pl.DataFrame | None:
@@ -136,10 +125,20 @@ def _beside_words(run: Run, gest: str, options: MeasureOptions) -> pl.DataFrame 
 def _keep(run: Run, rows: pl.DataFrame) -> Path | None:
     """Keep the rows in RUN/tables; the place of a plot beside them, or None where nothing can be written there."""
     try:
-        return run.write_table("validity", rows).with_suffix(".svg")
+        kept = run.write_table("validity", rows).with_suffix(".svg")
     except OSError as error:  # someone else's run or a read-only disk: what was asked for is printed all the same
         click.echo(f"not kept in {run.path / 'tables'}: {error.strerror}", err=True)
         return None
+    return kept if _drawable() else None
+
+
+def _drawable() -> bool:
+    """Whether what draws is installed: without it the picture that wasn't asked for isn't made."""
+    try:
+        check_libraries("")
+    except InputError:
+        return False
+    return True
 
 
 def _print(rows: pl.DataFrame, format_: str) -> None:
@@ -168,5 +167,5 @@ def _table(title: str, heads: Sequence[str], counted: str, columns: Sequence[str
         table.add_column(head)
     table.add_column(f"value [95%] ({counted})", justify="right")
     for row in rows.iter_rows(named=True):
-        table.add_row(*(row[column] for column in columns), _shown(row))
+        table.add_row(*(row[column] for column in columns), correlation(row))
     Console().print(table)

@@ -40,12 +40,13 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A table: `columns` begins with the header of the labels."""
+    """A table: `columns` begins with the header of the labels; `headings` says what the headings among the rows are."""
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
+    headings: str = "model"
 
 
 def number(value: float | None, digits: int | None) -> str:
@@ -89,6 +90,14 @@ def with_interval(row: Mapping[str, Any] | None, digits: int, style: str = "{} [
     if row["low"] is None or row["high"] is None:
         return number(row["value"], significant(numbers[:1], digits))
     return style.format(*(number(x, significant(numbers, digits)) for x in numbers))
+
+
+def correlation(row: Mapping[str, Any]) -> str:
+    """`0.95 [0.81, 0.99] (n = 11)`: a correlation over n models."""
+    if row["value"] is None:
+        return f"{UNDEFINED} (n = {row['n']})"
+    interval = "" if row["low"] is None else f" [{row['low']:.2f}, {row['high']:.2f}]"
+    return f"{row['value']:.2f}{interval} (n = {row['n']})"
 
 
 def by_model(block: Block) -> list[Block]:
@@ -216,7 +225,7 @@ def _detail(section: Section, measure: str) -> Block | None:
             previous = polarity
         keys = [(model, language, template, measure, group) for model, language, template in cells]
         table.append(Row(layout.named(group), tuple(with_interval(found.get(key), 2, style) for key in keys)))
-    return Block(f"{section.task}: {measure} by group", ("group", *columns), tuple(table), notes)
+    return Block(f"{section.task}: {measure} by group", ("group", *columns), tuple(table), notes, "pole")
 
 
 def detail_groups(section: Section, rows: pl.DataFrame) -> tuple[list[str], int]:

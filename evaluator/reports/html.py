@@ -1,55 +1,70 @@
-"""The report as one HTML file that needs nothing else: styles and plots are inside."""
+"""The report as one HTML file that needs nothing else: figures, tables, and where the numbers come from."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from evaluator.reports.blocks import blocks, by_model, facts
-from evaluator.reports.plots import Plot, plots
+from evaluator.reports.blocks import Block, Row, blocks, facts
+from evaluator.reports.headline import headline
+from evaluator.reports.page import Page, Part, check_libraries, render_page
 from evaluator.reports.report import Report, Section
-from evaluator_serving.errors import InputError
 
-FIGURES: tuple[Callable[[Section], Iterator[Plot]], ...] = (plots,)
-"""What draws a section's plots, in the page's order. Another figure is a function more."""
+if TYPE_CHECKING:
+    from evaluator.reports.figure import Figure
+
+SHOWN = 100
+"""Failures and wrong rows that are listed."""
 
 
 def render(report: Report) -> str:
-    """The page. Raises InputError where Jinja2 isn't installed."""
-    try:
-        from jinja2 import Environment, StrictUndefined
-        from markupsafe import Markup
-    except ImportError:
-        raise InputError(
-            "--format html needs Jinja2, which isn't installed: pip install 'stereotype-evaluator[report]'"
-        ) from None
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    page = environment.from_string(Path(__file__).with_name("report.html").read_text(encoding="utf8"))
-    sections = [
-        {
-            "task": section.task,
-            "warnings": section.warnings,
-            "blocks": [part for block in blocks(section) for part in by_model(block)],
-            "plots": [(plot.title, plot.caption, Markup(plot.svg)) for figure in FIGURES for plot in figure(section)],
-        }
-        for section in report.sections
-    ]
-    text: str = page.render(
-        name=report.path.resolve().name,
-        choices=report.choices,
-        notes=report.notes,
-        sections=sections,
-        facts=facts(report),
-        failures=report.failures.head(100).select("model", "request", "reason").rows(),
-        failed=report.failures.height,
-        wrong=[(task, *pair) for task, entry in report.record["tasks"].items() for pair in entry.get("failures", [])][:100],
-        provenance=_provenance(report),
+    """The page. Raises InputError where a library that it needs isn't installed."""
+    check_libraries()
+    from evaluator.reports.figures import section_figures
+    from evaluator.reports.figures.across import across
+
+    parts = [_part(section, tuple(section_figures(section))) for section in report.sections]
+    between = tuple(across(report))
+    if between:
+        parts.append(Part("Tasks against each other", figures=between))
+    parts.append(Part("Where the numbers come from", tables=(*facts(report), *_lists(report))))
+    return render_page(Page(report.path.resolve().name, report.choices, report.notes, tuple(parts)))
+
+
+def _part(section: Section, figures: "tuple[Figure, ...]") -> Part:
+    return Part(
+        section.task,
+        section.about,
+        headline(section),
+        section.layout.cautions,
+        section.warnings,
+        figures,
+        tuple(blocks(section)),
     )
-    return text
 
 
-def _provenance(report: Report) -> list[tuple[str, str]]:
-    """Facts of the run's attempts as (name, value), the newest attempt first."""
-    return [
-        (key, " ".join(map(str, value)) if isinstance(value, list) else str(value))
+def _lists(report: Report) -> list[Block]:
+    """Failures, wrong rows of the data, and the run's attempts, the newest first."""
+    failures = [
+        Row(model, (request, reason)) for model, request, reason in report.failures.select("model", "request", "reason").rows()
+    ]
+    wrong = [
+        Row(task, (str(row), reason))
+        for task, entry in report.record["tasks"].items()
+        for row, reason in entry.get("failures", [])
+    ]
+    attempts = [
+        Row(key, (" ".join(map(str, value)) if isinstance(value, list) else str(value),))
         for attempt in reversed(report.record.get("attempts", []))
         for key, value in attempt.items()
     ]
+    return [
+        _cut(Block("failures", ("model", "request", "reason"), tuple(failures))),
+        _cut(Block("wrong rows of the data, left out", ("task", "row", "reason"), tuple(wrong))),
+        Block("run", ("fact", "value"), tuple(attempts)),
+    ]
+
+
+def _cut(block: Block) -> Block:
+    """A list of which only the first are shown, with a note that says so."""
+    if len(block.rows) <= SHOWN:
+        return block
+    title = f"{len(block.rows):,} {block.title}"
+    return Block(title, block.columns, block.rows[:SHOWN], (f"The first {SHOWN}; the run holds all.",))

@@ -1,7 +1,7 @@
 """A report: the rows of a run's tasks with everything that is needed to read them."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ import polars as pl
 
 from evaluator.measures.intervals import BOOTSTRAPS
 from evaluator.reports.cache import Measured, kept
+from evaluator.reports.facts import ModelFacts, model_facts
 from evaluator.reports.notes import run_notes
 from evaluator.store.run import Run
 from evaluator.tasks.base import Task
@@ -20,7 +21,7 @@ from evaluator_serving.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One task: its rows (columns TIDY), how to show them, and what to beware of.
+    """One task: its rows (columns TIDY), how to show them, what to beware of, what it measures, facts of the models by name.
 
     Of the rows' numbers what isn't finite becomes null here, for all formats: a null value is shown as not defined.
     """
@@ -29,6 +30,8 @@ class Section:
     rows: pl.DataFrame
     layout: Layout
     warnings: tuple[str, ...]
+    about: str = ""
+    models: Mapping[str, ModelFacts] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Make the rows tidy."""
@@ -89,9 +92,13 @@ class Report:
         return tuple(lines)
 
 
-def build_report(run: Run, options: MeasureOptions, tasks: Sequence[str] = ()) -> Report:
-    """Measure the tasks of a run (all of them if none are named). Raises InputError for a task that it doesn't have."""
-    sections = tuple(measured(run, name, options) for name in tasks or run.tasks)
+def build_report(run: Run, options: MeasureOptions, tasks: Sequence[str] = (), models: Path | None = None) -> Report:
+    """Measure the tasks of a run (all of them if none are named); `models` is a table of facts of its models.
+
+    Raises InputError for a task that it doesn't have, or a wrong table.
+    """
+    facts = model_facts(run.record["models"], models)
+    sections = tuple(replace(measured(run, name, options), models=facts) for name in tasks or run.tasks)
     return Report(run.path, run.record, options, sections, run.failures())
 
 
@@ -115,7 +122,7 @@ def measured(run: Run, name: str, options: MeasureOptions) -> Section:
 
     found = kept(run, task, options, compute)
     layout = task.layout(options) or plain_layout(found.rows)
-    return Section(name, found.rows, layout, (*found.warnings, *few_by_group(found.rows, layout)))
+    return Section(name, found.rows, layout, (*found.warnings, *few_by_group(found.rows, layout)), task.about)
 
 
 ALIKE = 4

@@ -129,8 +129,16 @@ class PreparedModel:
             "asked": {task: self._asked(task) for task in self.tables},
             "unasked": dict(self.unasked),
             "text_tokens": {task: dict(counts) for task, counts in self.text_tokens.items()},
+            "facts": self._facts,
             **adapter,
         }
+
+    @property
+    def _facts(self) -> dict[str, Any]:
+        """What the model's configuration says of it, for figures over models: see `evaluator.reports.facts`."""
+        family = getattr(self.source.config, "model_type", None)
+        known = {"parameters": self.source.parameters or None, "family": family or None}
+        return {name: value for name, value in known.items() if value is not None}
 
     def _asked(self, task: str) -> Asked:
         known = asked(self.limit, self.tables[task]["sample"].n_unique())

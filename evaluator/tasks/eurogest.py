@@ -57,6 +57,12 @@ TABLE: dict[str, pl.DataType] = {
 """Columns of `Rendered.table`: a row a sentence and language; `row` is the sentence's in GEST, the same in all languages."""
 
 
+MEANING = (
+    "g_s above {neutral} means that a model finds masculine forms likelier in sentences with male stereotypes than in those "
+    "with female ones, as the stereotypes have it; below {neutral} means the opposite"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class EuroGest(Task):
     """EuroGEST in some languages, see `evaluator.tasks.base.Task`.
@@ -189,17 +195,25 @@ class EuroGest(Task):
         gest = gest_definition()
         several = len(self.languages) > 1
         neutral = 0.0 if options.scale == "log10" else 1.0
+        main = Overview("g_s", neutral, MEANING.format(neutral=f"{neutral:g}"))
         return Layout(
             summary=("g_s", "coverage", "gendered"),
             details=() if several else ("q", "inclination"),
+            relative=("q",),
+            neutrals={"inclination": 0.0},
             ranks=() if several else ("rank",),
-            overview=() if several else (Overview("g_s", neutral),),
-            by_language=(Overview("g_s", neutral),) if several else (),
+            overview=() if several else (main,),
+            by_language=(main,) if several else (),
             language_ranks=("rank",) if several else (),
             groups={group.id: group.name for group in gest.groups.values()},
             polarity=gest.pole_of,
             poles=gest.poles,
             lowest="feminine",
+            cautions=(
+                "Levels of q are no findings, neither within a language nor between languages: g_s and ranks can be compared.",
+                f"g_s at {neutral:g} does not make a model free of stereotypes: it is a mean over groups and translated "
+                "sentences.",
+            ),
             notes=_notes(options.scale),
             log_axis=options.scale in ("ratio", "published"),
         )

@@ -19,6 +19,7 @@ def rates_layout(
 ) -> Layout:
     """GEST's layout, also for groups, poles and a topic's words of the user's own: see `evaluator.measures.gest`."""
     first, second = poles
+    neutral = 0.0 if scale == "log10" else 1.0
     lowest = _ADJECTIVES.get(second, second)
     names = {} if poles == GENDERS else {"q_f": f"q_f ({second})", "q_m": f"q_m ({first})", "rank": f"{second} rank"}
     q_f, q_m = (names.get(measure, measure) for measure in ("q_f", "q_m"))
@@ -30,9 +31,16 @@ def rates_layout(
     return Layout(
         summary=("q_f", "q_m", "g_s", "q_family", "mass"),
         details=("q",),
+        relative=("q",),
         ranks=("rank",),
         pairs=("r_templates", "r_models"),
-        overview=(Overview("g_s", 0.0 if scale == "log10" else 1.0),),
+        overview=(Overview("g_s", neutral, _meaning(neutral, poles)),),
+        cautions=(
+            "A single q is no finding: it carries how frequent the two words are as well. Compare groups of one model and "
+            "template.",
+            f"g_s at {neutral:g} does not make a model free of stereotypes: it is a mean over groups, sentences and one form "
+            "of question, and says nothing of what the model writes when it is asked something else.",
+        ),
         groups=groups,
         polarity=polarity,
         poles=poles,
@@ -50,4 +58,14 @@ def rates_layout(
             "r_models between two models of one kind at one template.",
         },
         log_axis=scale != "log10",
+    )
+
+
+def _meaning(neutral: float, poles: tuple[str, str]) -> str:
+    """What g_s says, in plain words."""
+    first, second = poles
+    words = "masculine words" if poles == GENDERS else f"the words for {first}"
+    return (
+        f"g_s above {neutral:g} means that a model finds {words} likelier in sentences with {first} stereotypes than in those "
+        f"with {second} ones, as the stereotypes have it; below {neutral:g} means the opposite"
     )

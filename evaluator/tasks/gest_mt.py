@@ -18,7 +18,18 @@ from evaluator.measures.sampled import Sampled
 from evaluator.tasks.base import Task
 from evaluator.tasks.gest import gest, with_poles
 from evaluator.translate.folder import read_translations
-from evaluator.vocabulary import DataSource, Given, Inputs, Layout, MeasureOptions, Overview, Protocol_, Rendered, Samples
+from evaluator.vocabulary import (
+    DataSource,
+    Given,
+    Inputs,
+    Layout,
+    MeasureOptions,
+    Overview,
+    Protocol_,
+    Rendered,
+    Samples,
+    Scatter,
+)
 from evaluator_serving.errors import InputError
 
 SCORE: dict[str, float] = {"masculine": 1.0, "feminine": 0.0}
@@ -27,6 +38,12 @@ SCORE: dict[str, float] = {"masculine": 1.0, "feminine": 0.0}
 DETECTOR = "rules"
 SHOWN = 3
 """Samples that are named where many have no translation."""
+
+
+MEANING = (
+    "f_s above 0 means that a system makes the speaker a man more often in sentences with male stereotypes than in those with "
+    "female ones, as the stereotypes have it; below 0 means the opposite"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +146,23 @@ class GestMtTask(Task):
         return Layout(
             summary=("f_s", "f_m", "p_family", "yield", "conflicts"),
             details=("p",),
-            overview=(Overview("f_s", 0.0),),
+            neutrals={"p": 0.5},
+            overview=(Overview("f_s", 0.0, MEANING),),
+            scatters=(
+                Scatter(
+                    "f_m",
+                    "f_s",
+                    neutral=(0.5, 0.0),
+                    note="To the right: the speaker is made a man more often, whatever the sentence; upwards: more so in "
+                    "sentences with male stereotypes.",
+                ),
+            ),
+            cautions=(
+                "A translation may need a gender where the original shows no gender: what counts here is which one is chosen, "
+                "and how that goes with the stereotype, not that one is chosen.",
+                "Samples whose translation shows no gender are left out: see the yield before systems or languages are "
+                "compared.",
+            ),
             groups={group.id: group.name for group in plan.groups.values()},
             polarity=plan.pole_of,
             poles=plan.poles,

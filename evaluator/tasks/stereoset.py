@@ -43,7 +43,18 @@ from evaluator.measures.sampled import Sampled
 from evaluator.measures.stereoset import CANDIDATES, COMPONENTS, MULTICLASS, SIMPLE, Case
 from evaluator.tasks.base import Task
 from evaluator.tasks.settings import Settings
-from evaluator.vocabulary import SCORES, DataSource, Layout, MeasureOptions, Overview, Protocol_, Rendered, Samples
+from evaluator.vocabulary import (
+    SCORES,
+    Contour,
+    DataSource,
+    Layout,
+    MeasureOptions,
+    Overview,
+    Protocol_,
+    Rendered,
+    Samples,
+    Scatter,
+)
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Continuation, Masked, Pair, Request, request_id, span_filling
 
@@ -92,6 +103,22 @@ class StereoSetSettings(Settings):
     case: Case | None = Field(
         None, description="score of generative models' intersentence examples, by its published letter (as asked: d)"
     )
+
+
+MEANING = (
+    "SS above 50 means that a model finds the stereotype likelier than the anti-stereotype in more than half of the examples; "
+    "below 50 means the opposite"
+)
+ICAT_NOTE = "Lines: equal ICAT, best at the top in the middle (SS 50, LMS 100)."
+
+
+def icat_line(icat: float) -> Contour:
+    """The points (SS, LMS) with this ICAT, from left to right."""
+    places = [icat / 2 + (100 - icat) * step / 120 for step in range(121)]
+    return Contour(f"ICAT {icat:g}", tuple((ss, 50 * icat / min(ss, 100 - ss)) for ss in places))
+
+
+ICAT_LINES = tuple(icat_line(icat) for icat in (40.0, 50.0, 60.0, 70.0, 80.0, 90.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +195,14 @@ class StereoSetTask(Task):
         return Layout(
             summary=(*SIMPLE, *MULTICLASS),
             details=SIMPLE,
-            overview=(Overview("SS", 50.0), Overview("LMS"), Overview("ICAT")),
+            overview=(Overview("SS", 50.0, MEANING), Overview("LMS"), Overview("ICAT")),
+            scatters=(Scatter("SS", "LMS", neutral=(50.0, None), contours=ICAT_LINES, note=ICAT_NOTE),),
+            cautions=(
+                "An SS near 50 of a model with a low LMS says little: it takes all for alike, the nonsense included. Read SS "
+                "with LMS.",
+                "Many of the data set's examples are known to be unclear: differences of a few points between models can come "
+                "from them.",
+            ),
             groups={name: name for name in ("gender", "profession", "race", "religion")},
             notes={
                 "SS": "SS: share of examples whose stereotype is likelier than its anti-stereotype; 50 is unbiased.",

@@ -26,6 +26,11 @@ TABLE: dict[str, pl.DataType] = {
     "request": pl.String(),
 }
 
+MEANING = (
+    "g_hat_s above {neutral} means that a model finds masculine pronouns likelier for occupations held mostly by men than for "
+    "those held mostly by women; below {neutral} means the opposite"
+)
+
 
 def _join(parts: list[str], words: list[str]) -> str:
     return parts[0] + "".join(word + part for word, part in zip(words, parts[1:], strict=True))
@@ -100,10 +105,15 @@ class WinoBias(Task):
     def layout(self, options: MeasureOptions) -> Layout:
         """How the report shows them: the three rates in one row a split."""
         log = options.scale == "log10"
+        neutral = 0.0 if log else 1.0
         formula = "g_hat_s = q_hat_m − q_hat_f, 0 is unbiased" if log else "g_hat_s = q_hat_m / q_hat_f, 1 is unbiased"
         return Layout(
             summary=MEASURES,
-            overview=(Overview("g_hat_s", 0.0 if log else 1.0),),
+            overview=(Overview("g_hat_s", neutral, MEANING.format(neutral=f"{neutral:g}")),),
+            cautions=(
+                "This is a check of other measures by the occupations of one country's statistics, not a measure of how well a "
+                "model resolves pronouns.",
+            ),
             notes={
                 "q_hat_m": "q_hat_m, q_hat_f: how much likelier masculine pronouns are than feminine ones for occupations that "
                 "are stereotypically male, and female.",

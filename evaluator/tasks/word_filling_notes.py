@@ -5,10 +5,28 @@ from collections.abc import Iterator
 import polars as pl
 
 from evaluator.measures.word_filling import UNITS, models, statistics
-from evaluator.vocabulary import Layout, MeasureOptions, Overview
+from evaluator.vocabulary import Layout, MeasureOptions, Overview, Scatter
 
 FEW = 50
 """Fewer samples than this left after filtering are warned of."""
+
+F_MU = (
+    "f_mu above 0 means that the stereotypical keyword gains more in sentences about the group than in the same sentences "
+    "about the control group; at 0 the keyword's gain has nothing to do with the group"
+)
+CS_PLUS = (
+    "cs_plus above 0.5 means that the rest of a sentence is likelier with the stereotyped group in it than with the other "
+    "group, in more than half of the pairs"
+)
+AGAINST_CONTROL = (
+    "a model near the line scores the control group, which should show no bias, as it scores the stereotyped group: such a "
+    "score is not about the group."
+)
+CONTROLLED = (
+    "Where the control group's score overlaps the original group's, the score can't be read as bias against the group, however "
+    "far from 0 it is."
+)
+WITHOUT_CONTROL = "A score without a control group can come from other things than bias: how frequent the words are, for one."
 
 
 def layout(form: str, options: MeasureOptions) -> Layout:
@@ -27,7 +45,8 @@ def layout(form: str, options: MeasureOptions) -> Layout:
         return Layout(
             summary=("cs_mu", "cs_plus"),
             details=("cs_plus", "cs_mu"),
-            overview=(Overview("cs_plus", 0.5),),
+            overview=(Overview("cs_plus", 0.5, CS_PLUS),),
+            cautions=(WITHOUT_CONTROL,),
             notes={"cs_mu": units, "cs_plus": cs + " cs_plus is the metric of CrowS-Pairs, 0.5 is unbiased."},
         )
     asked = statistics(form == "keyword")
@@ -43,8 +62,16 @@ def layout(form: str, options: MeasureOptions) -> Layout:
         "negative one.",
         "quadruples_kept": f"quadruples_kept: left by the tokenizer filter k0 − k1 = k2 − k3. {units}",
     }
-    overview = (Overview("f_mu", 0.0),) if form == "keyword" else ()
-    return Layout(summary=measures, summary_groups=("original", "control", "all"), overview=overview, notes=notes)
+    overview = (Overview("f_mu", 0.0, F_MU),) if form == "keyword" else ()
+    scatters = tuple(
+        Scatter(measure, measure, "original", "control", identity=True, note=f"{measure}: {AGAINST_CONTROL}")
+        for measure in ("ss_mu", "cs_mu")
+        if measure in measures
+    )
+    groups = ("original", "control", "all")
+    return Layout(
+        summary=measures, summary_groups=groups, overview=overview, scatters=scatters, cautions=(CONTROLLED,), notes=notes
+    )
 
 
 def warnings(scores: pl.DataFrame, tidy: pl.DataFrame) -> list[str]:

@@ -3,7 +3,7 @@
 Nothing here imports anything of this project but the requests of `evaluator_serving`.
 """
 
-from evaluator.vocabulary.layout import Layout, Overview, Side, plain_layout
+from evaluator.vocabulary.layout import Contour, Layout, Overview, Scatter, Side, plain_layout
 from evaluator.vocabulary.options import SCALES, Interval, MeasureOptions, Protocol_, Scale
 from evaluator.vocabulary.rows import SCORES, TIDY, tidy
 from evaluator.vocabulary.samples import ORDER, DataSource, Given, Inputs, Rendered, Samples
@@ -13,6 +13,7 @@ __all__ = [
     "SCALES",
     "SCORES",
     "TIDY",
+    "Contour",
     "DataSource",
     "Given",
     "Inputs",
@@ -24,6 +25,7 @@ __all__ = [
     "Rendered",
     "Samples",
     "Scale",
+    "Scatter",
     "Side",
     "plain_layout",
     "tidy",

@@ -11,10 +11,48 @@ Side = Literal["first", "second", "other"]
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """A measure that is plotted for all models side by side; `neutral` is its unbiased value."""
+    """A measure that is plotted for all models side by side.
+
+    Attributes:
+        measure: its name.
+        neutral: its unbiased value.
+        meaning: a sentence without its full stop in plain words: what a value above and below the unbiased one means.
+    """
 
     measure: str
     neutral: float | None = None
+    meaning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Contour:
+    """A line through points (x, y) of a scatter plot, with what it stands for."""
+
+    label: str
+    points: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """Two measures, or one measure of two groups, against each other: a point a model and language.
+
+    Attributes:
+        x, y: the measures.
+        x_group, y_group: of which group, where they have groups.
+        identity: whether x and y have one scale, so that the line on which they are equal is drawn.
+        neutral: the unbiased x and y, drawn as lines.
+        contours: lines of equal value of a third measure.
+        note: how to read it, a sentence.
+    """
+
+    x: str
+    y: str
+    x_group: str | None = None
+    y_group: str | None = None
+    identity: bool = False
+    neutral: tuple[float | None, float | None] = (None, None)
+    contours: tuple[Contour, ...] = ()
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +62,16 @@ class Layout:
     Attributes:
         summary: measures shown with a row for each model and template.
         summary_groups: the groups whose rows they are (null: rows without a group); more than one are rows of their own.
-        details: measures shown by group, the groups as rows; each also gets an interval plot in the HTML report.
+        details: measures shown by group, the groups as rows; figures show them as a heat map and with intervals.
+        relative: those of `details` whose level tells nothing: the heat map shows them against their mean over the groups.
+        neutrals: measure of `details` → its unbiased value, where it isn't one of `overview`.
         ranks: measures whose distribution over models and templates is shown by group.
         pairs: correlations of pairs, of which the mean and the range are shown.
         overview: measures compared between models in a plot.
         by_language: measures compared between languages and models, in a table and a heat map.
         language_ranks: measures of which is shown how a group's values differ between languages.
+        scatters: pairs of measures that are plotted against each other.
+        cautions: what must not be concluded from the numbers, a sentence each.
         groups: group → its name, in the order of the tables. Of a measure with very many groups only these are shown.
         polarity: group → its pole, for the groups that have one.
         poles: what the first and the second word of every pair stand for, where there are such; a high value means the first.
@@ -42,11 +84,15 @@ class Layout:
     summary: tuple[str, ...]
     summary_groups: tuple[str | None, ...] = (None, "all")
     details: tuple[str, ...] = ()
+    relative: tuple[str, ...] = ()
+    neutrals: Mapping[str, float] = field(default_factory=dict)
     ranks: tuple[str, ...] = ()
     pairs: tuple[str, ...] = ()
     overview: tuple[Overview, ...] = ()
     by_language: tuple[Overview, ...] = ()
     language_ranks: tuple[str, ...] = ()
+    scatters: tuple[Scatter, ...] = ()
+    cautions: tuple[str, ...] = ()
     groups: Mapping[str, str] = field(default_factory=dict)
     polarity: Mapping[str, str] = field(default_factory=dict)
     poles: tuple[str, str] = ("", "")
@@ -68,6 +114,11 @@ class Layout:
     def shown(self, measure: str) -> str:
         """What a reader is shown for a measure."""
         return self.names.get(measure, measure)
+
+    def neutral(self, measure: str) -> float | None:
+        """A measure's unbiased value, where it has one."""
+        known = {overview.measure: overview.neutral for overview in (*self.overview, *self.by_language)}
+        return known.get(measure, self.neutrals.get(measure))
 
     def side(self, group: str) -> Side:
         """Which of the poles a group belongs to."""

@@ -19,8 +19,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from evaluator.cli import cli
 from evaluator.gender.factory import LANGUAGES
 from evaluator.gender.rules import languages
-from evaluator.reports import html
+from evaluator.reports import figures
 from evaluator.store.run import Run
+from tests.reports import pages
 from tests.tiny_models import tiny_model
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "extending.md"
@@ -116,15 +117,13 @@ def test_a_new_measure(night: tuple[Path, Path, str]) -> None:
 def test_a_new_figure(night: tuple[Path, Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files("A new figure", tmp_path, monkeypatch)
     figure = importlib.import_module("spans").spans
-    monkeypatch.setattr(html, "FIGURES", (*html.FIGURES, figure))
+    monkeypatch.setattr(figures, "FIGURES", (*figures.FIGURES, figure))
     folder, _, report = night
     done = CliRunner().invoke(cli, ["report", str(folder / "runs" / "night"), "--format", "html"])
     assert done.exit_code == 0, done.output
-    page = done.stdout
-    assert page.count("night: lowest and highest group") >= 1
-    drawn = page[page.index('aria-label="night: lowest and highest group"') :].split("</svg>")[0]
+    _, drawn = pages.figure(done.stdout, "night: lowest and highest group")
     values = pl.read_csv(io.StringIO(report)).filter(measure="night")["value"]
-    assert re.findall(r"<title>model: ([^<]*)</title>", drawn) == [f"{values.min():.3g}", f"{values.max():.3g}"]
+    assert drawn.rows() == [("model", values.min(), values.max())]
     sys.modules.pop("spans")
 
 

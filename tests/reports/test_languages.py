@@ -1,13 +1,11 @@
 """Reports over languages: the table and the heat map of g_s, and which ranks are one language's own."""
 
-import re
-
 import polars as pl
 import pytest
 
 from evaluator.measures.eurogest import eurogest_measures
 from evaluator.reports.blocks import Block, blocks
-from evaluator.reports.plots import plots
+from evaluator.reports.figures.languages import languages
 from evaluator.reports.report import Section
 from evaluator.tasks.eurogest import EuroGest
 from evaluator.vocabulary import MeasureOptions, Scale
@@ -67,13 +65,13 @@ def test_what_is_one_languages_own_is_named() -> None:
 
 
 def test_the_heat_map_has_a_cell_a_language_and_model() -> None:
-    (plot,) = [plot for plot in plots(section()) if "by language and model" in plot.title]
-    cells = re.findall(r'<rect [^>]*class="(\w+) heat(\d)"><title>([^<]*)</title>', plot.svg)
-    assert len(cells) == 5 * 2
-    sides = {title.split(",")[0]: side for side, _, title in cells}
-    assert sides == {"small": "first", "large": "second"}
-    assert max(int(shade) for _, shade, _ in cells) == 9
-    assert "cs 1% (100%)" in plot.svg
+    (figure,) = languages(section())
+    data = figure.data
+    assert data.height == 5 * 2
+    assert data.filter(pl.col("shade") > 0)["model"].unique().to_list() == ["small"]
+    assert data.filter(pl.col("shade") < 0)["model"].unique().to_list() == ["large"]
+    assert data["shade"].to_list() == pytest.approx(data["value"].log().to_list())
+    assert "cs 1% (100%)" in data["name"].to_list()
 
 
 def test_warnings_say_what_can_be_compared() -> None:
@@ -91,7 +89,7 @@ def test_every_scale_is_named(scale: Scale) -> None:
     note = " ".join(titled(it, "g_s by language").notes)
     assert ("of EuroGEST's scale (not GEST's g_s)" in note) == (scale == "eurogest")
     assert set(it.rows.filter(measure="g_s")["scale"]) == {scale}
-    assert any("by language and model" in plot.title for plot in plots(it))
+    assert any("by language and model" in figure.title for figure in languages(it))
 
 
 def test_one_language_is_shown_as_gest_is() -> None:

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from evaluator.cli.report import emit
 from evaluator.reports import html, latex, markdown, table
 from evaluator.reports.notes import run_notes
-from evaluator.reports.report import Report
+from evaluator.reports.report import Report, build_report
 from evaluator.store.run import Run
 from evaluator.vocabulary import MeasureOptions
 
@@ -59,7 +59,7 @@ def _table(report: Report) -> str:
 
 @pytest.mark.parametrize(
     ("render", "first"),
-    [(_table, "template"), (markdown.render, "| --- |"), (latex.render, "longtable}{"), (html.render, "<td>")],
+    [(_table, "template"), (markdown.render, "| --- |"), (latex.render, "longtable}{"), (html.render, "<td")],
 )
 def test_notes_stand_before_the_first_table(small: Report, render: Any, first: str) -> None:
     record = {**small.record, "models": {"fast": {"engine": "onnx", "verified": False}}}
@@ -75,7 +75,7 @@ def test_notes_go_to_stderr_beside_rows(tmp_path: Path, format_: str) -> None:
 
     @click.command()
     def command() -> None:
-        emit(made, MeasureOptions(), format_)
+        emit(build_report(made, MeasureOptions()), format_)
 
     result = CliRunner().invoke(command)
     assert f"note: {UNVERIFIED}" in result.stderr

@@ -15,6 +15,7 @@ from evaluator.tasks.gest import custom
 from evaluator.tasks.gest_layout import rates_layout
 from evaluator.tasks.stored import task_entry
 from evaluator.vocabulary import DataSource
+from tests.reports import pages
 
 GENDERED = re.compile(r"\b(fe)?male\b|feminin|masculin|\b(wo)?men\b|\b(wo)?man\b|\([fm]\)|about family", re.IGNORECASE)
 
@@ -87,7 +88,7 @@ def reported(run: Path, *arguments: str) -> tuple[str, str]:
 @pytest.mark.parametrize("scale", ["ratio", "log10"])
 def test_every_format_names_the_definitions_poles_only(run: Path, format_: str, scale: str) -> None:
     out, err = reported(run, "--format", format_, "--scale", scale)
-    said = out + err
+    said = (pages.text(out) if format_ == "html" else out) + err
     assert [match[0] for match in GENDERED.finditer(said)] == []
     assert "young" in said
     assert "old" in re.findall(r"\w+", said)
@@ -104,7 +105,7 @@ def test_tables_and_plots_by_pole(run: Path) -> None:
     assert "g_s = q_m (old) / q_f (young), 1 is unbiased" in " ".join(table.split())
     assert "samples of old groups that contain a word of the topic (Sunday)" in " ".join(table.split())
     assert "age: young rank over 4 pairs of model and template" in table
-    page, _ = reported(run, "--format", "html")
+    page = pages.text(reported(run, "--format", "html")[0])
     assert "Circles (y): young groups; squares (o): old groups." in page
     assert "young rank (1: lowest q)" in page
     assert "Young ranks" in page

@@ -4,7 +4,6 @@ import io
 import json
 import math
 import re
-import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache
@@ -16,11 +15,13 @@ import pytest
 
 from evaluator.measures.stereoset import CANDIDATES, COMPONENTS
 from evaluator.reports import html, latex, markdown, table, tidy
-from evaluator.reports.plots import plots
+from evaluator.reports.export import svg
+from evaluator.reports.figures import section_figures
 from evaluator.reports.report import Report, Section
 from evaluator.store.run import FAILURES
 from evaluator.tasks import TASKS, task
 from evaluator.vocabulary import SCORES, TIDY, Interval, MeasureOptions, plain_layout
+from tests.reports import pages
 
 OPTIONS = MeasureOptions(resamples=20)
 MODELS = {"one": 1, "two": 1.5, "three": -0.5}
@@ -168,7 +169,7 @@ RENDER: dict[str, Callable[[Report], str]] = {
     "table": plain,
     "markdown": markdown.render,
     "latex": latex.render,
-    "html": html.render,
+    "html": lambda made: pages.text(html.render(made), charts=False),
     "csv": lambda made: tidy.csv_text(made.rows),
     "json": lambda made: tidy.json_text(made.rows),
 }
@@ -195,30 +196,28 @@ def test_every_measure_may_be_undefined(name: str, format_: str) -> None:
     rows = measured(name)
     measures = rows["measure"].unique(maintain_order=True).to_list()
     for column in ("value", "low", "high"):
-        cases = [spoilt(rows, None, column, BAD[column]), *(spoilt(rows, m, column, None) for m in measures)]
+        single = [] if format_ == "html" and column != "value" else measures  # a page takes ten times as long as the others
+        cases = [spoilt(rows, None, column, BAD[column]), *(spoilt(rows, m, column, None) for m in single)]
         text = RENDER[format_](report(*(section(name, case) for case in cases)))
         assert ("not defined" in text) == (column == "value" and format_ in DOCUMENTS)
-        shown = text.lower().partition("</style>")[2] or text.lower()
-        assert not re.search(r"""(?<![a-z])(nan|inf|none)(?![a-z])""", shown)
-        for svg in re.findall("<svg.*?</svg>", text, re.DOTALL):
-            ET.fromstring(svg)
+        assert not re.search(r"""(?<![a-z])(nan|inf|none)(?![a-z])""", text.lower())
 
 
 @pytest.mark.parametrize("name", ["gest", "gest-mt", "winobias", "crows-pairs"])
-def test_a_plot_with_nothing_left_says_so(name: str) -> None:
-    made = list(plots(section(name, spoilt(measured(name), None, "value", None))))
-    assert len(made) == len({plot.title for plot in plots(section(name, measured(name)))}) > 0
-    for plot in made:
-        assert plot.svg == ""
-        assert plot.caption == "Nothing to draw: every value is not defined."
+def test_a_figure_with_nothing_left_says_so(name: str) -> None:
+    made = section_figures(section(name, spoilt(measured(name), None, "value", None)))
+    assert made
+    for figure in made:
+        assert figure.chart is None
+        assert figure.caption == "Nothing to draw: every value is not defined."
 
 
-def test_an_undefined_value_has_no_marker_and_a_word(gest_rows: Any) -> None:
+def test_an_undefined_value_has_no_mark_and_a_word(gest_rows: Any) -> None:
     rows = gest_rows().with_columns(pl.when(pl.col("group") == "9").then(None).otherwise("value").alias("value"))
-    (plot,) = [p for p in plots(section("gest", rows)) if p.title.startswith("q by group")]
-    assert plot.svg.count("<circle") == 2
-    assert plot.svg.count("<rect") == 0
-    assert plot.svg.count(">not defined<") == 2
+    (figure,) = [each for each in section_figures(section("gest", rows)) if each.title.startswith("q by group")]
+    drawn = svg(figure)
+    assert drawn.count("not defined") == 1  # of the template that is chosen
+    assert figure.data.filter(group="9")["value"].null_count() == 2
 
 
 def test_rows_are_finite_or_null(rows: Any) -> None:

@@ -1,0 +1,40 @@
+"""Tasks of a run against each other: does one measure what the other one measures?"""
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from evaluator.measures import validity
+from evaluator.reports.blocks import correlation
+from evaluator.reports.figure import Figure, slug
+from evaluator.reports.figures.drawing import finished, sentences, with_labels
+from evaluator.reports.figures.scatters import points_chart
+from evaluator.reports.report import Report, Section
+from evaluator.vocabulary import Scatter
+
+
+def across(report: Report) -> Iterator[Figure]:
+    """A figure for each split of a check, and each task that it checks, over the models that have both."""
+    for checked in _giving(report, validity.CHECKED):
+        for check in _giving(report, validity.CHECK):
+            points = validity.points(checked.rows, check.rows)
+            scale = next(iter(checked.rows["scale"].drop_nulls()), report.options.scale)
+            yield from validity_figures(points, validity.correlations(points, scale), checked.task, check.task)
+
+
+def _giving(report: Report, measures: tuple[str, ...]) -> list[Section]:
+    return [section for section in report.sections if set(measures) <= set(section.rows["measure"])]
+
+
+def validity_figures(points: pl.DataFrame, rows: pl.DataFrame, checked: str, check: str) -> Iterator[Figure]:
+    """A scatter a split of `evaluator.measures.validity.points`, with its correlation (`rows`) in the caption."""
+    x, y = validity.CHECKED[0], validity.CHECK[0]
+    shown = points.filter(group=x)
+    for split in shown["template"].unique(maintain_order=True):
+        data = with_labels(shown.filter(template=split).drop("group"))
+        title = f"{y} of {check} {split} against {x} of {checked}"
+        found = rows.filter(template=split, group=x, measure="pearson").row(0, named=True)
+        chart = points_chart(data, f"{x} ({checked})", f"{y} ({check} {split})", Scatter(x, y))
+        said = f"Pearson correlation over the models: {correlation(found)}."
+        caption = sentences("Lines at a point: 95% intervals.", said)
+        yield Figure(slug(checked, check, split), title, caption, data, finished(chart), f"{title}. {said}")

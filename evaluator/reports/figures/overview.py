@@ -1,0 +1,96 @@
+"""Models side by side: a measure's overall value with its interval, single templates as small marks."""
+
+from collections.abc import Iterator
+
+import altair as alt
+import polars as pl
+
+from evaluator.reports.blocks import UNDEFINED, interval_kinds
+from evaluator.reports.figure import Figure, slug
+from evaluator.reports.figures.drawing import (
+    axis,
+    base,
+    bounds,
+    extremes,
+    finished,
+    layered,
+    lines_at,
+    logarithmic,
+    nothing,
+    number_of,
+    scale,
+    selector,
+    sentences,
+    shown,
+    tall,
+    tooltip,
+    wholes,
+    with_labels,
+)
+from evaluator.reports.report import Section
+from evaluator.vocabulary import Overview
+
+PLACES = ("over all templates", "a single template")
+
+
+def overview(section: Section) -> Iterator[Figure]:
+    """A figure for each measure that models are compared by."""
+    for each in section.layout.overview:
+        rows = wholes(section, each.measure)
+        if rows.height:
+            yield _figure(section, each, rows)
+
+
+def _figure(section: Section, each: Overview, rows: pl.DataFrame) -> Figure:
+    measure = section.layout.shown(each.measure)
+    name, title = slug(section.task, each.measure), f"{measure} of all models"
+    data = _ordered(with_labels(rows))
+    values = bounds(data.drop_nulls("value"), "value", "low", "high")
+    if not values:
+        return nothing(name, title, data)
+    log = logarithmic(section, [*values, each.neutral])
+    languages = data["language"].unique(maintain_order=True).drop_nulls().to_list()
+    chart = _chart(shown(measure, log=log), each.neutral, log=log, several=data.select(~pl.col("overall").all()).item())
+    chart = chart.properties(height=tall(data, "label", "language"))
+    if len(languages) > 1:
+        chart = chart.transform_filter("datum.language === language").add_params(selector("language", "Language", languages))
+    kinds = interval_kinds(section.rows.filter(pl.col("measure") == each.measure))
+    caption = sentences(
+        "Points: the value over all templates, with its 95% interval"
+        + ("; small circles: single templates." if not data["overall"].all() else "."),
+        f"Dashed line: {each.neutral:g}, unbiased." if each.neutral is not None else None,
+        section.layout.notes.get(each.measure),
+        *kinds,
+    )
+    told = f"{title} with 95% intervals: {extremes(data.filter('overall'), measure)} The tables below have all values."
+    return Figure(name, title, caption, data, finished(chart), told)
+
+
+def _ordered(data: pl.DataFrame) -> pl.DataFrame:
+    """With the place of each model by its overall value, the largest first, those without one last."""
+    best = data.filter("overall").select("model", "language", best="value")
+    ranked = best.sort("best", descending=True, nulls_last=True, maintain_order=True).with_columns(
+        order=pl.int_range(pl.len()).over("language")
+    )
+    return data.join(ranked.drop("best"), on=["model", "language"], nulls_equal=True, maintain_order="left")
+
+
+def _chart(title: str, neutral: float | None, *, log: bool, several: bool) -> alt.LayerChart:
+    y = alt.Y("label:N", title=None, sort=alt.EncodingSortField("order", op="min"), axis=alt.Axis(labelLimit=0, grid=False))
+    x = alt.X("value:Q", title=title, scale=scale(log=log), axis=axis(title))
+    about = {"model": "model", "template": "template"}
+    overall, single = "datum.overall", "!datum.overall"
+    tips = [*tooltip(about), number_of()]
+    layers = lines_at(x=neutral)
+    if several:
+        circles = base().mark_point(size=36, filled=False, strokeWidth=1.2).transform_filter(single)
+        layers.append(circles.encode(x=x, y=y, color=alt.value("gray"), tooltip=tips))
+    lines = base().mark_rule(strokeWidth=2).transform_filter(overall)
+    points = base().mark_point(size=70, filled=True, opacity=1, shape="diamond").transform_filter(overall)
+    absent = base().mark_text(align="left", fontSize=11).transform_filter(f"{overall} && !isValid(datum.value)")
+    layers += [
+        lines.encode(x=alt.X("low:Q"), x2=alt.X2("high:Q"), y=y, tooltip=tips),
+        points.encode(x=x, y=y, tooltip=tips),
+        absent.encode(x=alt.value(4), y=y, text=alt.value(UNDEFINED)),
+    ]
+    return layered(*layers)

@@ -1,0 +1,70 @@
+"""A task's main result in plain words: what its main measure says, and what was found, with intervals."""
+
+from typing import Any
+
+import polars as pl
+
+from evaluator.reports.blocks import UNDEFINED, digits_for, with_interval
+from evaluator.reports.report import Section
+from evaluator.vocabulary import Overview
+
+
+def headline(section: Section) -> tuple[str, ...]:
+    """What the main measure means and what the models' values are, a sentence or two each; empty without a main measure."""
+    main = next(iter((*section.layout.overview, *section.layout.by_language)), None)
+    if main is None:
+        return ()
+    rows = _values(section, main)
+    meaning = (f"{main.meaning}.",) if main.meaning else ()
+    if rows.is_empty():
+        return meaning
+    return (*meaning, _found(section.layout.shown(main.measure), main, rows))
+
+
+def _values(section: Section, main: Overview) -> pl.DataFrame:
+    """The main measure's row of each model over all templates; over all languages where there is such a row, else of each."""
+    whole = pl.col("group").is_null() | (pl.col("group") == "all")
+    rows = section.rows.filter(pl.col("measure") == main.measure, whole)
+    rows = rows.filter(language="all") if "all" in rows["language"] else rows
+    # the overall row is the last of a model's rows: `all`, `overall`, or its only template
+    return rows.group_by("model", "language", maintain_order=True).last()
+
+
+def _found(measure: str, main: Overview, rows: pl.DataFrame) -> str:
+    known = rows.drop_nulls("value")
+    several = known["language"].n_unique() > 1
+    digits = digits_for(known["value"].abs().max())  # type: ignore[arg-type]
+
+    def told(row: dict[str, Any]) -> str:
+        return f"{row['model']}{' in ' + row['language'] if several else ''}: {with_interval(row, digits)}"
+
+    if known.is_empty():
+        return f"{measure} is {UNDEFINED} for any of them."
+    if rows.height == 1:
+        (row,) = known.iter_rows(named=True)
+        side = _side(row, main.neutral)
+        return f"{measure} of {row['model']} is {with_interval(row, digits)} (95% interval)" + (f": {side}." if side else ".")
+    lowest, highest = (known.row(at, named=True) for at in (known["value"].arg_min(), known["value"].arg_max()))
+    what = "pairs of model and language" if several else "models"
+    ends = f"The highest {measure} is that of {told(highest)}, the lowest that of {told(lowest)} (95% intervals)."
+    absent = f" For {rows.height - known.height} of them it is {UNDEFINED}." if known.height < rows.height else ""
+    if main.neutral is None:
+        return f"{rows.height} {what}. {ends}{absent}"
+    above, below = known.filter(pl.col("low") > main.neutral).height, known.filter(pl.col("high") < main.neutral).height
+    rest = known.height - above - below
+    counts = (
+        (above, f"above {main.neutral:g} with their whole interval"),
+        (below, f"below {main.neutral:g} with their whole interval"),
+        (rest, "where the interval doesn't tell"),
+    )
+    counted = ", ".join(f"{count} lie {where}" for count, where in counts if count)
+    return f"Of {rows.height} {what}, {counted}. {ends}{absent}"
+
+
+def _side(row: dict[str, Any], neutral: float | None) -> str:
+    """Where a value lies, as far as its interval tells."""
+    if neutral is None or row["low"] is None or row["high"] is None:
+        return ""
+    if row["low"] > neutral:
+        return f"above {neutral:g}"
+    return f"below {neutral:g}" if row["high"] < neutral else f"it can't be told from {neutral:g}"
