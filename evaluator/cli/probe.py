@@ -54,9 +54,11 @@ def command(model: str, text: str, words: tuple[str, ...], format_: str, **engin
     """
     check_text(text, words)
     from evaluator_serving.answers import assemble
+    from evaluator_serving.checks.verify import is_checked, verify_engine
+    from evaluator_serving.choose import choose_engine
     from evaluator_serving.encoding import encoder_for
+    from evaluator_serving.models.known import tokenizer_of
     from evaluator_serving.models.resolving import resolve_here
-    from evaluator_serving.models.tokenizer import load_tokenizer
     from evaluator_serving.opening import open_engine
     from evaluator_serving.rows import make_chunk
 
@@ -65,16 +67,20 @@ def command(model: str, text: str, words: tuple[str, ...], format_: str, **engin
         raise InputError(f"{model} is neither a masked nor a generative model: probe needs one of the two")
     request = probe_request(text, words, source.heads)
     encoded = encoder_for(source).encode(request)
-    # A single question isn't worth exporting a graph for: `auto` is the transformers engine here.
-    name = "transformers" if engine["engine"] == "auto" else engine["engine"]
     options = make_engine_options(engine["dtype"], engine["device"], engine["batch_tokens"], engine["extra"])
+    # A single question isn't worth exporting a graph for: `auto` means another engine than transformers only where one has
+    # what it needs.
+    auto = engine["engine"] == "auto"
+    name = choose_engine(source, {row.head for row in encoded.rows}, options, ready=True) if auto else engine["engine"]
     loaded = open_engine(name, source, options, encoded.rows)
     try:
+        if auto and is_checked(name):
+            verify_engine(loaded, source, options, encoded.rows)
         chunk = make_chunk([encoded])
         (answer,) = assemble(chunk, loaded.score(chunk.merged.rows))
     finally:
         loaded.close()
-    tokenizer = load_tokenizer(source)
+    tokenizer = tokenizer_of(source)
     rows = [
         {
             "word": word,

@@ -273,6 +273,11 @@ class Engine(ABC):
         return 0
 
     @classmethod
+    def is_ready(cls, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> bool:
+        """Whether it starts soon enough to be asked one question only, having made before what takes it long."""
+        return False
+
+    @classmethod
     def misses(cls, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> str | None:
         """Why `auto` can't mean this engine for this model, where it would for others of its kind; else None.
 

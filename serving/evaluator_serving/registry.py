@@ -2,7 +2,7 @@
 
 import importlib
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 
@@ -21,6 +21,12 @@ ENGINES: dict[str, str] = {
 
 FOR_SERVED = "openai"
 """The one for models that are only reachable by talking to them."""
+
+FALLBACK = "transformers"
+"""The engine that `auto` means where no other is better."""
+
+AUTO = ("onnx", "vllm")
+"""The program's own engines that `auto` may mean instead."""
 
 GROUP = "evaluator.engines"
 """Entry points of other packages: the engine's name to its class."""
@@ -61,10 +67,10 @@ def engine_class(name: str) -> type[Engine]:
     return _checked(name, found[name].load())
 
 
-def known_engines() -> Iterator[Known]:
-    """All engines that have a name, usable here or not."""
+def known_engines(own: Iterable[str] = tuple(ENGINES)) -> Iterator[Known]:
+    """The engines that have a name, usable here or not: those of the program's own that are named, and all plug-ins'."""
     there = _plugins()
-    for name in engine_names():
+    for name in (*own, *there.found):
         package = there.found[name].package if name in there.found else ""
         try:
             made = engine_class(name)

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evaluator_serving.engine import Engine, EngineOptions
+from evaluator_serving.checks.remembered import Answer, Remembered
+from evaluator_serving.devices import has_cuda
+from evaluator_serving.engine import BYTES, Engine, EngineOptions
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.memory import available_memory
 from evaluator_serving.models.source import ModelSource
-from evaluator_serving.registry import engine_class
+from evaluator_serving.registry import FALLBACK, engine_class
 from evaluator_serving.rows import Row
 
 TOLERANCE = {"float64": 1e-6, "float32": 1e-3, "float16": 0.1, "bfloat16": 0.6, "int8": 3.0}
@@ -25,7 +27,7 @@ approximation: only gross errors are refused, the drift is what the record is fo
 """
 ROWS = 12
 
-ORACLE = "transformers"
+ORACLE = FALLBACK
 """The engine that the others are checked against."""
 
 
@@ -62,12 +64,7 @@ def verify_engine(engine: Engine, source: ModelSource, options: EngineOptions, r
     simpler way to compute the same (`Engine.fall_back`) goes over to it before it is given up.
     """
     few = sample_rows([row for row in rows if row.chat is None])  # what is said has no number to compare
-    dtype = "float32" if options.dtype == "int8" else options.dtype
-    device = _oracle_device(source, options, dtype) if engine.comparable else None
-    if device is not None:
-        method, answers = "transformers", _ask_oracle(source, dtype, device, few)
-    else:
-        method, answers = "itself one row at a time", _alone(engine, few)
+    method, few, answers = _expected(engine, source, options, few)
     limit = TOLERANCE[options.dtype]
     few = [row for row, answer in zip(few, answers, strict=True) if answer is not None]
     expected = [answer for answer in answers if answer is not None]
@@ -87,6 +84,32 @@ def verify_engine(engine: Engine, source: ModelSource, options: EngineOptions, r
     return Verified(method, difference, limit, int(a.size))
 
 
+def _expected(
+    engine: Engine, source: ModelSource, options: EngineOptions, few: list[Row]
+) -> tuple[str, list[Row], list[Answer]]:
+    """How an engine is checked: the method, the rows, and what they should give.
+
+    The oracle isn't loaded where it is remembered what it said of these rows, or of others that can stand in for them; these
+    themselves are then compared with each of them alone.
+    """
+    dtype = "float32" if options.dtype == "int8" else options.dtype
+    memory = None
+    if engine.comparable and options.quantization is None and getattr(engine, "device_kind", None) == "cpu":
+        memory = Remembered.of(source, dtype)
+        if all(row in memory.answers for row in few):
+            return "transformers (as remembered)", few, [memory.answers[row] for row in few]
+        if like := sample_rows(memory.like(few)):
+            method = "transformers (as remembered of an earlier run's rows) and itself one row at a time"
+            return method, [*like, *few], [*(memory.answers[row] for row in like), *_alone(engine, few)]
+    device = _oracle_device(source, options, dtype) if engine.comparable else None
+    if device is None:
+        return "itself one row at a time", few, _alone(engine, few)
+    answers = _ask_oracle(source, dtype, device, few)
+    if memory is not None and device == "cpu":
+        memory.add(few, answers)
+    return "transformers", few, answers
+
+
 def needs_weights(engine: str, source: ModelSource, options: EngineOptions, *, verify: bool) -> bool:
     """Whether loading `source` into the engine called `engine` reads weights: a server has its own, the oracle needs them."""
     made = engine_class(engine)
@@ -103,9 +126,9 @@ def _largest(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.abs(a - b).max(initial=0.0))
 
 
-def _alone(engine: Engine, rows: list[Row]) -> list[np.ndarray | None]:
+def _alone(engine: Engine, rows: list[Row]) -> list[Answer]:
     """Each row's numbers, None for one that can't be answered."""
-    answers: list[np.ndarray | None] = []
+    answers: list[Answer] = []
     for row in rows:
         try:
             answers.append(engine.score([row])[0])
@@ -116,7 +139,7 @@ def _alone(engine: Engine, rows: list[Row]) -> list[np.ndarray | None]:
     return answers
 
 
-def _ask_oracle(source: ModelSource, dtype: str, device: str, rows: list[Row]) -> list[np.ndarray | None]:
+def _ask_oracle(source: ModelSource, dtype: str, device: str, rows: list[Row]) -> list[Answer]:
     oracle = engine_class(ORACLE)(source, EngineOptions(dtype=dtype, device=device), rows)
     try:
         return list(oracle.score(rows))
@@ -130,11 +153,15 @@ def _oracle_device(source: ModelSource, options: EngineOptions, dtype: str) -> s
     """Where a second copy of the weights fits into half of the free memory: beside the engine, else in main memory."""
     if options.quantization is not None:
         return None  # other numbers than the oracle's are what was asked for
-    weights = engine_class(ORACLE).weight_bytes(source.parameters, EngineOptions(dtype=dtype))
+    weights = source.parameters * BYTES[dtype]
     if weights == 0:
         return None
-    import torch
-
-    if options.device != "cpu" and torch.cuda.is_available() and weights < torch.cuda.mem_get_info()[0] / 2:
+    if options.device != "cpu" and has_cuda() and weights < _free_on_device() / 2:
         return options.device
     return "cpu" if weights < available_memory() / 2 else None
+
+
+def _free_on_device() -> int:
+    import torch
+
+    return int(torch.cuda.mem_get_info()[0])

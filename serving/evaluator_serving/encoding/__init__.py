@@ -8,8 +8,8 @@ from evaluator_serving.encoding import chat, continuation, masked, pair, seq2seq
 from evaluator_serving.encoding.text import TextTokenizer
 from evaluator_serving.errors import InputError, ModelError
 from evaluator_serving.models.config import vocabulary
+from evaluator_serving.models.known import tokenizer_of
 from evaluator_serving.models.source import ModelSource
-from evaluator_serving.models.tokenizer import load_tokenizer
 from evaluator_serving.requests import Choice, Continuation, Masked, Pair, Request, SharedTokens, request_id
 from evaluator_serving.rows import Coverage, Encoded, EncodedCandidate, Head, Row
 
@@ -20,7 +20,7 @@ class Encoder:
     """Turns requests into rows for one model, and refuses what the model can't answer."""
 
     def __init__(self, source: ModelSource, tokenizer: Any) -> None:
-        """`tokenizer` is the model's fast tokenizer (a transformers object)."""
+        """`tokenizer` is the model's fast tokenizer, transformers' or what is known of it."""
         self.source = source
         self.text = TextTokenizer(source, tokenizer)
         self._tokenizer = tokenizer
@@ -75,7 +75,7 @@ class ServedEncoder:
 
 def encoder_for(source: ModelSource) -> Encoder | ServedEncoder:
     """The encoder of a resolved model; loads its tokenizer."""
-    return ServedEncoder(source) if source.served else Encoder(source, load_tokenizer(source))
+    return ServedEncoder(source) if source.served else Encoder(source, tokenizer_of(source))
 
 
 def _encoding(request: Request, heads: frozenset[str]) -> tuple[Encode, Head]:

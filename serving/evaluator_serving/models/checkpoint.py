@@ -6,13 +6,15 @@ are needed, so that importing this module stays cheap.
 
 import re
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from evaluator_serving.cache import cache_dir, content_hash
 from evaluator_serving.errors import InputError, first_line
 from evaluator_serving.models.config import context, load_config, quiet
 from evaluator_serving.models.heads import heads_of
+from evaluator_serving.models.known import known_model
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.weights.files import (
     count_parameters,
@@ -37,15 +39,13 @@ def plain_source(spec: str, path: Path, commit: str | None = None, chat_template
         weights = _weights(path, spec)
     check_weights(weights, spec)
     _check_description(path, spec)
-    config = load_config(path, spec)
-    heads = heads_of(config, lambda: tensor_names(weights), spec)
+    config, heads = _described(path, revision, spec, lambda: tensor_names(weights))
     return ModelSource(spec, path, revision, heads, config, context(config), chat_template, count_parameters(path))
 
 
 def hub_source(spec: str, found: Found, chat_template: str) -> ModelSource:
     """The model on the hub, its weights left there."""
     _check_description(found.folder, spec)
-    config = load_config(found.folder, spec)
 
     def names() -> frozenset[str]:
         if found.shapes is not None:
@@ -53,17 +53,26 @@ def hub_source(spec: str, found: Found, chat_template: str) -> ModelSource:
         with fetched(found.model, spec) as folder:
             return tensor_names(folder / name for name, _ in found.model.files)
 
+    config, heads = _described(found.folder, found.model.commit, spec, names)
     return ModelSource(
         spec,
         found.folder,
         found.model.commit,
-        heads_of(config, names, spec),
+        heads,
         config,
         context(config),
         chat_template,
         parameters(found.shapes, found.model.size),
         found.model,
     )
+
+
+def _described(path: Path, revision: str, spec: str, names: Callable[[], frozenset[str]]) -> tuple[Any, frozenset[str]]:
+    """A folder's configuration and what the checkpoint can answer (see `heads_of`), remembered or read."""
+    if known := known_model(revision, path, spec):
+        return known
+    config = load_config(path, spec)
+    return config, heads_of(config, names, spec)
 
 
 def gguf_folder(file: Path, spec: str) -> Path:
@@ -74,9 +83,9 @@ def gguf_folder(file: Path, spec: str) -> Path:
     """
     from evaluator_serving.models.gguf import convert
 
-    quiet()
     folder = cache_dir() / "models" / f"gguf-{content_hash([file]).removeprefix('sha256:')[:32]}"
     if not (folder / "config.json").is_file():
+        quiet()
         try:
             convert(file, folder)
         except ImportError as error:

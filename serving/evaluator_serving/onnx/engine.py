@@ -21,7 +21,7 @@ from evaluator_serving.engine import Engine, EngineInfo, EngineOptions, Extra
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.memory import usable_cores
 from evaluator_serving.models.source import ModelSource
-from evaluator_serving.onnx.export import DTYPES, cached_export, exported_head, refusal
+from evaluator_serving.onnx.export import DTYPES, cached_export, exported_head, is_exported, refusal
 from evaluator_serving.onnx.feeds import CausalFeeds, Feeds, MaskedFeeds, Part, Place
 from evaluator_serving.onnx.manifest import Kind, read_manifest
 from evaluator_serving.onnx.runners import Plain, Pooled, Runner, is_out_of_memory, provider_names
@@ -96,6 +96,11 @@ class OnnxEngine(Engine):
         Generative ones on a CPU only. vLLM's CPU build is no faster there: it computes more tokens, and starts later.
         """
         return 2 if _suits(options, heads) and refusal(source.config, _kind(heads)) is None else 0
+
+    @classmethod
+    def is_ready(cls, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> bool:
+        """Whether the model's graphs are in the cache."""
+        return len(heads) == 1 and is_exported(source, options.dtype, _kind(heads))
 
     @classmethod
     def misses(cls, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> str | None:

@@ -36,6 +36,7 @@ from evaluator_kernels.onnx_graph import (
 )
 from evaluator_serving.cache import cache_dir
 from evaluator_serving.errors import InputError
+from evaluator_serving.models.known import remember
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.onnx import decoder_families, families
 from evaluator_serving.onnx.architecture import Architecture, Layer, Norm
@@ -54,11 +55,21 @@ def refusal(config: Any, head: Kind) -> str | None:
 
 def cached_export(source: ModelSource, dtype: str, head: Kind) -> Path:
     """The model's exported folder in the cache, made if it isn't there."""
-    name = f"{source.revision.removeprefix('sha256:')[:40]}-{head}-{dtype}-{FORMAT}"
-    folder = cache_dir() / "onnx" / name
-    if not (folder / "manifest.json").is_file():
+    folder = _cached(source, dtype, head)
+    if not is_exported(source, dtype, head):
         export(source, folder, dtype, head)
+    remember(source)  # what was exported is asked again, and then without the libraries that exported it
     return folder
+
+
+def is_exported(source: ModelSource, dtype: str, head: Kind) -> bool:
+    """Whether the model's exported folder is in the cache."""
+    return (_cached(source, dtype, head) / "manifest.json").is_file()
+
+
+def _cached(source: ModelSource, dtype: str, head: Kind) -> Path:
+    name = f"{source.revision.removeprefix('sha256:')[:40]}-{head}-{dtype}-{FORMAT}"
+    return cache_dir() / "onnx" / name
 
 
 def exported_head(source: ModelSource) -> Kind:
