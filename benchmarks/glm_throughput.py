@@ -38,7 +38,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from types import SimpleNamespace
 from typing import IO, Any
 
 import polars as pl
@@ -292,15 +291,14 @@ def matrix_peak() -> float:
 
 
 def engine_alone(job: dict[str, Any]) -> dict[str, Any]:
-    """Peak memory of the onnx engine in a process that never loads torch or a tokenizer: rows come as token ids."""
+    """Peak memory of the onnx engine in a process of its own, which as a run does without torch: rows come as token ids."""
     from evaluator_serving.engine import EngineOptions
-    from evaluator_serving.models.source import ModelSource
+    from evaluator_serving.models.resolving import resolve
     from evaluator_serving.onnx.engine import OnnxEngine
     from evaluator_serving.rows import Row
 
     before = peak_memory()
-    config = SimpleNamespace(**json.loads((Path(job["folder"]) / "config.json").read_text()))
-    source = ModelSource(job["spec"], Path(job["folder"]), job["revision"], frozenset({"causal"}), config, 512)
+    source = resolve(job["spec"])
     rows = [Row("causal", tuple(ids), tuple(map(tuple, lookups))) for ids, lookups in job["rows"]]
     engine = OnnxEngine(source, EngineOptions(device="cpu"), rows)
     engine.score(rows)
@@ -325,8 +323,7 @@ def ask_alone(model: str, texts: Sequence[str], threads: int) -> dict[str, Any]:
     source = resolve_here(model)
     encoder = encoder_for(source)
     rows = merge([encoder.encode(Continuation(text, (word,))) for t in texts for text, word in questions(t)]).rows
-    known = {"spec": source.spec, "folder": str(source.path), "revision": source.revision}
-    job = {**known, "rows": [(row.ids, row.lookups) for row in rows]}
+    job = {"spec": source.spec, "rows": [(row.ids, row.lookups) for row in rows]}
     environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
     command = [sys.executable, __file__, "--alone"]
     done = subprocess.run(command, input=json.dumps(job), env=environment, capture_output=True, text=True)

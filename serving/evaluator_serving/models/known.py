@@ -133,6 +133,8 @@ def remember(source: ModelSource) -> None:
     """Write down what there is to know of a model, where it isn't yet and what is read back is the same."""
     if isinstance(source.config, KnownConfig) or next_sentence(source.config) is not None:
         return
+    if _content(source.revision, source.path):
+        return
     folder = known_folder(source.revision)
     try:
         made_with, tokenizer = _made_with(source.path), load_tokenizer(source)
