@@ -1,10 +1,11 @@
-"""EuroGEST with a generative model, three ways: the released procedure, and both of this project's engines.
+"""EuroGEST with a generative model, four ways: the released procedure, and this project's engines.
 
 Every way gets the same pairs of texts (300, spread over the stereotypes of three languages) and gives each pair's difference of
 log-probabilities:
 
 - `loop`: the released procedure, a forward pass a text, log-softmax over the logits of all its positions;
-- `transformers`, `vllm`: this project's engines, by the way that a run takes: a request a pair, its common beginning once.
+- `transformers`, `vllm`, `onnx`: this project's engines, by the way that a run takes: a request a pair, its common beginning
+  once.
 
 As in glm_throughput.py each way lives in a process of its own, and slice by slice every way is timed in turn. Compare the
 ratios only. The largest difference from the loop is over the pairs that have a beginning in common: the others are read behind
@@ -31,7 +32,7 @@ from evaluator.vocabulary import DataSource
 LANGUAGES = ("cs", "de", "fi")
 """Most sentences are pairs that differ in mid-sentence, some, none."""
 
-WAYS = ("loop", "transformers", "vllm")
+WAYS = ("loop", "transformers", "vllm", "onnx")
 AIMS = {"transformers": 5.0, "vllm": 6.0}
 """How many times as fast as the loop each engine is to be."""
 
@@ -80,7 +81,9 @@ def open_ours(name: str, model: str, counter: Counter) -> Score:
         return [encoder.encode(compared(masculine, feminine)) for masculine, feminine in chosen]
 
     engine = open_engine(name, source, EngineOptions(), merge(encode(pairs(10**6, LANGUAGES))).rows)
-    if name == "vllm":
+    if name == "onnx":
+        counter.of_graphs(engine)
+    elif name == "vllm":
         counter.of_scheduler(engine._llm)  # type: ignore[attr-defined]
     else:
         counter.of_embeddings(source.config.get_text_config().vocab_size)
@@ -103,6 +106,7 @@ OPEN: dict[str, Callable[[str, Counter], Score]] = {
     "loop": open_loop,
     "transformers": lambda model, counter: open_ours("transformers", model, counter),
     "vllm": lambda model, counter: open_ours("vllm", model, counter),
+    "onnx": lambda model, counter: open_ours("onnx", model, counter),
 }
 
 

@@ -321,7 +321,7 @@ def export_and_encode(folder: Path, texts: list[str], cache: str, ways: Sequence
 
     from evaluator_serving.encoding import encoder_for
     from evaluator_serving.models.resolving import resolve
-    from evaluator_serving.onnx.export import cached_export
+    from evaluator_serving.onnx.export_cache import cached_export
     from evaluator_serving.rows import merge
 
     os.environ["EVALUATOR_CACHE"] = cache

@@ -67,7 +67,7 @@ def _on(device: str, source: ModelSource, dtype: str) -> bool:
     """ONNX Runtime goes over to the CPU with a warning where CUDA's libraries are missing: ask a session what it uses."""
     import onnxruntime
 
-    from evaluator_serving.onnx.export import cached_export
+    from evaluator_serving.onnx.export_cache import cached_export
     from evaluator_serving.onnx.runners import provider_names
 
     graph = next(iter(sorted(cached_export(source, dtype, "masked").glob("*.onnx"))))

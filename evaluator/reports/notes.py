@@ -146,7 +146,7 @@ def _unknown_text(name: str, entry: Entry) -> Iterator[str]:
 
 
 def _unknown_tokens(name: str, what: str, counts: Mapping[str, Any]) -> Iterator[str]:
-    kinds = {"unknown": "unknown to its tokenizer", "byte_pieces": "single bytes of characters without a token"}
+    kinds = {"unknown": "unknown to its tokenizer", "byte_pieces": "bytes of characters without a token"}
     parts = [
         f"{counts[kind]:,} are {meant} ({100 * counts[f'{kind}_share']:.3g}%)" for kind, meant in kinds.items() if counts[kind]
     ]
@@ -187,7 +187,7 @@ def _without_beginning(name: str, entry: Entry) -> Iterator[str]:
     if total := sum(counts.values()):
         most = max(counts, key=lambda language: counts[language])
         yield (
-            f"{name}: {total:,} pairs of the data have no beginning in common (most in {most}, {counts[most]:,}): a generative "
+            f"{name}: {total:,} of the pairs have no beginning in common (most in {most}, {counts[most]:,}): a generative "
             "model predicts their first token from BOS, or from its end-of-text token where it has none."
         )
 

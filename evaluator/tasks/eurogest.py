@@ -135,6 +135,11 @@ class EuroGest(Task):
         digests = {**found.sha256, **frames.sha256}
         return replace(found, frame=frame, dropped=dropped, sha256=digests, facts=_facts(frame, data.protocol))
 
+    def load_limited(self, data: DataSource, limit: int | None) -> Samples:
+        """As any task; what is said of the sentences is said of those within the limit."""
+        found = Task.load_limited(self, data, limit)
+        return replace(found, facts=_facts(found.frame, data.protocol))
+
     def _read(self, data: DataSource) -> tuple[Samples, Frames]:
         """From the released tables or, where they aren't there, from the hub's files."""
         root = folder(data) / "eurogest"

@@ -149,19 +149,12 @@ class GraphBuilder:
 def linear(graph: GraphBuilder, x: str, name: str) -> str:
     """x [rows, inputs] times the stored `name.weight` [outputs, inputs] transposed, plus `name.bias` where there is one.
 
-    A weight stored by `store_int8` is multiplied in 8 bits, x being quantized on the fly, row-independently of the graph.
+    A weight stored by `store_int8` is multiplied in 8 bits, x being quantized on the fly. Each row of x has a scale of its own,
+    so that its numbers don't depend on the rows beside it.
     """
     bias = graph.stored(f"{name}.bias") if f"{name}.bias" in graph.weights.tensors else ""
-    if f"{name}.int8" in graph.weights.tensors:
-        quantized = [graph.stored(f"{name}.{part}") for part in ("int8", "scale", "zero")]
-        return graph.op("DynamicQuantizeMatMul", x, *quantized, bias, domain=MICROSOFT)
-    return graph.op("Gemm", x, graph.stored(f"{name}.weight"), bias, transB=1)
-
-
-def linear_by_row(graph: GraphBuilder, x: str, name: str) -> str:
-    """As `linear`; in 8 bits, each row of x has a scale of its own, so that its numbers don't depend on the rows beside it."""
     if f"{name}.int8" not in graph.weights.tensors:
-        return linear(graph, x, name)
+        return graph.op("Gemm", x, graph.stored(f"{name}.weight"), bias, transB=1)
     largest = graph.op("ReduceMax", graph.op("Abs", x), graph.ints(1), keepdims=1)
     scale = graph.op("Div", graph.op("Max", largest, graph.scalar(float(np.finfo(np.float32).tiny))), graph.scalar(127.0))
     steps = graph.op("Add", graph.op("Round", graph.op("Div", x, scale)), graph.scalar(128.0))
@@ -176,7 +169,7 @@ def linear_by_row(graph: GraphBuilder, x: str, name: str) -> str:
         domain=MICROSOFT,
     )
     y = graph.op("Mul", y, scale)
-    return graph.op("Add", y, graph.stored(f"{name}.bias")) if f"{name}.bias" in graph.weights.tensors else y
+    return graph.op("Add", y, bias) if bias else y
 
 
 INT8_LEVELS = 63

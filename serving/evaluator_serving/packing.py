@@ -4,7 +4,8 @@ A pack is one input of a causal model. Each node is a token that sees its ancest
 its own sequences; with a mask that says so, its outputs are those of the plain sequences. Pure functions.
 """
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,6 +48,11 @@ def shared(a: Sequence[int], b: Sequence[int]) -> int:
             break
         same += 1
     return same
+
+
+def repeated(sequences: Iterable[tuple[int, ...]]) -> int:
+    """How many tokens of some sequences stand in beginnings that another one has too: a tree computes them once."""
+    return sum(shared(a, b) for a, b in itertools.pairwise(sorted(sequences)))
 
 
 def pack(sequences: Sequence[tuple[int, ...]], width: int = WIDTH) -> Packed:

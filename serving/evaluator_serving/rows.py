@@ -103,7 +103,8 @@ class Coverage:
     Attributes:
         tokens: tokens of the texts, without the model's own special tokens.
         unknown: those that are the unknown token: what they stood for is lost.
-        byte_pieces: those that are one byte of a character that has no token (`<0x..>`; byte-level tokenizers have none).
+        byte_pieces: those that are only a part of a character that has no token: one byte (`<0x..>`), or of byte-level
+            tokenizers tokens that hold not all of its bytes.
     """
 
     tokens: int = 0

@@ -70,8 +70,8 @@ def test_what_is_known_is_counted_and_not_told(tmp_path: Path, bert: Path) -> No
 def test_a_few_unknown_tokens_are_told_in_reports_only() -> None:
     counts = {"tokens": 1000, "unknown": 4, "unknown_share": 0.004, "byte_pieces": 3, "byte_pieces_share": 0.003, "alike": 0}
     assert run_notes({"models": {"m": {"text_tokens": {"gest": counts}}}}) == (
-        "m: of the 1,000 text tokens of gest, 4 are unknown to its tokenizer (0.4%) and 3 are single bytes of characters "
-        "without a token (0.3%).",
+        "m: of the 1,000 text tokens of gest, 4 are unknown to its tokenizer (0.4%) and 3 are bytes of characters without "
+        "a token (0.3%).",
     )
 
 

@@ -17,6 +17,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import MarianConfig, PreTrainedConfig, PreTrainedTokenizerFast, XLMRobertaTokenizer
 
 from evaluator_serving.encoding import Encoder, continuation, masked
+from evaluator_serving.encoding.text import TextTokenizer
 from evaluator_serving.errors import InputError
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.requests import Continuation, Masked, Pair, Request, SharedTokens, request_id
@@ -632,9 +633,30 @@ def test_unknown_tokens_of_a_text_are_counted() -> None:
     assert t5.coverage == Coverage(tokens=5, unknown=1)  # ▁the ▁ <unk> ▁ [sentinel] and ▁man
 
 
-def test_bytes_of_a_byte_level_tokenizer_are_no_fallback() -> None:
+def test_bytes_of_letters_that_a_byte_level_tokenizer_has_not_are_counted() -> None:
     encoded = encode("gpt2", Continuation("жена", (" he",)))
-    assert encoded.coverage == Coverage(tokens=2 * len("жена") + 1)
+    assert encoded.coverage == Coverage(tokens=2 * len("жена") + 1, byte_pieces=2 * len("жена"))
+
+
+def test_tokens_of_whole_letters_of_a_byte_level_tokenizer_are_no_bytes() -> None:
+    """é, ж, the space in front of ж and the first two bytes of € are tokens; ü isn't, nor is an added one a byte."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    pieces = [*letters, "Ã©", "Ð¶", "ĠÐ¶", "âĤ"]
+    merges = [("Ã", "©"), ("Ð", "¶"), ("Ġ", "Ð¶"), ("â", "Ĥ")]
+    backend = Tokenizer(models.BPE({piece: i for i, piece in enumerate(pieces)}, merges))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_tokens([AddedToken("☃☃")])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<eos>")
+    text = TextTokenizer(encoder("gpt2").source, tokenizer)
+    found = {word: text.coverage(text.ids(word)) for word in ("aé", "ж ж", "ü", "€", "☃☃")}
+    assert found == {
+        "aé": Coverage(2),
+        "ж ж": Coverage(2),
+        "ü": Coverage(2, byte_pieces=2),
+        "€": Coverage(2, byte_pieces=2),
+        "☃☃": Coverage(1),
+    }
 
 
 def test_byte_pieces_are_counted() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tiny_models import tiny_model
 
 from evaluator_serving.batching import positions, prefix_batches
-from evaluator_serving.packing import pack, shared
+from evaluator_serving.packing import pack, repeated, shared
 from evaluator_serving.rows import Row
 from evaluator_serving.transformers_engine.forward import Forward
 
@@ -38,6 +38,12 @@ def test_one_wide_pack_has_a_node_for_each_distinct_beginning(given_: list[tuple
     assert len(packed.packs) == bool(given_)
     beginnings = {sequence[:n] for sequence in given_ for n in range(1, len(sequence) + 1)}
     assert sum(len(tree.ids) for tree in packed.packs) == len(beginnings)
+
+
+@given(sequences)
+def test_what_is_repeated_a_tree_computes_once(given_: list[tuple[int, ...]]) -> None:
+    beginnings = {sequence[:n] for sequence in given_ for n in range(1, len(sequence) + 1)}
+    assert sum(map(len, given_)) - repeated(given_) == len(beginnings)
 
 
 @given(sequences, st.integers(1, 40))

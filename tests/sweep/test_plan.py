@@ -13,8 +13,10 @@ from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.sweep.hardware import parse_fleet
 from evaluator.sweep.plan import make_plan, model_needs
 from evaluator.tasks.gest import custom
+from evaluator.tasks.pairs import custom as own_pairs
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import InputError
+from evaluator_serving.models.tokenizer import load_tokenizer
 from tests.e2e.conftest import sentences, write_samples
 from tests.tiny_models import tiny_model
 
@@ -36,6 +38,23 @@ def test_counts_are_after_deduplication(prepared: PreparedModel) -> None:
     assert prepared.total == 2 * needs.forwards, "both generative templates are read from one forward pass"
     assert needs.demand.tokens == sum(max(row.length for row in item.rows) for item in prepared.encoded[1::2])
     assert [str(way.placement) for way in needs.ways] == ["1/8", "1/4", "1/2", "1"]
+
+
+def test_a_beginning_that_both_texts_of_a_pair_have_counts_once(tmp_path: Path) -> None:
+    """And as often as there are pairs: beginnings that different pairs have in common are counted for each."""
+    pairs = [
+        ("the man is tired and happy", "the man is happy and tired", "the man is"),
+        ("She said the doctor feels strong", "She said the nurse is weak", "She said the"),
+    ]
+    rows = ["sent_more,sent_less", *(f"{more},{less}" for more, less, _ in pairs)]
+    (tmp_path / "own.csv").write_text("\n".join(rows) + "\n")
+    model = tiny_model("gpt2", tmp_path / "gpt2")
+    spec = RunSpec((ModelSpec(str(model), "transformers"),), (own_pairs(tmp_path / "own.csv"),), tmp_path / "run")
+    (made,) = prepare(spec).models
+    tokenizer = load_tokenizer(made.source)
+    more, less, common = (sum(len(tokenizer(text).input_ids) for text in texts) for texts in zip(*pairs, strict=True))
+    # A text is computed behind end-of-text, without its last token; what is common with end-of-text in front.
+    assert model_needs(made, GPU).demand.tokens == more + less - (common + len(pairs))
 
 
 def sized(prepared: PreparedModel, parameters: float, engine: str = "vllm") -> PreparedModel:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from tiny_models import tiny_model
 
@@ -153,6 +154,16 @@ def test_the_record_says_what_the_languages_have(data: Path) -> None:
     }
 
 
+def test_within_a_limit_the_record_says_what_is_asked(data: Path) -> None:
+    it = EuroGest("eurogest", ("da", "de"))
+    for limit in range(1, 7):
+        samples = it.load_limited(DataSource(data), limit)
+        counts = samples.facts["languages"].values()
+        assert sum(of["sentences"] for of in counts) == samples.frame.height == limit
+        firsts = samples.frame.filter(~(pl.col("masculine").str.head(2) == pl.col("feminine").str.head(2))).height
+        assert sum(of["without_beginning"] for of in counts) == firsts
+
+
 def test_the_hubs_files_where_the_released_tables_are_not(data: Path) -> None:
     """A file a language, English too; the scaffolds and marks are the released ones."""
     folder = data / "eurogest"
@@ -231,7 +242,7 @@ def test_a_model_without_the_languages_letters_is_told(data: Path, tmp_path: Pat
     )
     table(folder / GENDERED_FILE, [["Language", "GEST_sentence", "stereotype_number"], ["Prompt", "", ""]])
     model = tiny_model("llama", tmp_path / "model", tokenizer="llama-bytes")
-    with pytest.warns(UserWarning, match=r"m: of the [\d,]+ text tokens of eurogest in el, .* are single bytes .*say little"):
+    with pytest.warns(UserWarning, match=r"m: of the [\d,]+ text tokens of eurogest in el, .* are bytes of .*say little"):
         done = run(model, [EuroGest("eurogest", ("da", "el"))], tmp_path / "run", data)
     shares = {
         lang: c["byte_pieces_share"] for lang, c in done.record["models"]["m"]["text_tokens"]["eurogest"]["languages"].items()

@@ -1,7 +1,8 @@
 """A model's tokenizer as the encoders need it: ids with character offsets, and the special tokens by their role."""
 
+import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,6 +67,7 @@ class TextTokenizer:
         self.unk_id = _unknown_id(self._backend)
         self._bytes = _byte_ids(self._backend)
         self._odd = self._bytes | {i for i in (self.unk_id,) if i is not None}
+        self._is_part = functools.cache(_part_of_a_letter(self._backend))
         self._control = _control_ids(tokenizer) - self._odd
         self._boundary = self._backend.token_to_id(_BOUNDARY)
         self.spelling = Spelling(self._backend)
@@ -256,9 +258,10 @@ class TextTokenizer:
     def coverage(self, ids: Sequence[int]) -> Coverage:
         """How many of a text's tokens (control tokens left out) stand for something unknown, or for single bytes of it."""
         own = len(ids) - sum(map(self._control.__contains__, ids))
+        parts = sum(map(self._is_part, ids))
         if self._odd.isdisjoint(ids):
-            return Coverage(own)
-        return Coverage(own, sum(i == self.unk_id for i in ids), sum(i in self._bytes for i in ids))
+            return Coverage(own, byte_pieces=parts)
+        return Coverage(own, sum(i == self.unk_id for i in ids), parts + sum(i in self._bytes for i in ids))
 
     def _encode(self, text: str, second: str | None = None, *, special: bool, control: bool = False) -> Any:
         # Set each time: transformers' wrapper sets it too, whenever it is called.
@@ -335,6 +338,31 @@ def _unknown_id(backend: Any) -> int | None:
     except Exception:  # a Unigram model without an unknown piece
         return None
     return int(tokens[0].id) if len(tokens) == 1 else None
+
+
+def _part_of_a_letter(backend: Any) -> Callable[[int], bool]:
+    """Whether a byte-level tokenizer's token holds some of a letter's bytes only; no other tokenizer has such tokens."""
+    state = b"" if backend.decoder is None else backend.decoder.__getstate__()
+    if b'"ByteLevel"' not in state:
+        return lambda _: False
+    written = _byte_letters()
+
+    def is_part(token: int) -> bool:
+        held = [written.get(letter) for letter in backend.id_to_token(token) or ""]
+        try:
+            bytes(byte for byte in held if byte is not None).decode("utf8")
+        except UnicodeDecodeError:
+            return None not in held  # an added token is written as it is
+        return False
+
+    return is_part
+
+
+def _byte_letters() -> dict[str, int]:
+    """How byte-level tokenizers write bytes (GPT-2's table): printable ones as themselves, the others from U+0100 on."""
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {chr(byte): byte for byte in plain} | {chr(256 + n): byte for n, byte in enumerate(others)}
 
 
 def _byte_ids(backend: Any) -> frozenset[int]:

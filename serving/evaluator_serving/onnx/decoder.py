@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 from onnx import TensorProto
 
-from evaluator_kernels.onnx_graph import ACTIVATIONS, MICROSOFT, GraphBuilder, layer_norm, linear_by_row, rms_norm
+from evaluator_kernels.onnx_graph import ACTIVATIONS, MICROSOFT, GraphBuilder, layer_norm, linear, rms_norm
 from evaluator_serving.onnx.decoder_architecture import Decoder, DecoderLayer
 
 
@@ -76,7 +76,7 @@ class _Decoder:
         if only_read:
             x = graph.op("Gather", x, self.reads)
         attended = graph.op("Gather", attended, self.read_places() if only_read else self.places)
-        attended = self.post_norm(linear_by_row(graph, attended, f"{i}.out"), f"{i}.attention_post_norm")
+        attended = self.post_norm(linear(graph, attended, f"{i}.out"), f"{i}.attention_post_norm")
         if self.model.parallel:
             y = self.norm(x, f"{i}.feed_forward_norm")
             return x, graph.op("Add", attended, self.feed_forward(y, i))
@@ -86,11 +86,11 @@ class _Decoder:
     def feed_forward(self, x: str, i: int) -> str:
         """Activation between two matrices, with or without a gate."""
         graph = self.graph
-        up = linear_by_row(graph, x, f"{i}.up")
+        up = linear(graph, x, f"{i}.up")
         if not graph.weights.has_dense(f"{i}.gate"):
-            return linear_by_row(graph, self.activate(up), f"{i}.down")
-        gate = self.activate(linear_by_row(graph, x, f"{i}.gate"))
-        return linear_by_row(graph, graph.op("Mul", gate, up), f"{i}.down")
+            return linear(graph, self.activate(up), f"{i}.down")
+        gate = self.activate(linear(graph, x, f"{i}.gate"))
+        return linear(graph, graph.op("Mul", gate, up), f"{i}.down")
 
     def activate(self, x: str) -> str:
         """The activation function; x · sigmoid(x) in one pass where ONNX Runtime's own operators may be used."""
@@ -134,7 +134,7 @@ class _Decoder:
     def attend(self, x: str, i: int, layer: DecoderLayer) -> str:
         """Attention's output before its projection, [rows · length, query width], from x [nodes, width]."""
         graph, model = self.graph, self.model
-        packed = linear_by_row(graph, x, f"{i}.qkv")
+        packed = linear(graph, x, f"{i}.qkv")
         fused = not self.plain and model.head_width % 8 == 0  # what the operator demands
         inside = fused and layer.rotary is not None and self._rotates_inside(layer.rotary)
         if fused and not self.has(f"{i}.query_norm") and (inside or layer.rotary is None):

@@ -34,16 +34,14 @@ from evaluator_kernels.onnx_graph import (
     store_int8,
     vocabulary_head,
 )
-from evaluator_serving.cache import cache_dir
 from evaluator_serving.errors import InputError
-from evaluator_serving.models.known import remember
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.onnx import decoder_families, families
 from evaluator_serving.onnx.architecture import Architecture, Layer, Norm
 from evaluator_serving.onnx.decoder_export import write_decoder
 from evaluator_serving.onnx.encoder import masked_hidden_states
 from evaluator_serving.onnx.families import Tensors, architecture
-from evaluator_serving.onnx.manifest import FORMAT, HIDDEN, VOCABULARY, Kind, Manifest
+from evaluator_serving.onnx.manifest import HIDDEN, VOCABULARY, Kind, Manifest
 
 DTYPES = ("float32", "float16", "int8")
 
@@ -51,25 +49,6 @@ DTYPES = ("float32", "float16", "int8")
 def refusal(config: Any, head: Kind) -> str | None:
     """Why it can't, or None if it can."""
     return decoder_families.refusal(config) if head == "causal" else families.refusal(config)
-
-
-def cached_export(source: ModelSource, dtype: str, head: Kind) -> Path:
-    """The model's exported folder in the cache, made if it isn't there."""
-    folder = _cached(source, dtype, head)
-    if not is_exported(source, dtype, head):
-        export(source, folder, dtype, head)
-    remember(source)  # what was exported is asked again, and then without the libraries that exported it
-    return folder
-
-
-def is_exported(source: ModelSource, dtype: str, head: Kind) -> bool:
-    """Whether the model's exported folder is in the cache."""
-    return (_cached(source, dtype, head) / "manifest.json").is_file()
-
-
-def _cached(source: ModelSource, dtype: str, head: Kind) -> Path:
-    name = f"{source.revision.removeprefix('sha256:')[:40]}-{head}-{dtype}-{FORMAT}"
-    return cache_dir() / "onnx" / name
 
 
 def exported_head(source: ModelSource) -> Kind:
