@@ -8,7 +8,8 @@ log-probabilities:
   once.
 
 As in glm_throughput.py each way lives in a process of its own, and slice by slice every way is timed in turn. Compare the
-ratios only. The largest difference from the loop is over the pairs that have a beginning in common: the others are read behind
+ratios only. `most` is what an engine would reach that does the products of this work at the measured peak of a large one, and
+nothing else. The largest difference from the loop is over the pairs that have a beginning in common: the others are read behind
 another first token here.
 
     EVALUATOR_DATA=DATA python benchmarks/eurogest_throughput.py [--pairs 300] [--languages cs,de,fi] [--json FILE]
@@ -22,7 +23,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from glm_throughput import Counter, Numbers, Worker, serve, versions
+from glm_throughput import Counter, Numbers, Worker, matrix_peak, serve, versions
 
 from evaluator.demo import demo_model
 from evaluator.tasks.eurogest import EuroGest
@@ -33,7 +34,7 @@ LANGUAGES = ("cs", "de", "fi")
 """Most sentences are pairs that differ in mid-sentence, some, none."""
 
 WAYS = ("loop", "transformers", "vllm", "onnx")
-AIMS = {"transformers": 5.0, "vllm": 6.0}
+AIMS = {"transformers": 5.0, "vllm": 6.0, "onnx": 5.0}
 """How many times as fast as the loop each engine is to be."""
 
 Pair = Sequence[str]
@@ -110,18 +111,23 @@ OPEN: dict[str, Callable[[str, Counter], Score]] = {
 }
 
 
-def measure(model: str, chosen: Sequence[Pair], threads: int, slices: int) -> list[Worker]:
-    """Every way on every slice, one at a time, in an order that changes from slice to slice."""
+def measure(model: str, chosen: Sequence[Pair], threads: int, slices: int) -> tuple[list[Worker], list[float]]:
+    """Every way on every slice, one at a time, in an order that changes from slice to slice; before each slice the peak."""
+    import torch
+
+    torch.set_num_threads(threads)
+    peaks = []
     workers = [Worker.start(way, model, threads, __file__) for way in WAYS]
     running = [worker for worker in workers if not worker.error]
     size = -(-len(chosen) // slices)
     for index in range(slices):
+        peaks.append(matrix_peak())
         turn = index % len(running)
         for worker in running[turn:] + running[:turn]:
             worker.ask(index, chosen[index * size : (index + 1) * size])
     for worker in workers:
         worker.close()
-    return workers
+    return workers, peaks
 
 
 def result(worker: Worker, loop: Worker, chosen: Sequence[Pair]) -> dict[str, Any]:
@@ -161,18 +167,22 @@ def main() -> None:
 
     model = str(resolve_here(arguments.model or str(demo_model())).path)
     chosen = pairs(arguments.pairs, arguments.languages.split(","))
-    workers = measure(model, chosen, arguments.threads, arguments.slices)
+    workers, peaks = measure(model, chosen, arguments.threads, arguments.slices)
     results = [result(worker, workers[0], chosen) for worker in workers]
     reached = {r["way"]: r["faster_than_loop"] >= AIMS[r["way"]] for r in results if r["way"] in AIMS and "error" not in r}
     machine = {"cpu": platform.processor() or platform.machine(), "threads": arguments.threads}
     inputs = {"pairs": len(chosen), "languages": arguments.languages}
+    least = [sum(answer["flop"] / peaks[index] / 1e9 for index, answer in worker.slices.items()) for worker in workers]
     report = {
-        "machine": machine,
+        "machine": {**machine, "matrix_peak_gflop_s": [round(peak, 1) for peak in peaks]},
         "inputs": inputs,
         "versions": versions(),
         "results": results,
         "aims": AIMS,
         "reached": reached,
+        "most": {
+            w.way: round(workers[0].total("wall") / seconds, 2) for w, seconds in zip(workers, least, strict=True) if seconds
+        },
     }
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     arguments.json.write_text(json.dumps(report, indent=2) + "\n")
@@ -185,7 +195,7 @@ def main() -> None:
             f"{r['way']:13} {r['ms_a_pair']:7.1f} ms {r['tokens_a_pair']:7.1f} {r['faster_than_loop']:7.2f} "
             f"{r['faster_than_loop_cpu']:7.2f} {r['load_s']:4.0f} s {r['max_difference']:8.1e}"
         )
-    print(json.dumps({"aims": AIMS, "reached": reached}))
+    print(json.dumps({key: report[key] for key in ("aims", "reached", "most")}))
 
 
 if __name__ == "__main__":
