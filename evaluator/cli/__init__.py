@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "samples": ("evaluator.cli.samples", "List the sentences that drive a rate, or on which two models differ."),
     "status": ("evaluator.cli.status", "Say how far a run has come."),
     "engines": ("evaluator.cli.engines", "List what can run a model here, and what each can do."),
+    "bench": ("evaluator.cli.bench", "Measure the throughput of engines on this hardware; compare measurements."),
     "doctor": ("evaluator.cli.doctor", "Examine this installation and machine, with a remedy for what isn't well."),
     "probe": ("evaluator.cli.probe", "Ask one model for the probabilities of some words."),
     "tasks": ("evaluator.cli.tasks", "List the tasks: what they measure, data, settings."),

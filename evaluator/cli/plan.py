@@ -76,10 +76,12 @@ def show(plan: Plan, price: float | None) -> None:
     for need in plan.needs:
         if need.several:
             console.print(f"{need.name}: {len(need.several)} candidates of several tokens", highlight=False)
-    console.print(
-        f"estimated time {clock(plan.schedule.makespan)} (no schedule is shorter than {clock(plan.schedule.bound)})",
-        highlight=False,
-    )
+    least = plan.schedule.bound + plan.startup
+    console.print(f"estimated time {clock(plan.seconds)} (no schedule is shorter than {clock(least)})", highlight=False)
+    if plan.speeds.newest:
+        console.print(f"speeds as measured on this hardware ({plan.speeds.newest[:10]})", highlight=False)
+    elif plan.speeds.throughput is None:
+        console.print("speeds from data sheets: evaluator bench MODEL measures those of this hardware", highlight=False)
     if price is not None:
         console.print(f"estimated cost {plan.cost(price):.2f} at {price:g} per device-hour", highlight=False)
 
@@ -115,6 +117,13 @@ def ranges(numbers: Sequence[int]) -> str:
 @click.option("--out", type=RUN, help="The run's folder or URL (default: what the file says).")
 @data_option
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="CPU workers where there is no GPU.")
+@click.option(
+    "--ray",
+    type=click.Choice(["auto", "none", "local"]),
+    default="auto",
+    show_default=True,
+    help="As for the sweep: a CPU worker on Ray has one core, this process all.",
+)
 @click.option("--fleet", metavar="FLEET", help="Plan for these machines (machines x GPUs x card-GiB) instead of this one.")
 @click.option(
     "--configurations",
@@ -127,7 +136,14 @@ def ranges(numbers: Sequence[int]) -> str:
     callback=finite,
     help="Forward tokens/s of a 1B-parameter model on one device (measured).",
 )
-@click.option("--price", type=click.FloatRange(min=0), callback=finite, help="Price of a device-hour, for the cost.")
+@click.option(
+    "--price-per-gpu-hour",
+    "--price",
+    "price",
+    type=click.FloatRange(min=0),
+    callback=finite,
+    help="Price of a device-hour, for the cost.",
+)
 @click.option("--format", "format_", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.pass_context
 def command(
@@ -136,6 +152,7 @@ def command(
     out: Path | None,
     data: Path | None,
     workers: int,
+    ray: str,
     fleet: str | None,
     configurations: Path | None,
     throughput: float | None,
@@ -152,25 +169,29 @@ def command(
     """
     from evaluator.reports.notes import run_notes
     from evaluator.run.driver import prepare
+    from evaluator.sweep.benches import Speeds
     from evaluator.sweep.config import read_sweep
+    from evaluator.sweep.driver import worker_threads
     from evaluator.sweep.hardware import local_fleet, parse_fleet
     from evaluator.sweep.outline import outline_plan
     from evaluator.sweep.plan import make_plan
     from evaluator_serving.models.outline import read_configurations
 
     machines = parse_fleet(fleet) if fleet is not None else local_fleet(workers)
+    speeds = Speeds.known(machines, throughput, worker_threads(ray, machines))
     spec = data_of_sweep(context, data, read_sweep(file, out=out))
     if configurations is None:
-        plan, notes = make_plan(prepare(spec), machines, throughput), []
+        plan, notes = make_plan(prepare(spec), machines, speeds), []
     else:
-        plan = outline_plan(spec, read_configurations(configurations), machines, throughput)
+        plan = outline_plan(spec, read_configurations(configurations), machines, speeds)
         notes = ["Tokens, and so times, are estimated from letters: no tokenizer was asked."]
     sizes = {loaded.task.name: {"samples": loaded.samples.size} for loaded in plan.ready.tasks}
     notes += list(run_notes({"tasks": sizes, "models": {model.name: model.entry for model in plan.ready.models}}))
     if format_ == "json":
         schedule = {key: asdict(plan.schedule)[key] for key in ("slots", "makespan", "bound")}
         parts = {"fleet": asdict(plan.fleet), "schedule": schedule}
-        record = {**parts, "needs": [asdict(need) for need in plan.needs], "notes": notes}
+        told = {"seconds": plan.seconds, "startup": plan.startup, "speeds_measured": plan.speeds.newest}
+        record = {**parts, **told, "needs": [asdict(need) for need in plan.needs], "notes": notes}
         click.echo(json.dumps(record | ({"cost": plan.cost(price)} if price is not None else {}), ensure_ascii=False))
     else:
         show(plan, price)

@@ -45,6 +45,13 @@ def data_of_sweep(context: click.Context, data: Path | None, spec: RunSpec) -> R
     callback=size,
     help="Room for fetched weights on each machine, e.g. 500GB: models used longest ago go (default: all are kept).",
 )
+@click.option(
+    "--price-per-gpu-hour",
+    "price",
+    type=click.FloatRange(min=0),
+    callback=finite,
+    help="Of a device; the report tells the cost.",
+)
 @click.option("--no-verify", is_flag=True, help="Don't compare engines with the transformers oracle at load.")
 @leaving_out_options
 @watching_options
@@ -59,6 +66,7 @@ def command(
     worker_memory: float | None,
     start_deadline: float,
     weights_cache: int | None,
+    price: float | None,
     no_verify: bool,
     strict: bool,
     retry: bool,
@@ -99,5 +107,5 @@ def command(
         command=("evaluator", *sys.argv[1:]),
     )
     memory = int(worker_memory * GIB) if worker_memory is not None else None
-    outcome = sweep(spec, SweepOptions(ray, workers, memory, start_deadline))
+    outcome = sweep(spec, SweepOptions(ray, workers, memory, start_deadline, price))
     finish(outcome, spec.models)

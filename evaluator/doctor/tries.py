@@ -31,7 +31,8 @@ def engines(seconds: float = SECONDS) -> Iterator[Finding]:
     for one in known:
         if one.made is None or one.problem:
             needed = one.name == NEEDED
-            yield Finding("engine", one.name, "broken" if needed else "note", "can't be used here", one.problem)
+            why, _, remedy = one.problem.rpartition(": ")
+            yield Finding("engine", one.name, "broken" if needed else "note", why or one.problem, remedy)
         elif one.made.devices == ("server",):
             remedy = "run with --engine openai --extra url=… once a server is up"
             yield Finding("engine", one.name, "note", "not tried: it asks a server that is running already", remedy)

@@ -22,7 +22,29 @@ def run_notes(record: Mapping[str, Any]) -> tuple[str, ...]:
     """What was cut, then the facts of a run's models, then of its tasks, a sentence each; `record` is run.json."""
     told = [(MODEL_NOTES, record.get("models", {})), (TASK_NOTES, record.get("tasks", {}))]
     facts = (note for kinds, entries in told for name, entry in entries.items() for kind in kinds for note in kind(name, entry))
-    return (*limit_notes(record), *choice_notes(record), *facts)
+    return (*limit_notes(record), *choice_notes(record), *facts, *plan_notes(record))
+
+
+def plan_notes(record: Mapping[str, Any]) -> Iterator[str]:
+    """`plans`: what sweeps were planned to take, and what they took (see `evaluator.sweep.promise`)."""
+    for plan in record.get("plans", ()):
+        basis = f"speeds measured on {plan['basis'][:10]}" if plan["basis"] else "speeds from data sheets"
+        planned = f"the sweep of {plan['time'][:10]} was planned to take {_long(plan['seconds'])} ({basis})"
+        if plan["took"] is None:
+            yield f"{planned} and was cut short."
+            continue
+        ended = "" if plan["whole"] else ", some models unfinished"
+        cost = ""
+        if plan["price"] is not None:
+            hours = plan["devices"] * plan["price"] / 3600
+            cost = (
+                f"; cost {hours * plan['took']:.2f}, planned {hours * plan['seconds']:.2f} at {plan['price']:g} a device-hour"
+            )
+        yield f"{planned} and took {_long(plan['took'])}{ended}{cost}."
+
+
+def _long(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def limit_notes(record: Mapping[str, Any]) -> Iterator[str]:

@@ -279,6 +279,12 @@ class Run:
         if provenance not in record["attempts"]:
             write_json(self.path / "run.json", record | {"attempts": [*record["attempts"], provenance]})
 
+    def add_plan(self, plan: Mapping[str, Any]) -> None:
+        """Record what a sweep was planned to take, or again, under the same `time`, what it took."""
+        record = self.record
+        others = [known for known in record.get("plans", ()) if known["time"] != plan["time"]]
+        write_json(self.path / "run.json", record | {"plans": [*others, dict(plan)]})
+
     def update_model(self, name: str, **fields: Any) -> None:
         """Add facts about a model that are known only later (how it was verified)."""
         record = self.record

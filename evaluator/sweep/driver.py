@@ -1,6 +1,8 @@
 """From a sweep's specification to a finished run: prepare, plan, then score in this process or on Ray."""
 
 import os
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -9,10 +11,13 @@ from evaluator.run.failures import Failures
 from evaluator.run.prepare import record
 from evaluator.run.spec import RunSpec
 from evaluator.store.run import Run
+from evaluator.sweep.benches import Speeds
 from evaluator.sweep.hardware import Fleet, local_fleet
 from evaluator.sweep.job import Job
 from evaluator.sweep.plan import Plan, make_plan
+from evaluator.sweep.promise import Promise
 from evaluator_serving.errors import InputError
+from evaluator_serving.memory import usable_cores
 from evaluator_serving.registry import engine_class
 from evaluator_serving.weights.access import HubAccess
 from evaluator_serving.weights.cache import BUDGET
@@ -33,12 +38,19 @@ class SweepOptions:
         ray: `auto`, `none` (this process), `local` (a Ray started here) or a cluster's address.
         workers: CPU workers where there are no GPUs; worker_memory: bytes that each may use (None: what is free, shared out).
         start_deadline: seconds a replica may take to load.
+        price: of a device-hour, for the record.
     """
 
     ray: str = "auto"
     workers: int = 1
     worker_memory: int | None = None
     start_deadline: float = 1800.0
+    price: float | None = None
+
+
+def worker_threads(ray: str, fleet: Fleet) -> int:
+    """Threads of one CPU worker: Ray gives each one core, this process has all."""
+    return 1 if uses_ray(ray, fleet) else usable_cores()
 
 
 def sweep(spec: RunSpec, options: SweepOptions) -> Outcome:
@@ -57,17 +69,17 @@ def sweep(spec: RunSpec, options: SweepOptions) -> Outcome:
         fleet = local_fleet(options.workers, options.worker_memory)
     if uses_ray(ray, fleet):
         _check_limits(ready)
-    plan = make_plan(ready, fleet)
+    plan = make_plan(ready, fleet, Speeds.known(fleet, threads=worker_threads(ray, fleet)))
     run = record(spec, plan.ready.tasks, plan.ready.models)
     with run.locked():
         if not uses_ray(ray, fleet):
-            return Outcome(run, score_models(run, _placed(plan), spec))
+            return _timed(run, plan, options.price, lambda: score_models(run, _placed(plan), spec))
         from evaluator.sweep import cluster
 
         if not joined:
             cluster.connect("local", options.workers if fleet.kind == "cpu" else None)
         try:
-            return Outcome(run, _on_ray(run, plan, spec, options))
+            return _timed(run, plan, options.price, lambda: _on_ray(run, plan, spec, options))
         finally:
             cluster.disconnect()
 
@@ -80,6 +92,18 @@ def _check_limits(ready: Prepared) -> None:
                 f"{model.name}: max_cost is counted in one process, and on Ray there may be several: add --ray none, or ask it "
                 "with `evaluator run`"
             )
+
+
+def _timed(run: Run, plan: Plan, price: float | None, score: Callable[[], Failures]) -> Outcome:
+    """Score, and record what the plan promises and what it took."""
+    promise = Promise.of(plan, price)
+    if plan.schedule.slots:
+        run.add_plan(promise.record())
+    begun = time.monotonic()
+    errors = score()
+    if plan.schedule.slots:
+        run.add_plan(promise.kept(time.monotonic() - begun, whole=not errors).record())
+    return Outcome(run, errors)
 
 
 def _placed(plan: Plan) -> Prepared:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from evaluator.sweep.benches import Speeds
 from evaluator.sweep.hardware import GIB, Fleet, Node
 from evaluator.sweep.placement import Placement
 from evaluator_serving.engine import EngineOptions
@@ -80,10 +81,10 @@ class Way:
     score: float
 
 
-def ways(demand: Demand, fleet: Fleet, throughput: float | None = None) -> tuple[Way, ...]:
+def ways(demand: Demand, fleet: Fleet, speeds: Speeds | None = None) -> tuple[Way, ...]:
     """The ways to run a model: on each family of machines that it fits, on the fewest devices, and on parts of one.
 
-    `throughput`: forward tokens a second of a one-billion-parameter model on one device, None for the card's own.
+    `speeds`: what was measured or given; without it the cards' own.
     Raises InputError, with the number missing, where it fits nowhere, MachineError where none has its folder.
     """
     having = Fleet(tuple(node for node in fleet.nodes if demand.name not in node.lacks))
@@ -94,7 +95,7 @@ def ways(demand: Demand, fleet: Fleet, throughput: float | None = None) -> tuple
             "put it on a file system that they share, or give a hub id"
         )
     found = [
-        _way(demand, family, nodes[0], placement, throughput)
+        _way(demand, family, nodes[0], placement, speeds or Speeds())
         for family, nodes in having.families().items()
         for placement in fitting(demand, nodes)
     ]
@@ -103,17 +104,34 @@ def ways(demand: Demand, fleet: Fleet, throughput: float | None = None) -> tuple
     return tuple(found)
 
 
-def _way(demand: Demand, family: str, node: Node, placement: Placement, throughput: float | None) -> Way:
+def _way(demand: Demand, family: str, node: Node, placement: Placement, speeds: Speeds) -> Way:
     # Layers that are laid over GPUs compute one after the other; CPU workers are threads of one process.
     parallel = placement.devices if node.kind == "cpu" or placement.spread == 1 else 1
-    rate = (throughput or node.throughput) * parallel * placement.share / max(demand.parameters / 1e9, 1e-3)
-    if node.kind == "cuda":
-        rate = min(rate, HOST_BOUND)
-    load = (
-        engine_class(demand.engine).start_seconds.get(node.kind, 1.0)
-        + demand.weights / placement.devices / READ_RATE[node.kind]
-    )
+    measured = speeds.rates(node.card).tokens_s(demand.engine, demand.dtype, demand.parameters, speeds.threads)
+    if measured is None:
+        rate = (speeds.throughput or node.throughput) * parallel * placement.share / max(demand.parameters / 1e9, 1e-3)
+        rate = min(rate, HOST_BOUND) if node.kind == "cuda" else rate
+    else:
+        rate = measured * parallel * placement.share
+    load = _starts(demand, node, placement, speeds)[1]
     return Way(family, placement, load if demand.tokens else 0.0, demand.tokens / rate)
+
+
+def _starts(demand: Demand, node: Node, placement: Placement, speeds: Speeds) -> tuple[float, float]:
+    """Seconds until a new process has loaded the model, and until a process has that held another one before."""
+    weights = demand.weights / placement.devices
+    known = speeds.rates(node.card).start(demand.engine, demand.dtype, weights, READ_RATE[node.kind], speeds.threads)
+    if known is not None:
+        return known
+    later = engine_class(demand.engine).start_seconds.get(node.kind, 1.0) + weights / READ_RATE[node.kind]
+    return later, later
+
+
+def first_start(demand: Demand, fleet: Fleet, speeds: Speeds) -> float:
+    """What the first start in a process takes more than a later one, as far as that was measured (a part of no `Way`)."""
+    if not demand.tokens:
+        return 0.0
+    return max(first - later for first, later in (_starts(demand, node, Placement(), speeds) for node in fleet.nodes))
 
 
 def fitting(demand: Demand, nodes: Sequence[Node]) -> list[Placement]:

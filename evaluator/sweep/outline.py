@@ -9,6 +9,7 @@ from evaluator.run.driver import Prepared
 from evaluator.run.failures import Failures
 from evaluator.run.prepare import LoadedTask, Renderer, check_names, load_tasks
 from evaluator.run.spec import ModelSpec, RunSpec
+from evaluator.sweep.benches import Speeds
 from evaluator.sweep.fit import ways
 from evaluator.sweep.hardware import Fleet
 from evaluator.sweep.plan import Load, Needs, Plan, demand, scheduled
@@ -26,7 +27,7 @@ with SmolLM2's vocabulary (49,152); the second is an assumption for vocabularies
 
 
 def outline_plan(
-    spec: RunSpec, configurations: Mapping[str, Mapping[str, Any]], fleet: Fleet, throughput: float | None = None
+    spec: RunSpec, configurations: Mapping[str, Mapping[str, Any]], fleet: Fleet, speeds: Speeds | None = None
 ) -> Plan:
     """The plan of a sweep of which nothing was run yet. Raises InputError as `prepare` and `make_plan` do."""
     check_names(spec.models)
@@ -41,10 +42,10 @@ def outline_plan(
             check_fit(engine, source, model.options, source.heads)
             load = _load(model, source, tasks, renderer)
             sizes = demand(model, source, engine, load)
-            needs.append(Needs(sizes, load.requests, load.forwards, (), ways(sizes, fleet, throughput)))
+            needs.append(Needs(sizes, load.requests, load.forwards, (), ways(sizes, fleet, speeds)))
     if errors and not needs:
         raise errors.told()
-    return scheduled(Prepared(tuple(tasks), (), errors), fleet, needs)
+    return scheduled(Prepared(tuple(tasks), (), errors), fleet, needs, speeds or Speeds())
 
 
 def _load(model: ModelSpec, source: ModelSource, tasks: Iterable[LoadedTask], renderer: Renderer) -> Load:

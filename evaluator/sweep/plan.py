@@ -1,7 +1,7 @@
 """The plan of a sweep: what each model needs, how it is placed and how long it takes, before anything is loaded."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,8 @@ from evaluator.run.driver import Prepared
 from evaluator.run.failures import Failures
 from evaluator.run.prepare import PreparedModel
 from evaluator.run.spec import ModelSpec
-from evaluator.sweep.fit import ROOM, Demand, Way, ways
+from evaluator.sweep.benches import Speeds
+from evaluator.sweep.fit import ROOM, Demand, Way, first_start, ways
 from evaluator.sweep.hardware import Fleet, Node
 from evaluator.sweep.job import Job
 from evaluator.sweep.placement import Placement
@@ -56,16 +57,26 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A whole sweep's plan; `ready` is what is left of it where a model could not be planned."""
+    """A whole sweep's plan; `ready` is what is left of it where a model could not be planned.
+
+    `speeds` is what the times rest on; `startup`: seconds that the first start in a process takes more than a later one.
+    """
 
     ready: Prepared
     fleet: Fleet
     needs: tuple[Needs, ...]
     schedule: Schedule
+    speeds: Speeds = field(default_factory=Speeds)
+    startup: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """How long it is expected to take."""
+        return self.startup + self.schedule.makespan if self.schedule.slots else 0.0
 
     def cost(self, price: float) -> float:
         """What the sweep costs at `price` per device-hour, all devices held until the end."""
-        return price * self.fleet.devices * self.schedule.makespan / 3600
+        return price * self.fleet.devices * self.seconds / 3600
 
     def both_fit(self, one: str, other: str, node: Node, placement: Placement) -> bool:
         """Whether two models fit on the same devices of a machine at the same time."""
@@ -80,15 +91,12 @@ class Plan:
             caught = Failures()
             with caught.of(need.name):
                 if need.name in left:
-                    jobs.append(Job(need.name, ways(need.demand, fleet)))
+                    jobs.append(Job(need.name, ways(need.demand, fleet, self.speeds)))
         return jobs, _schedule(jobs, fleet)
 
 
-def model_needs(model: PreparedModel, fleet: Fleet, throughput: float | None = None) -> Needs:
-    """Sizes and ways of one model. Raises InputError, with the number missing, if it doesn't fit.
-
-    `throughput` is in forward tokens a second of a one-billion-parameter model on one device; None takes the card's own.
-    """
+def model_needs(model: PreparedModel, fleet: Fleet, speeds: Speeds | None = None) -> Needs:
+    """Sizes and ways of one model. Raises InputError, with the number missing, if it doesn't fit."""
     pending = [item for item in model.encoded if item.request not in model.answered]
     merged = merge(pending)
     lengths = [row.length for row in merged.rows]
@@ -102,7 +110,7 @@ def model_needs(model: PreparedModel, fleet: Fleet, throughput: float | None = N
             if len(candidate.tokens) > 1 and len(several) < 1000:
                 several[" ".join(map(str, candidate.tokens))] = len(candidate.tokens)
     sizes = demand(model.spec, model.source, model.info.engine, load)
-    return Needs(sizes, load.requests, load.forwards, tuple(several.items()), ways(sizes, fleet, throughput))
+    return Needs(sizes, load.requests, load.forwards, tuple(several.items()), ways(sizes, fleet, speeds))
 
 
 def demand(model: ModelSpec, source: ModelSource, engine: str, load: Load) -> Demand:
@@ -132,23 +140,25 @@ def _kv_heads(config: Any) -> int:
     return next((value for name in names if isinstance(value := getattr(config, name, None), int)), 0)
 
 
-def make_plan(ready: Prepared, fleet: Fleet, throughput: float | None = None) -> Plan:
+def make_plan(ready: Prepared, fleet: Fleet, speeds: Speeds | None = None) -> Plan:
     """Sizes, placement and times of a sweep. Raises InputError for a model that doesn't fit the fleet."""
+    speeds = speeds or Speeds()
     errors = Failures(ready.errors)
     needs: dict[str, Needs] = {}
     for model in ready.models:
         with errors.of(model.name, refuse=True):
-            needs[model.name] = model_needs(model, fleet, throughput)
+            needs[model.name] = model_needs(model, fleet, speeds)
     if errors and not needs:
         raise errors.told()
     left = replace(ready, models=tuple(model for model in ready.models if model.name in needs), errors=errors)
-    return scheduled(left, fleet, tuple(needs.values()))
+    return scheduled(left, fleet, tuple(needs.values()), speeds)
 
 
-def scheduled(ready: Prepared, fleet: Fleet, needs: Sequence[Needs]) -> Plan:
+def scheduled(ready: Prepared, fleet: Fleet, needs: Sequence[Needs], speeds: Speeds) -> Plan:
     """The plan of models whose needs are known."""
     jobs = [Job(need.name, need.ways) for need in needs if need.forwards]
-    return Plan(ready, fleet, tuple(needs), _schedule(jobs, fleet))
+    startup = max((first_start(need.demand, fleet, speeds) for need in needs), default=0.0)
+    return Plan(ready, fleet, tuple(needs), _schedule(jobs, fleet), speeds, startup)
 
 
 def _schedule(jobs: Sequence[Job], fleet: Fleet) -> Schedule:

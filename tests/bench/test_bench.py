@@ -1,0 +1,143 @@
+"""`evaluator bench`: two independent ways agree on the numbers; rates, shares and noise by hand; wrong files in one line."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from evaluator.bench.asked import Asked
+from evaluator.bench.compare import differing, ratios
+from evaluator.bench.measure import noise, record
+from evaluator.bench.ways import serve
+from evaluator.bench.worker import Worker
+from evaluator.cli.bench import command, read
+from evaluator.sweep.benches import Hardware, keep, measured_in
+from evaluator_serving.errors import EngineError, InputError
+from tests.tiny_models import tiny_model
+
+CPU = Hardware("cpu", "a processor", 2)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVALUATOR_CACHE", str(tmp_path / "cache"))
+
+
+def served(asked: Asked, *lines: str) -> list[dict[str, Any]]:
+    """What a way's process would say, without the process."""
+    answers = io.StringIO()
+    serve(asked, iter(lines), answers)
+    return [json.loads(line) for line in answers.getvalue().splitlines()]
+
+
+@pytest.mark.parametrize("family", ["gpt2", "bert"])
+def test_engine_and_loop_agree_and_count_the_same_work(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.nn.Embedding, "forward", torch.nn.Embedding.forward)  # what is counted is undone
+    model = tiny_model(family, tmp_path / family)
+    known: dict[str, Any] = {"model": str(model), "task": "gest-demo", "limit": 16, "slices": 2}
+    ready, *slices = served(Asked(way="engine", engine="transformers", **known), "0", "1", "again")
+    again = slices.pop()["again"]
+    _, *loop = served(Asked(way="transformers-loop", engine="", **known), "0", "1")
+    assert ready["sentences"] == [8, 8]
+    assert again > 0
+    for one, other in zip(slices, loop, strict=True):
+        assert one["numbers"].keys() == other["numbers"].keys()
+        for key, values in one["numbers"].items():
+            assert values == pytest.approx(other["numbers"][key], abs=1e-4)
+        assert min(one["computed"], one["tokens"]) > 0
+        assert 0 < one["passes"] < other["passes"]
+        assert 0 < one["forward"] < one["wall"]
+    assert sum(one["tokens"] for one in slices) == ready["model"]["tokens"]
+    parameters = sum(p.numel() for p in _load(family, model).parameters())
+    assert ready["model"]["parameters"] == pytest.approx(parameters, rel=0.05)
+
+
+def _load(family: str, model: Path) -> Any:
+    import transformers
+
+    return (transformers.AutoModelForMaskedLM if family == "bert" else transformers.AutoModelForCausalLM).from_pretrained(model)
+
+
+def worker(engine: str, walls: list[float], **answer: Any) -> Worker:
+    """A way of which all is known: 10 and 10 sentences, 1,000 tokens, a body of 5 and a head of 2 million numbers."""
+    asked = Asked(way="engine" if engine else "transformers-loop", engine=engine, model="m", task="gest", limit=20, slices=2)
+    made = Worker(asked, None, seconds=12.0)  # type: ignore[arg-type]
+    model = {"spec": "m", "revision": "r", "parameters": 7_000_000, "weights": 28_000_000, "heads": ["causal"]}
+    model |= {"body": 5_000_000, "vocabulary_head": 2_000_000, "reads": 40, "tokens": 1000}
+    made.ready = {"model": model, "sentences": [10, 10], "start": {"fetch": 0.0, "engine": 3.0, "verify": 1.0}}
+    plain = {"cpu": 1.0, "encode": 0.5, "forward": 1.0, "write": 0.25, "host": 1 << 30, "tokens": 500, "numbers": {"q": [-1.0]}}
+    made.slices = {n: {**plain, "wall": wall, **answer} for n, wall in enumerate(walls)}
+    return made
+
+
+def test_rates_and_shares_by_hand() -> None:
+    fast = worker("onnx", [2.0, 3.0], passes=4, computed=600)
+    slow = worker("", [10.0, 10.0], numbers={"q": [-1.5]})
+    broken = Worker(Asked(way="engine", engine="vllm", model="m", task="gest", limit=20), None, error="no vllm")  # type: ignore[arg-type]
+    ceilings = [{"matrix_gflop_s": 100.0, "memory_gb_s": 10.0}, {"matrix_gflop_s": 90.0, "memory_gb_s": 11.0}]
+    made = record([fast, slow, broken], ceilings, {id(fast): 1.5}, CPU)
+    one, other, none = made["ways"]
+    assert (one["sentences_s"], one["tokens_s"]) == (4.0, 200.0)
+    assert one["slices_sentences_s"] == [5.0, 3.333]
+    assert one["gflop_s"] == pytest.approx(2 * (1000 * 5e6 + 40 * 2e6) / 2.0 / 1e9, rel=1e-3)
+    assert one["share_of_matrix_peak"] == pytest.approx(one["gflop_s"] / 100, rel=1e-3)
+    assert one["share_of_memory_bandwidth"] == pytest.approx(8 * 7e6 * 4 / 2.0 / 1e9 / 11.0, rel=1e-3)
+    assert one["start"] == {"fetch": 0.0, "engine": 3.0, "verify": 1.0, "process": 7.0, "first": 4.0, "next": 1.5}
+    assert one["planning_tokens_s"] == pytest.approx(1000 / 2.5)
+    assert (other["sentences_s"], other["max_difference"]) == (1.0, 0.5)
+    assert "start" not in other
+    assert none["error"] == "no vllm"
+    (kept,) = measured_in(made)
+    assert (kept.engine, kept.tokens_s, kept.process, kept.first, kept.next) == ("onnx", 400.0, 7.0, 4.0, 1.5)
+    assert keep(made).is_file()
+    with pytest.raises(EngineError, match="vllm: no vllm"):
+        record([broken], ceilings, {}, CPU)
+
+
+def test_ratios_and_their_noise() -> None:
+    assert noise([10.0, 10.0]) == 0.0
+    assert noise([9.0, 11.0]) == pytest.approx(0.1)  # standard deviation 1.414 of the values, 1 of their mean
+    before, after = (record([worker("onnx", walls)], [], {}, CPU) for walls in ([4.0, 4.1], [2.0, 2.05]))
+    (found,) = ratios(before, after)
+    assert found.ratio == pytest.approx(2.0, rel=1e-3)
+    assert found.beyond_noise
+    (same,) = ratios(before, record([worker("onnx", [4.0, 4.2])], [], {}, CPU))
+    assert not same.beyond_noise
+    assert list(differing(before, before)) == []
+    moved = after | {"hardware": {**after["hardware"], "name": "another"}}
+    assert next(differing(before, moved)).startswith("hardware: name a processor and another")
+    with pytest.raises(InputError, match="no way in common"):
+        list(ratios(before, record([worker("vllm", [1.0])], [], {}, CPU)))
+
+
+def test_commands_refuse_what_is_no_bench(tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.json"
+    wrong.write_text("[]")
+    with pytest.raises(InputError, match="is no bench"):
+        read(wrong)
+    with pytest.raises(InputError, match="can't be read"):
+        read(tmp_path / "none.json")
+    done = CliRunner().invoke(command, ["gpt2", "--against", "abacus"])
+    assert isinstance(done.exception, InputError)
+    assert "transformers-loop, lm-eval" in str(done.exception)
+    files = []
+    for number, walls in enumerate(([4.0, 4.1], [2.0, 2.05])):
+        files.append(tmp_path / f"{number}.json")
+        files[-1].write_text(json.dumps(record([worker("onnx", walls)], [], {}, CPU)))
+    told = CliRunner().invoke(command, ["compare", *map(str, files)])
+    assert told.exit_code == 0, told.output
+    assert "onnx: 2.5 to 4.9 sentences/s, 2.00 times as fast" in told.stdout
+
+
+def test_a_way_that_cannot_start_is_told() -> None:
+    failed = Worker.start(Asked(way="engine", engine="abacus", model="m", task="no-such-task", limit=8))
+    failed.close()
+    assert failed.error is not None
+    assert "no-such-task" in failed.error
+    failed.slice(0)
+    assert failed.slices == {}
