@@ -1,7 +1,7 @@
 """A long sweep on real Ray whose actors are killed every 30 seconds: does anything grow, get lost, doubled or left behind?
 
 One small real model (the demo's SmolLM2, or random weights) on two workers, with as many made-up sentences as take the time
-asked for. Every `--every` seconds a process that holds a model is killed with SIGKILL. The memory that belongs to
+asked for. Every `--every` seconds a process that has loaded its model is killed with SIGKILL. The memory that belongs to
 each process alone (USS) is noted all the while. In the end
 
 - the median memory of the driver, of all model processes that have been up for a while, and of Ray's own processes in the last
@@ -41,8 +41,8 @@ from evaluator.store.run import Run
 HERE = Path(__file__).resolve().parent
 MARK = "EVALUATOR_SOAK"
 """An environment variable with a word of this run's own, which everything that it starts inherits."""
-WARM_UP = 0.15
-"""Share of the time that counts as warm-up."""
+WARM_UP, WARM_SECONDS = 0.15, 60.0
+"""Share of the time that counts as warm-up, and its least seconds (but no more than half): allocators fill."""
 OLD_ENOUGH = 15.0
 """Seconds after which a model's process has loaded and scored."""
 FLAT = 0.10
@@ -61,7 +61,7 @@ class Watch:
     def look(self, driver: psutil.Process, family: Sequence[psutil.Process]) -> None:
         """Note what the processes hold now."""
         now = time.time()
-        for kind, process in self._kinds(driver, family, now):
+        for kind, process in self._kinds(driver, family):
             with contextlib.suppress(psutil.Error):
                 self.series[kind].append((now - self.begun, process.memory_full_info().uss / MIB))
 
@@ -72,7 +72,7 @@ class Watch:
             with contextlib.suppress(psutil.Error):
                 name = title(process)
                 if "ray::Replica" in name:
-                    if now - process.create_time() > OLD_ENOUGH:
+                    if age(process) > OLD_ENOUGH:
                         yield KINDS[1], process
                 elif process.name() in ("raylet", "gcs_server"):
                     yield KINDS[2], process
@@ -80,7 +80,7 @@ class Watch:
     def changes(self, seconds: float) -> dict[str, dict[str, float]]:
         """By kind: median MiB in the first and in the last quarter after the warm-up, and the change."""
         found = {}
-        begin = WARM_UP * seconds
+        begin = max(WARM_UP * seconds, min(WARM_SECONDS, seconds / 2))
         quarter = (seconds - begin) / 4
         for kind, points in self.series.items():
             first = [mib for at, mib in points if begin <= at < begin + quarter]
@@ -113,6 +113,13 @@ def start(sweep: Path, out: Path, mark: str, workers: int) -> subprocess.Popen[b
     command += ["--ray", "local", "--workers", str(workers), "--no-verify"]
     log = (out.parent / f"{out.name}.log").open("ab")
     return subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+
+
+def age(process: psutil.Process) -> float:
+    """Seconds since it was started, 0 where it has gone."""
+    with contextlib.suppress(psutil.Error):
+        return time.time() - float(process.create_time())
+    return 0.0
 
 
 def left_behind(mark: str) -> list[str]:
@@ -148,7 +155,7 @@ def disturbed(sweep: Path, out: Path, mark: str, workers: int, every: float) -> 
             time.sleep(2.0)
             family = tree(process)
             watch.look(driver, family)
-            actors = [one for one in family if "ray::Replica" in title(one)]
+            actors = [one for one in family if "ray::Replica" in title(one) and age(one) > OLD_ENOUGH]
             if time.monotonic() >= due and actors:
                 due = time.monotonic() + every
                 with contextlib.suppress(psutil.Error):
