@@ -10,10 +10,14 @@ from typing import Any
 
 import pytest
 
+from evaluator.cli.plan import show
+from evaluator.run.driver import Prepared
+from evaluator.run.failures import Failures
 from evaluator.sweep.benches import Speeds
 from evaluator.sweep.fit import Demand, Way, ways
 from evaluator.sweep.hardware import GIB, Fleet, Node
 from evaluator.sweep.placement import Placement
+from evaluator.sweep.plan import Needs, scheduled
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import InputError, MachineError
 
@@ -87,6 +91,21 @@ def test_real_models_on_a_mixed_fleet(
     for node, sizes in ((H100, h100), (A100S[0], a100), (L4, l4)):
         expected = [] if sizes is None else [Placement(sizes[0], sizes[1], nodes=sizes[1])]
         assert on(node, found) == expected, node.card
+
+
+def test_the_printed_plan_of_all_of_them_keeps_to_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    demands = [replace(demand(parameters, heads), name=name) for name, parameters, heads, *placed in MODELS if any(placed)]
+    needs = [Needs(one, 14_000, 14_000, (), ways(one, MIXED)) for one in demands]
+    show(scheduled(Prepared((), (), Failures()), MIXED, needs, Speeds()), price=2.0)
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= 80
+    planned, order = printed.split("schedule", 1)
+    for one in demands:
+        assert one.name in planned
+        assert f"{one.name} #0" in order
 
 
 def test_small_models_may_share_a_gpu() -> None:
