@@ -311,6 +311,7 @@ def engine_alone(job: dict[str, Any]) -> dict[str, Any]:
         "before_mib": before // mib,
         "weights_mib": weights // mib,
         "times_the_weights": round(peak_memory() / weights, 2),
+        "engine_times_the_weights": round((peak_memory() - before) / weights, 2),
     }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -50,6 +52,18 @@ def is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or any(sign in text for sign in signs)
 
 
+@functools.cache
+def _share_arena() -> None:
+    """One arena for the intermediate results of all sessions of this process on a CPU: layers and head, which take turns.
+
+    With one each SmolLM2 takes 6% more memory. When an engine is closed a batch's stays; the weights aren't in it.
+    """
+    kind, use = onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, onnxruntime.OrtMemType.DEFAULT
+    place = onnxruntime.OrtMemoryInfo("Cpu", kind, 0, use)
+    with contextlib.suppress(Exception):  # the library has no types of its own: somebody in this process was first
+        onnxruntime.create_and_register_allocator(place, onnxruntime.OrtArenaCfg({"arena_extend_strategy": 0}))
+
+
 class Runner(ABC):
     """Takes batches, gives back the log-probabilities of the tokens wanted at every position read, in order."""
 
@@ -81,6 +95,9 @@ class Runner(ABC):
         options.graph_optimization_level = levels.ORT_ENABLE_EXTENDED if optimize else levels.ORT_DISABLE_ALL
         # Plans for memory are made per input shape: with shapes as varied as sentences they are made, not reused.
         options.enable_mem_pattern = False
+        if len(self._providers) == 1:
+            _share_arena()
+            options.add_session_config_entry("session.use_env_allocators", "1")
         if not self._manifest.repacks:
             options.add_session_config_entry("session.disable_prepacking", "1")
         return onnxruntime.InferenceSession(self._folder / f"{form}.onnx", options, providers=self._providers)
