@@ -3,15 +3,15 @@
 import csv
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from evaluator.cli.options import data_option
+from evaluator.cli.translators import Money, open_translator, outcomes, talking_options
 
 if TYPE_CHECKING:
     from evaluator.gender.variants import PromptStyle
-    from evaluator.translate.cache import CachedTranslator
 
 
 def folder_name(system: str) -> str:
@@ -28,34 +28,15 @@ def write_csv(path: Path, rows: list[tuple[str, ...]]) -> None:
     write_bytes(path, text.getvalue().encode())
 
 
-def open_translator(spec: str, cache: Path, offline: bool, max_cost: float, workers: int) -> "CachedTranslator":
-    """The translator behind its cache; with several workers a local model is spread over them by Ray."""
-    from evaluator.answer_cache import AnswerCache
-    from evaluator.translate.base import Translator, make_translator
-    from evaluator.translate.cache import CachedTranslator
-    from evaluator_serving.errors import InputError
-
-    translator: Translator
-    if workers > 1:
-        if not spec.startswith("model:"):
-            raise InputError(f"--workers goes with a local model, not with {spec!r}: leave it out")
-        from evaluator.sweep.cluster import connect
-        from evaluator.sweep.hardware import gpus
-        from evaluator.translate.sharded import ShardedTranslator
-
-        connect("local", None if gpus() else workers)
-        translator = ShardedTranslator(spec, workers, gpus=1.0 if gpus() else 0.0)
-    else:
-        translator = make_translator(spec)
-    report = lambda line: click.echo(line, err=True)  # noqa: E731
-    return CachedTranslator(translator, AnswerCache(cache), offline=offline, max_cost=max_cost, report=report)
-
-
 @click.command(name="translate")
 @click.argument("dataset", metavar="TASK")
 @click.option("--to", "languages", multiple=True, required=True, metavar="CODE", help="Language, e.g. sk; may be repeated.")
 @click.option(
-    "--translator", required=True, metavar="SPEC", help="amazon, deepl, google, model:SPEC (e.g. NLLB) or folder:PATH."
+    "--translator",
+    required=True,
+    metavar="SPEC",
+    help="amazon, deepl, google, model:SPEC (e.g. NLLB), llm:SPEC (a model that chats, or URL#NAME of one at a server) or "
+    "folder:PATH.",
 )
 @click.option("--prompted", metavar="SPEC", help="With --variants: another translator for the prompts, e.g. folder:PATH.")
 @click.option("--variants", is_flag=True, help="Also translate the opposite gender's prompts and write gender_variants.csv.")
@@ -67,6 +48,7 @@ def open_translator(spec: str, cache: Path, offline: bool, max_cost: float, work
 @click.option("--offline", is_flag=True, help="Let the cache alone serve.")
 @click.option("--max-cost", type=click.FloatRange(min=0), default=0.0, show_default=True, help="US dollars for paid systems.")
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Copies of a local model, on Ray.")
+@talking_options
 @data_option
 def command(
     dataset: str,
@@ -81,6 +63,7 @@ def command(
     max_cost: float,
     workers: int,
     data: Path | None,
+    **talking: Any,
 ) -> None:
     """Translate GEST's sentences for the tasks gest-mt and gest-slavic.
 
@@ -90,6 +73,9 @@ def command(
     Examples:
       evaluator translate gest --to sk --translator model:facebook/nllb-200-3.3B --out translations --data DATA
       evaluator translate gest --to sk --translator deepl --max-cost 10 --variants --out translations
+      evaluator translate gest --to sk --translator llm:utter-project/EuroLLM-9B-Instruct --dtype bfloat16 --out translations
+      evaluator translate gest --to sk --translator llm:https://api.openai.com/v1#gpt-4.1 --max-cost 5 --extra prompt_price=2
+      --extra answer_price=8 --out translations
       evaluator run gest-mt --translations translations --data DATA
     """
     from evaluator.gender import rules_detector
@@ -105,18 +91,19 @@ def command(
         raise InputError(f"the samples of {dataset} are not sentences in groups: name a task like gest")
     answers = cache or out / "answers.jsonl"
     detectors = {code: rules_detector(code) for code in languages} if variants else {}
-    plain = open_translator(translator, answers, offline, max_cost, workers)
+    money = Money(offline, max_cost)
+    plain = open_translator(translator, answers, money, talking, workers)
     find: Find = plain.translate
     if prompted and prompted.startswith("folder:"):
         find = FolderTranslator(prompted.removeprefix("folder:")).find
     elif prompted:
-        find = open_translator(prompted, answers, offline, max_cost, 1).translate
+        find = open_translator(prompted, answers, money, talking).translate
     system = plain.inner.system
     for code in languages:
         done = translate_sentences(frame, plain.translate, code)
         folder = out / folder_name(system) / code
         write_csv(folder / "translations.csv", [("from", "to"), *done.pairs])
-        click.echo(f"{folder / 'translations.csv'}: {len(done.pairs)} sentences")
+        click.echo(f"{folder / 'translations.csv'}: {len(done.pairs)} sentences{outcomes(plain)}")
         if not variants:
             continue
         built = gender_pairs(frame, done, find, detectors[code], Asked(system, prompt_style))

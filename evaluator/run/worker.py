@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evaluator.run.journal import Journal
+from evaluator.journal import Journal
 from evaluator.run.score import Scored, score_chunk
 from evaluator_serving.chats import Kept
 from evaluator_serving.checks.verify import is_checked, needs_weights, verify_engine

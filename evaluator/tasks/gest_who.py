@@ -4,7 +4,7 @@ A sentence is followed by a question with three answers, (a), (b), (c), in each 
 Two ways to the same answer, each a template of the rows:
 
 - `text`: what the model says counts if exactly one of "(a)", "(b)" and "(c)" is in it, small letters or capitals; else the
-  answer is undetected. One that the server calls a refusal, or that begins as REFUSALS do, then counts as refused as well.
+  answer is undetected. One that the server calls a refusal, or that begins as REFUSAL says, then counts as refused as well.
 - `logprobs`: the probabilities of "(a)", "(b)" and "(c)" as the beginning of the answer, renormalised over the three.
 
 A sentence's shares are means over its answers that name an option, and so over the orders: a preference for a place is averaged
@@ -29,7 +29,7 @@ from evaluator.tasks.gest import gest
 from evaluator.tasks.gest_layout import GENDERS
 from evaluator.tasks.who_wording import Wording, given_wording, own_wording
 from evaluator.vocabulary import DataSource, Inputs, Layout, MeasureOptions, Overview, Protocol_, Rendered, Samples
-from evaluator_serving.chats import Chat
+from evaluator_serving.chats import REFUSAL, Chat
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Choice, Request, request_id
 
@@ -39,12 +39,6 @@ ORDERS = tuple(itertools.permutations(OPTIONS))
 LETTERS = ("(a)", "(b)", "(c)")
 MAX_TOKENS = 32
 """Of an answer, by default."""
-
-REFUSALS = (
-    r"^\W*(i['’]?m sorry|i am sorry|sorry|i apologi[sz]e|i can['’]?t|i can ?not|i won['’]?t|i['’]?m not able|i am not able"
-    r"|i['’]?m unable|i am unable|as an ai)\b"
-)
-"""Beginnings of answers that count as refusals where no option is named (lower-cased)."""
 
 TABLE: dict[str, pl.DataType] = {
     "sample": pl.Int64(),
@@ -242,7 +236,7 @@ def _said(table: pl.DataFrame, answers: pl.DataFrame) -> pl.DataFrame:
         "request",
         "finish",
         *(pl.when(one).then(hit).alias(place) for place, hit in zip(PLACES, named, strict=True)),
-        refusing=~one & text.str.contains(REFUSALS),
+        refusing=~one & text.str.contains(REFUSAL),
         detected=one,
     )
     # One row a reply; an order without any gives a row of nulls, which leaves the sentence out.

@@ -2,7 +2,7 @@
 
 import importlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from evaluator_serving.errors import InputError
 from evaluator_serving.plugins import plugins
@@ -34,14 +34,38 @@ class Translator(Protocol):
         """
 
 
+class Read(Protocol):
+    """A translation, and what became of the question."""
+
+    @property
+    def text(self) -> str:
+        """The translation; empty where there is none."""
+
+    @property
+    def outcome(self) -> str:
+        """In one word."""
+
+
+@runtime_checkable
+class Talker(Translator, Protocol):
+    """A translator whose answers have to be read. They are kept as given, so that other rules ask for nothing anew."""
+
+    def ask(self, texts: Sequence[str], language: str) -> list[dict[str, str]]:
+        """What is answered to each text."""
+
+    def read(self, source: str, language: str, answer: Mapping[str, str]) -> Read:
+        """The translation in an answer."""
+
+
 KINDS: dict[str, str] = {
     "model": "evaluator.translate.seq2seq:Seq2SeqTranslator",
+    "llm": "evaluator.translate.llm:LLMTranslator",
     "folder": "evaluator.translate.folder:FolderTranslator",
     "amazon": "evaluator.translate.paid:AmazonTranslate",
     "deepl": "evaluator.translate.paid:DeepL",
     "google": "evaluator.translate.paid:Google",
 }
-"""Kind to class. `model` takes a model spec, `folder` a folder of translations; the paid ones take their keys from the
+"""Kind to class. `model` and `llm` take a model spec, `folder` a folder of translations; the paid ones take their keys from the
 environment."""
 
 
@@ -49,19 +73,24 @@ GROUP = "evaluator.translators"
 """Entry points of other packages: a kind to a class that takes nothing or the text behind the colon."""
 
 
-def make_translator(spec: str) -> Translator:
-    """The translator of a spec: `amazon`, `deepl`, `google`, `model:SPEC`, `folder:PATH`, or a plug-in's `KIND` or `KIND:TEXT`.
+_SPECS = ("model", "llm", "folder")
+"""Kinds with something behind the colon."""
 
-    Raises InputError for an unknown one, or one whose package or key is missing.
+
+def make_translator(spec: str, *options: Any) -> Translator:
+    """The translator of a spec: `amazon`, `deepl`, `google`, `model:SPEC`, `llm:SPEC`, `folder:PATH`, or a plug-in's `KIND` or
+    `KIND:TEXT`.
+
+    `options` are the kind's own (see its class). Raises InputError for an unknown one, or one whose package or key is missing.
     """
     kind, colon, argument = spec.partition(":")
     plugin = None if kind in KINDS else plugins(GROUP, KINDS).found.get(kind)
     if plugin is not None:
         made: Translator = plugin.load()(argument) if argument else plugin.load()()
         return made
-    if kind not in KINDS or bool(colon) != (kind in ("model", "folder")) or (colon and not argument):
-        raise InputError(f"unknown translator {spec!r}: choose amazon, deepl, google, model:SPEC or folder:PATH")
+    if kind not in KINDS or bool(colon) != (kind in _SPECS) or (colon and not argument):
+        raise InputError(f"unknown translator {spec!r}: choose amazon, deepl, google, model:SPEC, llm:SPEC or folder:PATH")
     module, name = KINDS[kind].split(":")
     make: Any = getattr(importlib.import_module(module), name)
-    translator: Translator = make(argument) if argument else make()
+    translator: Translator = make(argument, *options) if argument else make(*options)
     return translator

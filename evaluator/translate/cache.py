@@ -1,14 +1,19 @@
 """Translations on disk: a translator that asks only for what it has never been asked."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from evaluator.answer_cache import AnswerCache, answer_key
-from evaluator.translate.base import Translator
+from evaluator.translate.base import Talker, Translator
 from evaluator_serving.errors import InputError
 
 
 class CachedTranslator:
-    """A translator that asks only for what the cache doesn't have, and keeps each batch's answers before it asks for more."""
+    """A translator that asks only for what the cache doesn't have, and keeps each batch's answers before it asks for more.
+
+    `outcomes`: of a translator whose answers have to be read, what became of the distinct texts of the last call.
+    """
 
     def __init__(
         self,
@@ -23,6 +28,7 @@ class CachedTranslator:
         self.inner = inner
         self.cache = cache
         self.spent = 0.0
+        self.outcomes: Counter[str] = Counter()
         self._offline = offline
         self._max_cost = max_cost
         self._report = report
@@ -40,13 +46,23 @@ class CachedTranslator:
             self._check(missing, language)
         for start in range(0, len(missing), self.inner.batch):
             batch = missing[start : start + self.inner.batch]
-            answers = self.inner.translate(batch, language)
+            answers = self._asked(batch, language)
             self.spent += self._cost(batch)
             about = {"system": system, "language": language, "parameters": dict(parameters)}
             pairs = zip(batch, answers, strict=True)
             self.cache.add([{"key": keys[text], "text": text, **about, "answer": answer} for text, answer in pairs])
             self._report(f"{system} {language}: {start + len(batch)} of {len(missing)} texts")
-        return [self.cache[keys[text]] for text in texts]
+        return self._read(texts, keys, language)
+
+    def _asked(self, batch: Sequence[str], language: str) -> Sequence[Any]:
+        return self.inner.ask(batch, language) if isinstance(self.inner, Talker) else self.inner.translate(batch, language)
+
+    def _read(self, texts: Sequence[str], keys: dict[str, str], language: str) -> list[str]:
+        if not isinstance(self.inner, Talker):
+            return [self.cache[keys[text]] for text in texts]
+        found = {text: self.inner.read(text, language, self.cache[key]) for text, key in keys.items()}
+        self.outcomes = Counter(one.outcome for one in found.values())
+        return [found[text].text for text in texts]
 
     def _cost(self, texts: Sequence[str]) -> float:
         return self.inner.price * sum(map(len, texts)) / 1e6

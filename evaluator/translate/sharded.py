@@ -3,17 +3,18 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from evaluator.translate.base import Translator, make_translator
+from evaluator.translate.base import Read, Talker, Translator, make_translator
 
 
 class _Worker:
     """One copy of a translator (a Ray actor)."""
 
-    def __init__(self, spec: str) -> None:
-        self._translator = make_translator(spec)
+    def __init__(self, spec: str, options: tuple[Any, ...]) -> None:
+        self._translator = make_translator(spec, *options)
 
-    def translate(self, texts: Sequence[str], language: str) -> list[str]:
-        return self._translator.translate(texts, language)
+    def answers(self, texts: Sequence[str], language: str) -> Sequence[Any]:
+        one = self._translator
+        return one.ask(texts, language) if isinstance(one, Talker) else one.translate(texts, language)
 
 
 class ShardedTranslator:
@@ -21,14 +22,14 @@ class ShardedTranslator:
 
     price = 0.0
 
-    def __init__(self, spec: str, workers: int, *, gpus: float = 0.0) -> None:
+    def __init__(self, spec: str, options: tuple[Any, ...], workers: int, *, gpus: float = 0.0) -> None:
         """Start the actors on the Ray that this process is connected to; `gpus` is what each of them takes."""
         import ray
         from ray.util import ActorPool
 
-        self._one: Translator = make_translator(spec)
-        options = {"num_gpus": gpus} if gpus else {"num_cpus": 1}
-        actors = [ray.remote(_Worker).options(**options).remote(spec) for _ in range(workers)]
+        self._one: Translator = make_translator(spec, *options)
+        share = {"num_gpus": gpus} if gpus else {"num_cpus": 1}
+        actors = [ray.remote(_Worker).options(**share).remote(spec, options) for _ in range(workers)]
         self._pool: Any = ActorPool(actors)
         self._workers = workers
 
@@ -49,7 +50,28 @@ class ShardedTranslator:
 
     def translate(self, texts: Sequence[str], language: str) -> list[str]:
         """See Translator.translate."""
+        return list(self._answers(texts, language))
+
+    def _answers(self, texts: Sequence[str], language: str) -> list[Any]:
         size = self._one.batch
         parts = [list(texts[i : i + size]) for i in range(0, len(texts), size)]
-        answers = self._pool.map(lambda actor, part: actor.translate.remote(part, language), parts)
+        answers = self._pool.map(lambda actor, part: actor.answers.remote(part, language), parts)
         return [answer for part in answers for answer in part]
+
+
+class ShardedTalker(ShardedTranslator):
+    """The same of a translator whose answers have to be read."""
+
+    def ask(self, texts: Sequence[str], language: str) -> list[dict[str, str]]:
+        """See Talker.ask."""
+        return self._answers(texts, language)
+
+    def read(self, source: str, language: str, answer: Mapping[str, str]) -> Read:
+        """See Talker.read."""
+        assert isinstance(self._one, Talker)
+        return self._one.read(source, language, answer)
+
+    def translate(self, texts: Sequence[str], language: str) -> list[str]:
+        """See Translator.translate."""
+        answers = self.ask(texts, language)
+        return [self.read(text, language, answer).text for text, answer in zip(texts, answers, strict=True)]

@@ -11,6 +11,13 @@ Finish = Literal["stop", "length", "refused", "filtered"]
 taken away by the server's filter."""
 
 
+REFUSAL = (
+    r"^\W*(i['’]?m sorry|i am sorry|sorry|i apologi[sz]e|i can['’]?t|i can ?not|i won['’]?t|i['’]?m not able|i am not able"
+    r"|i['’]?m unable|i am unable|as an ai)\b"
+)
+"""Beginnings of answers that are taken for refusals where nothing else says so (of lower-cased text)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     """What one side says."""

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from chat_server import ANSWER_TOKENS, PROMPT_TOKENS, ChatServer, Fault, words
 
-from evaluator.run.journal import Journal
+from evaluator.journal import Journal
 from evaluator_serving.chats import Chat, Reply, Turn
 from evaluator_serving.choose import choose_engine
 from evaluator_serving.encoding import encoder_for

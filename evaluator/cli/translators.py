@@ -1,0 +1,101 @@
+"""The translators that commands are given: behind their cache, local models' copies on Ray, language models' own options."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from evaluator.cli.options import make_engine_options
+from evaluator_serving.engine import BYTES
+from evaluator_serving.errors import InputError
+
+if TYPE_CHECKING:
+    from evaluator.translate.cache import CachedTranslator
+    from evaluator.translate.llm import Asking
+
+SHARDED = ("model", "llm")
+"""Kinds that `--workers` may copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Money:
+    """What may be spent: nothing is asked at all where `offline`; `limit` is in US dollars."""
+
+    offline: bool
+    limit: float
+
+
+def talking_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """How a language model is asked (`llm:SPEC`)."""
+    for option in (
+        click.option("--extra", multiple=True, metavar="KEY=VALUE", help="llm: engine-specific option; may be repeated."),
+        click.option("--device", default="auto", show_default=True, help="llm: auto, cpu, cuda, cuda:1, …"),
+        click.option("--dtype", type=click.Choice(list(BYTES)), default="float32", show_default=True, help="llm: precision."),
+        click.option("--engine", default="auto", show_default=True, metavar="NAME", help="llm: what runs the model."),
+        click.option("--max-tokens", type=click.IntRange(min=1), help="llm: most tokens of a translation [256]."),
+        click.option(
+            "--prompt", type=click.Path(path_type=Path), help="llm: how the model is asked (TOML, few-shot examples too)."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def open_translator(spec: str, cache: Path, money: Money, talking: Mapping[str, Any], workers: int = 1) -> "CachedTranslator":
+    """The translator behind its cache; with several workers a local model is spread over them by Ray.
+
+    `talking`: values of `talking_options`. Raises InputError.
+    """
+    from evaluator.answer_cache import AnswerCache
+    from evaluator.journal import Journal
+    from evaluator.translate.base import make_translator
+    from evaluator.translate.cache import CachedTranslator
+
+    kind = spec.partition(":")[0]
+    options: tuple[Any, ...] = (_asking(talking, money),) if kind == "llm" else ()
+    if kind != "llm" and (given := [name for name, value in talking.items() if value and value not in ("auto", "float32")]):
+        raise InputError(f"--{given[0].replace('_', '-')} goes with --translator llm:SPEC, not with {spec!r}: leave it out")
+    if workers > 1:
+        translator = _sharded(spec, kind, options, workers)
+    else:
+        # What is paid for is on disk answer by answer, whatever batch it is in.
+        kept = (Journal(cache.with_suffix(".replies.jsonl")),) if kind == "llm" else ()
+        translator = make_translator(spec, *options, *kept)
+    report = lambda line: click.echo(line, err=True)  # noqa: E731
+    return CachedTranslator(translator, AnswerCache(cache), offline=money.offline, max_cost=money.limit, report=report)
+
+
+def outcomes(translator: "CachedTranslator") -> str:
+    """What became of a language model's answers other than translations, for the end of a line."""
+    told: Counter[str] = Counter({name: n for name, n in translator.outcomes.items() if name != "translated"})
+    return "".join(f", {n} {name}" for name, n in sorted(told.items()))
+
+
+def _asking(talking: Mapping[str, Any], money: Money) -> "Asking":
+    from evaluator.translate.llm import Asking
+    from evaluator.translate.prompt import given_prompt
+
+    options = make_engine_options(talking["dtype"], talking["device"], None, talking["extra"])
+    if {"prompt_price", "answer_price"} & set(options.extra):
+        options = replace(options, extra={**options.extra, "max_cost": str(money.limit)})
+    asking = Asking(engine=talking["engine"], options=options)
+    if talking["prompt"] is not None:
+        asking = replace(asking, prompt=given_prompt(talking["prompt"]))
+    return replace(asking, max_tokens=talking["max_tokens"]) if talking["max_tokens"] else asking
+
+
+def _sharded(spec: str, kind: str, options: tuple[Any, ...], workers: int) -> Any:
+    from evaluator.sweep.cluster import connect
+    from evaluator.sweep.hardware import gpus
+    from evaluator.translate.sharded import ShardedTalker, ShardedTranslator
+    from evaluator_serving.models.served import is_served
+
+    if kind not in SHARDED or is_served(spec.partition(":")[2]):
+        remedy = "leave it out" if kind not in SHARDED else "a server is asked with --extra concurrency=N at once"
+        raise InputError(f"--workers goes with a local model, not with {spec!r}: {remedy}")
+    connect("local", None if gpus() else workers)
+    made = ShardedTalker if kind == "llm" else ShardedTranslator
+    return made(spec, options, workers, gpus=1.0 if gpus() else 0.0)

@@ -1,0 +1,126 @@
+"""Language models as translators: any model that chats, in this process, on Ray or at a server."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from evaluator.answer_cache import answer_key
+from evaluator.translate.prompt import TranslationPrompt, own_prompt
+from evaluator.translate.tidy import Tidied, tidied
+from evaluator_serving.chats import Chat, Finish, Kept
+from evaluator_serving.choose import choose_engine
+from evaluator_serving.encoding import encoder_for
+from evaluator_serving.engine import Engine, EngineOptions
+from evaluator_serving.errors import InputError
+from evaluator_serving.identity import identity
+from evaluator_serving.models.resolving import resolve_here
+from evaluator_serving.opening import open_engine
+from evaluator_serving.registry import engine_class
+from evaluator_serving.rows import Row, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """How a language model is asked.
+
+    Attributes:
+        prompt: the words.
+        engine, options: what runs it, as for `run`.
+        max_tokens: most tokens of a translation.
+    """
+
+    prompt: TranslationPrompt = field(default_factory=own_prompt)
+    engine: str = "auto"
+    options: EngineOptions = field(default_factory=EngineOptions)
+    max_tokens: int = 256
+
+
+class LLMTranslator:
+    """A model that is asked in words, its most probable ones (temperature 0)."""
+
+    price = 0.0
+    """Per character: none. A server's tokens are reckoned by its engine (`max_cost` of its options)."""
+
+    def __init__(self, spec: str, asking: Asking | None = None, kept: Kept | None = None) -> None:
+        """Find the model; it is loaded with the first text. `kept`: see `Engine.generate`.
+
+        Raises InputError for a model that can't chat and for options that its engine has no use for.
+        """
+        self._asking = asking or Asking()
+        self._kept = kept
+        self._source = resolve_here(spec)
+        if not self._source.heads & {"causal", "chat"}:
+            raise InputError(f"model {spec} generates no text: it can't translate (an encoder-decoder model: model:{spec})")
+        name, options = self._asking.engine, self._asking.options
+        self._engine_name = choose_engine(self._source, {"chat"}, options) if name == "auto" else name
+        engine_class(self._engine_name).check(self._source, options, frozenset({"chat"}))
+        self._engine: Engine | None = None
+        self._longest = 0
+
+    @property
+    def system(self) -> str:
+        """The spec; of a model at a server its name there."""
+        return self._source.served.name if self._source.served else self._source.spec
+
+    @property
+    def batch(self) -> int:
+        """What an engine with continuous batching has use for; elsewhere little enough that not much is lost by a kill."""
+        return 512 if self._engine_name == "vllm" else 64
+
+    @cached_property
+    def parameters(self) -> Mapping[str, str]:
+        """Everything that an answer depends on: the model's and its engine's identity, the prompt, the most tokens."""
+        info = identity(self._engine_name, self._source, self._asking.options)
+        return {
+            "revision": self._source.revision,
+            "engine": self._engine_name,
+            "dtype": info.dtype,
+            "prompt": self._asking.prompt.mark,
+            "max_tokens": str(self._asking.max_tokens),
+            "details": answer_key(dict(info.details)),
+        }
+
+    @cached_property
+    def _encoder(self) -> Any:
+        return encoder_for(self._source)
+
+    def ask(self, texts: Sequence[str], language: str) -> list[dict[str, str]]:
+        """What is said to each text: `text` and `finish` of a `Reply`, as said.
+
+        Raises InputError for a language without a name or a text that the model can't take, EngineError where the engine fails.
+        """
+        rows = [self._row(text, language) for text in texts]
+        replies = self._opened(rows).generate(rows, self._kept)
+        return [{"text": reply.text, "finish": reply.finish} for (reply,) in replies]
+
+    def read(self, source: str, language: str, answer: Mapping[str, str]) -> Tidied:
+        """The translation in an answer of `ask`."""
+        finish: Finish = answer["finish"]  # type: ignore[assignment]
+        return tidied(answer["text"], finish, source, self._asking.prompt.language(language))
+
+    def translate(self, texts: Sequence[str], language: str) -> list[str]:
+        """The texts in `language`, tidied; empty where nothing was said or the model refused."""
+        answers = self.ask(texts, language)
+        return [self.read(text, language, answer).text for text, answer in zip(texts, answers, strict=True)]
+
+    def _row(self, text: str, language: str) -> Row:
+        chat = Chat(self._asking.prompt.turns(text, language), max_tokens=self._asking.max_tokens)
+        try:
+            row: Row = self._encoder.encode(chat).rows[0]
+        except InputError as error:
+            raise InputError(f"{text!r} can't be translated by model {self._source.spec}: {error}") from error
+        return row
+
+    def _opened(self, rows: Sequence[Row]) -> Engine:
+        """The engine, with room for these rows: opened anew where longer ones come than it was opened for."""
+        longest = max(row.places for row in rows)
+        if self._engine is not None and longest > self._longest:
+            self._engine.close()
+            self._engine = None
+        if self._engine is None:
+            # Twice as long as any now: texts of one data set are of a kind.
+            self._longest = min(2 * longest, max(self._source.context, longest))
+            workload = Workload(len(rows), sum(row.places for row in rows), self._longest)
+            self._engine = open_engine(self._engine_name, self._source, self._asking.options, rows, workload)
+        return self._engine

@@ -1,0 +1,213 @@
+"""Language models as translators: the prompt, plain `generate`, an endpoint that goes wrong, kills, Ray."""
+
+import csv
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from chat_server import ChatServer, Fault
+from tiny_models import tiny_model
+
+from evaluator.answer_cache import AnswerCache
+from evaluator.journal import Journal
+from evaluator.tasks.gest_mt import find_translations
+from evaluator.translate.base import make_translator
+from evaluator.translate.cache import CachedTranslator
+from evaluator.translate.folder import read_translations
+from evaluator.translate.llm import Asking, LLMTranslator
+from evaluator.translate.prompt import TranslationPrompt, own_prompt
+from evaluator_serving.chats import Turn
+from evaluator_serving.engine import EngineOptions
+from evaluator_serving.errors import InputError
+from evaluator_serving.openai_engine.costs import CostError
+
+TEMPLATE = (
+    "{% for m in messages %}{{ '<s>' + m.role + ' : ' + m.content + '</s>' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<s>assistant :' }}{% endif %}"
+)
+TEXTS = ["I cook.", "I work with my friends every day.", "I always think quietly."]
+PROMPT = """
+system = "You speak {language}."
+prompt = "Say in {language} : {text}"
+[languages]
+xx = "Elvish"
+[[examples.xx]]
+from = "I cook."
+to = "Eu."
+[[examples.xx]]
+from = "I {text}."
+to = "Eu {language}."
+"""
+
+
+def talker(folder: Path) -> Path:
+    """A small llama with a chat template."""
+    made = tiny_model("llama", folder, tokenizer="llama-bytes", max_position_embeddings=1024)
+    tokens = transformers.AutoTokenizer.from_pretrained(made)
+    tokens.chat_template = TEMPLATE
+    tokens.save_pretrained(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return talker(tmp_path_factory.mktemp("talker") / "model")
+
+
+def test_turns() -> None:
+    prompt = TranslationPrompt.parse(PROMPT, "here")
+    asked = Turn("user", "Say in Elvish : a {language} {text} b")
+    examples = (Turn("user", "Say in Elvish : I cook."), Turn("assistant", "Eu."))
+    odd = (Turn("user", "Say in Elvish : I {text}."), Turn("assistant", "Eu {language}."))
+    assert prompt.turns("a {language} {text} b", "xx") == (Turn("system", "You speak Elvish."), *examples, *odd, asked)
+    assert [turn.content for turn in prompt.turns("a", "sk")] == ["You speak Slovak.", "Say in Slovak : a"]
+    assert own_prompt().turns("a", "sk")[-1].content.endswith("\n\na")
+    with pytest.raises(InputError, match=r"no name for language 'yy': give one"):
+        prompt.turns("a", "yy")
+    assert own_prompt().mark != prompt.mark
+
+
+def test_all_mistakes_of_a_prompt_are_told() -> None:
+    with pytest.raises(
+        InputError, match=r"here, line 1: prompt: the prompt must hold \{text\}(?s:.*)line 2: sistem: unknown key"
+    ):
+        TranslationPrompt.parse('prompt = "a {language}"\nsistem = "b"', "here")
+
+
+def test_says_what_plain_generate_says(model: Path) -> None:
+    """Each text alone, the most probable token again and again."""
+    prompt = own_prompt()
+    tokens = transformers.AutoTokenizer.from_pretrained(model)
+    plain: Any = transformers.AutoModelForCausalLM.from_pretrained(model).eval()
+    expected = []
+    for text in TEXTS:
+        turns = [{"role": turn.role, "content": turn.content} for turn in prompt.turns(text, "sk")]
+        ids = tokens.apply_chat_template(turns, add_generation_prompt=True, return_tensors="pt", return_dict=True)["input_ids"]
+        written: list[int] = []
+        with torch.inference_mode():
+            while len(written) < 16 and tokens.eos_token_id not in written:
+                logits = plain(input_ids=torch.cat([ids, torch.tensor([written], dtype=torch.long)], 1)).logits[0, -1]
+                written.append(int(logits.argmax()))
+        expected.append(tokens.decode(written, skip_special_tokens=True))
+    found = LLMTranslator(str(model), Asking(engine="transformers", max_tokens=16)).ask(TEXTS, "sk")
+    assert [answer["text"] for answer in found] == expected
+    assert len(set(expected)) > 1
+
+
+def test_what_an_answer_depends_on_is_its_key(model: Path, tmp_path: Path) -> None:
+    other = TranslationPrompt.parse(PROMPT, "here")
+    ways = (Asking(max_tokens=4), Asking(max_tokens=5), Asking(max_tokens=4, prompt=other))
+    keys = [dict(LLMTranslator(str(model), asking).parameters) for asking in ways]
+    assert keys[0] == dict(LLMTranslator(str(model), Asking(max_tokens=4)).parameters)
+    assert len({json.dumps(key, sort_keys=True) for key in keys}) == 3
+
+
+def test_models_that_can_not(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"generates no text: it can't translate"):
+        LLMTranslator(str(tiny_model("bert", tmp_path / "masked")))
+    with pytest.raises(InputError, match="no option speed"):
+        LLMTranslator(str(talker(tmp_path / "model")), Asking(options=EngineOptions(extra={"speed": "1"})))
+    with pytest.raises(InputError, match=r"llm:SPEC"):
+        make_translator("llm")
+
+
+# --- an endpoint ------------------------------------------------------------------------------------------------------------
+
+
+def served(server: ChatServer, cache: Path, **extra: str) -> CachedTranslator:
+    options = EngineOptions(extra={"concurrency": "2", "retries": "1", **extra})
+    made = LLMTranslator(server.spec, Asking(options=options), Journal(cache.with_suffix(".replies.jsonl")))
+    return CachedTranslator(made, AnswerCache(cache))
+
+
+def test_refused_and_empty_answers_are_counted_again_from_the_cache(tmp_path: Path) -> None:
+    odd = {"b": Fault(message={"content": None, "refusal": "No."}), "c": Fault(message={"content": " "})}
+    with ChatServer(lambda content, before: odd.get(content[-1])) as server:
+        first = served(server, tmp_path / "a.jsonl")
+        found = first.translate(["a", "b", "c"], "sk")
+        assert found[1:] == ["", ""]
+        assert found[0]
+        again = served(server, tmp_path / "a.jsonl")
+        assert again.translate(["a", "b", "c"], "sk") == found
+        assert first.outcomes == again.outcomes == {"translated": 1, "refused": 1, "empty": 1}
+        assert set(server.asked.values()) == {1}
+
+
+def test_what_was_answered_before_a_server_died_is_not_asked_again(tmp_path: Path) -> None:
+    texts = [f"text {i}" for i in range(12)]
+    dead = Fault(500, body={"error": {"message": "gone"}})
+    with ChatServer(lambda content, before: dead if content.endswith("text 7") and before < 2 else None) as server:
+        with pytest.raises(Exception, match="gone"):
+            served(server, tmp_path / "a.jsonl").translate(texts, "sk")
+        answered = dict(server.answered)
+        assert 0 < len(answered) < 12
+        assert len(served(server, tmp_path / "a.jsonl").translate(texts, "sk")) == 12
+        assert set(server.answered.values()) == {1}
+        assert len(server.answered) == 12
+
+
+def test_no_more_is_spent_than_allowed(tmp_path: Path) -> None:
+    with ChatServer() as server:
+        paid = served(server, tmp_path / "a.jsonl", prompt_price="1", answer_price="1", max_cost="0")
+        with pytest.raises(CostError, match=r"limit of \$0"):
+            paid.translate(["a"], "sk")
+        assert not server.asked
+
+
+# --- the commands -----------------------------------------------------------------------------------------------------------
+
+
+def command(spec: str, out: Path, *more: str) -> list[str]:
+    program = [sys.executable, "-m", "evaluator", "translate", "gest-demo", "--to", "sk", "--translator", f"llm:{spec}"]
+    return [*program, "--out", str(out), *more]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+
+
+def table(out: Path) -> list[list[str]]:
+    (path,) = out.glob("*/sk/translations.csv")
+    return list(csv.reader(path.open(newline="")))
+
+
+def test_killed_at_an_endpoint_and_resumed(tmp_path: Path) -> None:
+    """No text is asked a second time that was answered; those in flight at the kill may be."""
+    with ChatServer(delay=0.02) as server:
+        line = command(server.spec, tmp_path / "out", "--extra", "concurrency=4")
+        process = subprocess.Popen(line, env=environment(), stderr=subprocess.DEVNULL)
+        while process.poll() is None and len(server.answered) < 40:
+            time.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+        before = len(server.answered)
+        done = subprocess.run(line, env=environment(), check=True, capture_output=True, text=True)
+        again = sum(count - 1 for count in server.asked.values())
+        assert 40 <= before < 160 == len(server.answered)
+        assert again <= 4, "only what was on its way"
+    rows = table(tmp_path / "out")
+    assert len(rows) == 161
+    refused = sum(not target for _, target in rows[1:])
+    assert f"160 sentences, {refused} refused" in done.stdout
+    (found,) = find_translations(tmp_path / "out")
+    assert list(read_translations(found.path).items()) == [(source, target) for source, target in rows[1:]]
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra: ray)")
+def test_two_ray_workers_translate_like_one(model: Path, tmp_path: Path) -> None:
+    for out, workers in (("one", "1"), ("two", "2")):
+        line = command(str(model), tmp_path / out, "--workers", workers, "--max-tokens", "8", "--engine", "transformers")
+        subprocess.run(line, env=environment(), check=True)
+    assert table(tmp_path / "one") == table(tmp_path / "two")
+    assert len(table(tmp_path / "two")) == 161
