@@ -23,8 +23,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from glm_throughput import Counter, Numbers, Worker, matrix_peak, serve, versions
+from glm_throughput import Counter, Numbers, Worker, matrix_peak, serve
 
+from evaluator.bench.measure import versions
 from evaluator.demo import demo_model
 from evaluator.tasks.eurogest import EuroGest
 from evaluator.tasks.pair_requests import compared, split

