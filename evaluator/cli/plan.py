@@ -78,8 +78,9 @@ def show(plan: Plan, price: float | None) -> None:
             console.print(f"{need.name}: {len(need.several)} candidates of several tokens", highlight=False)
     least = plan.schedule.bound + plan.startup
     console.print(f"estimated time {clock(plan.seconds)} (no schedule is shorter than {clock(least)})", highlight=False)
-    if plan.speeds.newest:
-        console.print(f"speeds as measured on this hardware ({plan.speeds.newest[:10]})", highlight=False)
+    if measured := plan.measured:
+        part = "" if len(measured) == len(plan.needs) else f" of {len(measured)} of {len(plan.needs)} models"
+        console.print(f"speeds{part} as measured on this hardware ({plan.speeds.newest[:10]})", highlight=False)
     elif plan.speeds.throughput is None:
         console.print("speeds from data sheets: evaluator bench MODEL measures those of this hardware", highlight=False)
     if price is not None:
@@ -190,7 +191,7 @@ def command(
     if format_ == "json":
         schedule = {key: asdict(plan.schedule)[key] for key in ("slots", "makespan", "bound")}
         parts = {"fleet": asdict(plan.fleet), "schedule": schedule}
-        told = {"seconds": plan.seconds, "startup": plan.startup, "speeds_measured": plan.speeds.newest}
+        told = {"seconds": plan.seconds, "startup": plan.startup, "measured": plan.measured}
         record = {**parts, **told, "needs": [asdict(need) for need in plan.needs], "notes": notes}
         click.echo(json.dumps(record | ({"cost": plan.cost(price)} if price is not None else {}), ensure_ascii=False))
     else:

@@ -74,6 +74,16 @@ class Plan:
         """How long it is expected to take."""
         return self.startup + self.schedule.makespan if self.schedule.slots else 0.0
 
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """Names of the models whose times rest on measurements, of their engine and dtype on one of the fleet's cards."""
+        cards = {node.card for node in self.fleet.nodes}
+
+        def known(demand: Demand) -> bool:
+            return any(self.speeds.rates(card).tokens_s(demand.engine, demand.dtype, demand.parameters) for card in cards)
+
+        return tuple(need.name for need in self.needs if known(need.demand))
+
     def cost(self, price: float) -> float:
         """What the sweep costs at `price` per device-hour, all devices held until the end."""
         return price * self.fleet.devices * self.seconds / 3600

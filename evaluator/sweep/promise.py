@@ -13,7 +13,7 @@ class Promise:
 
     Attributes:
         time: when it was given; seconds: how long the sweep was to take from its first replica's start.
-        basis: when the speeds were measured on this hardware, empty where they are data sheets'.
+        basis: when speeds were last measured on this hardware, empty where those of all models are data sheets'.
         devices: of the fleet; price: of a device-hour, None where none was given.
         took: seconds that it took, None while it hasn't ended; whole: whether every model was scored to its end.
     """
@@ -30,7 +30,7 @@ class Promise:
     def of(cls, plan: Plan, price: float | None) -> "Promise":
         """At this moment."""
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        return cls(now, round(plan.seconds, 2), plan.speeds.newest, plan.fleet.devices, price)
+        return cls(now, round(plan.seconds, 2), plan.speeds.newest if plan.measured else "", plan.fleet.devices, price)
 
     def kept(self, took: float, *, whole: bool) -> "Promise":
         """With what came of it."""

@@ -10,7 +10,7 @@ from evaluator.run.driver import Prepared, prepare
 from evaluator.run.failures import Failures
 from evaluator.run.prepare import PreparedModel
 from evaluator.run.spec import ModelSpec, RunSpec
-from evaluator.sweep.benches import Speeds
+from evaluator.sweep.benches import Measured, Rates, Speeds
 from evaluator.sweep.hardware import parse_fleet
 from evaluator.sweep.plan import make_plan, model_needs
 from evaluator.tasks.gest import custom
@@ -92,6 +92,17 @@ def test_times_and_cost_follow_the_given_throughput(prepared: PreparedModel) -> 
     slow, fast = (make_plan(Prepared((), (prepared,), Failures()), GPU, Speeds(t)) for t in (1.0, 10.0))
     assert slow.needs[0].ways[-1].score == pytest.approx(10 * fast.needs[0].ways[-1].score)
     assert slow.cost(2.0) == pytest.approx(2.0 * 8 * slow.schedule.makespan / 3600)
+
+
+def test_which_models_a_plan_has_measurements_of(prepared: PreparedModel) -> None:
+    one = Measured("transformers", "float32", 0, 1000, 4000, 50.0, 1.0, 2.0, 1.0, "2026-01-01T00:00:00Z")
+    ready = Prepared((), (prepared,), Failures())
+    card = GPU.nodes[0].card
+    plan = make_plan(ready, GPU, Speeds(None, 0, {card: Rates((one,))}))
+    assert plan.measured == (prepared.name,)
+    assert plan.startup == pytest.approx(1.0 + 2.0 - 1.0)
+    assert plan.seconds == plan.schedule.makespan + plan.startup
+    assert make_plan(ready, GPU, Speeds(None, 0, {card: Rates((replace(one, dtype="int8"),))})).measured == ()
 
 
 def test_plan_command(prepared: PreparedModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
