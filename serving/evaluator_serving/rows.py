@@ -17,6 +17,10 @@ GREEDY = -1
 """As the last of a `seq2seq` row's ids: whatever token the model itself finds most probable there."""
 
 
+TOGETHER = 8
+"""Chats whose tokens count as one's where work is cut."""
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One input sequence and what to read from it.
@@ -45,6 +49,13 @@ class Row:
         """Tokens computed for this row, the encoder's and the most that answers to a chat may take included."""
         answers = self.chat.answers * self.chat.max_tokens if self.chat else 0
         return len(self.ids) + len(self.encoder_ids or ()) + answers
+
+    @property
+    def weight(self) -> int:
+        """Tokens by which chunks are cut. Answers of many chats take each step together, in little more time than one of them:
+        a chunk of chats holds more of them. At a server each is a request of its own.
+        """
+        return -(-self.length // TOGETHER) if self.chat and self.ids else self.length
 
     @property
     def places(self) -> int:
@@ -237,7 +248,7 @@ class _Block:
 def _single(index: int, item: Encoded, merged: Merged) -> _Block:
     needs: dict[int, int] = {}
     for row, (place, _) in zip(item.rows, merged.places[index], strict=True):
-        needs[place] = max(row.length, needs.get(place, 0))
+        needs[place] = max(row.weight, needs.get(place, 0))
     return _Block([index], needs, sum(needs.values()))
 
 
@@ -271,7 +282,7 @@ def _blocks(singles: Sequence[_Block], rank: Mapping[int, int], tokens: int) -> 
 
 
 def chunks(encoded: Sequence[Encoded], *, tokens: int) -> list[Chunk]:
-    """Cut requests into chunks of about `tokens` forward tokens, longest rows first.
+    """Cut requests into chunks of about `tokens` forward tokens (of chats `Row.weight`), longest rows first.
 
     A chunk takes less than `tokens` and what one request takes. Requests that share a forward pass fall into one chunk
     unless those that hang together so take more than `tokens`: then their shortest shared rows are computed once a chunk.

@@ -19,7 +19,7 @@ from evaluator_serving.models.resolving import resolve
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.registry import check_fit
 from evaluator_serving.requests import Choice, request_id
-from evaluator_serving.rows import Row, chunks, make_chunk
+from evaluator_serving.rows import TOGETHER, Row, chunks, make_chunk
 from evaluator_serving.transformers_engine.engine import TransformersEngine
 
 TEMPLATE = (
@@ -187,8 +187,11 @@ def test_a_chat_of_nan(source: ModelSource, encoder: Encoder) -> None:
 def test_chats_are_cut_into_chunks_by_what_they_may_take(encoder: Encoder) -> None:
     items = [encoder.encode(chat(text, answers=2)) for text in TEXTS]
     assert len({request_id(chat(text, answers=2)) for text in TEXTS}) == len(TEXTS)
-    cut = chunks(items, tokens=60)
+    whole = sum(row.length for item in items for row in item.rows)
+    cut = chunks(items, tokens=whole // (2 * TOGETHER))
     assert [len(chunk.encoded) for chunk in cut] == [2, 2]
+    served = [replace(item, rows=tuple(replace(row, ids=()) for row in item.rows)) for item in items]
+    assert [len(chunk.encoded) for chunk in chunks(served, tokens=2 * 2 * LENGTH)] == [2, 2]
     assert sum(chunk.tokens for chunk in cut) == sum(len(row.ids) + 2 * LENGTH for item in items for row in item.rows)
 
 

@@ -1,7 +1,7 @@
 """Chats over HTTP: one request an answer, many at a time, each answer kept before its thread asks for another."""
 
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import UTC, datetime
 from threading import Event
 from typing import Any
@@ -58,8 +58,7 @@ class Conversation:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
         said: list[list[Reply]] = [[] for _ in rows]
-        done: list[Future[Reply]] = futures
-        for (index, _), future in zip(wanted, done, strict=True):
+        for (index, _), future in zip(wanted, futures, strict=True):
             said[index].append(future.result())
         return [tuple(replies) for replies in said]
 
@@ -71,6 +70,8 @@ class Conversation:
         try:
             reply: Reply = self._patience.retrying(stop)(self._asked, chat)
         except ServerError as error:
+            if error.passing and stop.is_set():
+                raise _StoppedError from error
             stop.set()
             raise self._told(index, error) from error
         except CostError:
@@ -82,16 +83,16 @@ class Conversation:
 
     def _asked(self, chat: Chat) -> Reply:
         """One request. Raises ServerError, and CostError before anything is sent."""
-        reserved = self._meter.reserve(chat)
+        reserved, limit = self._meter.reserve(chat), self._limit
         try:
-            answer = self._client.ask("POST", "chat/completions", self._body(chat))
+            answer = self._client.ask("POST", "chat/completions", self._body(chat, limit))
             reply = _read(answer)
         except ServerError as error:
             # A request that was refused costs nothing; one whose answer broke off may have been answered and billed.
             self._meter.release(reserved, perhaps=error.perhaps_done)
             if error.status == 400 and "content_filter" in str(error):
                 return Reply("", "filtered", served=self._model, date=_now())
-            if error.status in (400, 422) and self._limit == _LIMITS[0] and _LIMITS[1] in str(error):
+            if error.status in (400, 422) and limit == _LIMITS[0] and _LIMITS[1] in str(error):
                 self._limit = _LIMITS[1]
                 return self._asked(chat)
             raise
@@ -102,11 +103,11 @@ class Conversation:
         self._meter.settle(reserved, usage.get("prompt_tokens"), usage.get("completion_tokens"))
         return reply
 
-    def _body(self, chat: Chat) -> dict[str, Any]:
+    def _body(self, chat: Chat, limit: str) -> dict[str, Any]:
         fields: dict[str, Any] = {
             "model": self._model,
             "messages": [{"role": turn.role, "content": turn.content} for turn in chat.turns],
-            self._limit: chat.max_tokens,
+            limit: chat.max_tokens,
             "temperature": chat.temperature,
             "seed": chat.seed,
         }
