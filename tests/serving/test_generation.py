@@ -201,3 +201,14 @@ def test_chats_that_make_no_sense(wrong: dict[str, Any]) -> None:
         chat("I cook", **wrong)
     with pytest.raises(ValueError, match="ends with the user's turn"):
         Chat((Turn("assistant", "no"),))
+
+
+def test_chats_that_begin_alike_are_in_one_chunk(encoder: Encoder) -> None:
+    """Twelve chats of one length about three sentences, in the order of their hashes: cut by sentence all the same."""
+    sentences = ("I am tired", "I am strong", "I am weak")
+    items = [encoder.encode(chat(f"{text} {a} {b}")) for text in sentences for a in ("he", "she") for b in ("he", "she")]
+    items.sort(key=lambda item: item.request)
+    (weight,) = {row.weight for item in items for row in item.rows}
+    cut = chunks(items, tokens=4 * weight)
+    asked = [{row.chat.turns[0].content[:9] for item in chunk.encoded for row in item.rows if row.chat} for chunk in cut]
+    assert sorted(map(list, asked)) == [["I am stro"], ["I am tire"], ["I am weak"]]

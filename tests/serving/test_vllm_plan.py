@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluator_serving.rows import Row
-from evaluator_serving.vllm_engine.plan import WIDTH, Query, plan
+from evaluator_serving.vllm_engine.plan import WIDTH, Query, leaders_first, plan
 
 
 def forward_tokens(query: Query) -> int:
@@ -136,3 +136,11 @@ def test_any_lookups_are_answered_exactly_once(case, grid):
         assert len(queries) <= 1
     positions = {p for p, _ in lookups}
     assert sum(forward_tokens(q) for q in queries) <= sum(p + 1 for p in positions), "never worse than one each"
+
+
+def test_prompts_that_begin_alike_wait_for_the_first_of_them() -> None:
+    prompts = [(1, 2, 3, 4, 9), (7, 7), (1, 2, 3, 5), (7, 8, 9, 9), (1, 2, 3, 4, 5)]
+    order = leaders_first(prompts)
+    assert sorted(order) == list(range(5))
+    assert [prompts[i] for i in order] == [(1, 2, 3, 4, 5), (7, 7), (7, 8, 9, 9), (1, 2, 3, 4, 9), (1, 2, 3, 5)]
+    assert leaders_first([]) == []

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from evaluator_serving.packing import shared
 from evaluator_serving.rows import Row
 
 WIDTH = 128
@@ -149,3 +150,16 @@ def _ends(row: Row, wanted: Wanted, positions: Iterable[int]) -> list[Query]:
 
 def _fits(first: dict[int, list[int]], second: dict[int, list[int]]) -> bool:
     return len(first.keys() | second.keys()) <= WIDTH
+
+
+def leaders_first(prompts: Sequence[tuple[int, ...]]) -> list[int]:
+    """An order of the prompts in which those that begin like an earlier one come last.
+
+    vLLM finds a beginning in its cache only when it has been computed, not while it is.
+    """
+    leaders: list[int] = []
+    followers: list[int] = []
+    for index in sorted(range(len(prompts)), key=lambda i: prompts[i]):
+        known = leaders and 2 * shared(prompts[leaders[-1]], prompts[index]) >= len(prompts[index])
+        (followers if known else leaders).append(index)
+    return leaders + followers
