@@ -61,6 +61,12 @@ EVERY = 10
     "--permutations", type=click.IntRange(min=1), default=10_000, show_default=True, help="Permutations of the paired test."
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of resamples and permutations.")
+@click.option(
+    "--figures",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Also write each figure there as SVG, PNG and CSV.",
+)
 def command(
     runs: tuple[Path, ...],
     models: tuple[str, ...],
@@ -74,6 +80,7 @@ def command(
     resamples: int,
     permutations: int,
     seed: int,
+    figures: Path | None,
 ) -> None:
     """Compare models, of one run or of several, with a baseline on the samples that both were scored on.
 
@@ -95,6 +102,10 @@ def command(
     from evaluator.comparison.build import build, chosen, sides
     from evaluator.comparison.expressions import parse
 
+    if figures is not None:
+        from evaluator.reports.page import check_libraries
+
+        check_libraries("--figures")
     parsed = [parse(text) for text in checks]
     picked = chosen(sides([Run.open(path) for path in runs]), models, baseline)
     if not picked:
@@ -108,12 +119,23 @@ def command(
     )
     alone = bool(parsed) and not any(check.of_differences for check in parsed)
     comparison = build(picked, options, tasks=tasks, allow=allow, permutations=permutations, alone=alone, progress=Progress())
+    if figures is not None:
+        _draw(comparison, figures)
     _show(comparison, format_)
     failing = comparison.failing(parsed)
     for crossed in failing:
         click.echo(f"evaluator: failed: {crossed}", err=True)
     if failing:
         raise click.exceptions.Exit(FAILED)
+
+
+def _draw(comparison: "Comparison", folder: Path) -> None:
+    """Write the comparison's figures into a folder."""
+    from evaluator.comparison.figures import comparison_figures
+    from evaluator.reports.export import write_figures
+
+    written = write_figures(list(comparison_figures(comparison)), folder)
+    click.echo(f"figures: {len(written)} files in {folder}", err=True)
 
 
 class Progress:

@@ -176,6 +176,27 @@ def test_every_format_holds_the_same_numbers(run: Path) -> None:
     assert all(len(line) <= 80 for line in invoke("compare", *options).stdout.splitlines())
 
 
+def test_figures_hold_the_differences(run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "figures"
+    found = rows(run, "--permutations", "999", "--figures", folder)
+    assert {path.suffix for path in folder.iterdir()} == {".svg", ".png", ".csv"}
+    drawn = pl.read_csv(folder / "gest-g_s-difference.csv")
+    assert drawn["template"].to_list() == ["all", "all"]
+    by_group = pl.read_csv(
+        folder / "gest-q-by-group-difference.csv", schema_overrides={"template": pl.String, "group": pl.String}
+    )
+    assert by_group.height == 2 * 2 * 16
+    for each in [*drawn.iter_rows(named=True), *by_group.iter_rows(named=True)]:
+        (same,) = [
+            r
+            for r in found
+            if r["measure"] == ("q" if each["group"] else "g_s")
+            and (r["model"], r["template"], r["group"] or None) == (each["model"], each["template"], each["group"])
+        ]
+        assert [float(same[name]) for name in ("difference", "low", "high")] == [each[n] for n in ("difference", "low", "high")]
+        assert (each["verdict"] == "remains after Holm's correction") == (float(same["p_holm"]) <= 0.05)
+
+
 def test_two_runs_of_one_command_agree(run: Path) -> None:
     assert rows(run, "--permutations", "99", "--seed", "5") == rows(run, "--permutations", "99", "--seed", "5")
 
