@@ -56,7 +56,7 @@ def _figure(comparison: Comparison, task: str, layout: Layout, measure: str, row
     verdicts = alt.Scale(domain=[REMAINS, DOESNT], range="category")
     key = alt.Legend(title=None, symbolOpacity=1)
     y = alt.Y(f"{row}:N", title=None, sort=None, axis=alt.Axis(labelLimit=0, grid=True))
-    x = alt.X("difference:Q", title=f"difference of {named}", scale=scale(log=False), axis=axis("difference"))
+    x = alt.X("difference:Q", scale=scale(log=False), axis=axis(f"difference of {named}"))
     colour = alt.Color("verdict:N", scale=verdicts, legend=key)
     shape = alt.Shape("verdict:N", scale=alt.Scale(domain=[REMAINS, DOESNT], range=["circle", "diamond"]), legend=key)
     names = {"model": "model", "place": "template", **({"name": "group"} if by_group else {})}

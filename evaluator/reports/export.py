@@ -27,7 +27,7 @@ SUFFIXES = (".svg", ".png", ".pdf")
 
 
 def write_picture(figures: Sequence[Figure], path: Path) -> None:
-    """Write figures side by side into one file; its suffix says whether SVG, PNG or PDF.
+    """Write figures without choices side by side into one file; its suffix says whether SVG, PNG or PDF.
 
     Raises InputError for another suffix, and where it can't be written.
     """
@@ -35,7 +35,7 @@ def write_picture(figures: Sequence[Figure], path: Path) -> None:
 
     if path.suffix.lower() not in SUFFIXES:
         raise InputError(f"{path}: pictures are {', '.join(SUFFIXES)}: give the file one of these suffixes")
-    panels = [{"title": figure.title, **figure.spec(PANEL)} for figure in figures if figure.chart is not None]
+    panels = [figure.spec(PANEL) for figure in figures if figure.chart is not None]
     settings = config(LIGHT, background="white")
     picture = vl_convert.vegalite_to_svg({"hconcat": panels}, vl_version=VEGA_LITE, config=settings)
     try:

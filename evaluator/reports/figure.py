@@ -37,7 +37,10 @@ class Figure:
         return self.data.write_csv()
 
     def spec(self, width: int | None = None) -> dict[str, Any]:
-        """The specification with its data, as wide as its place or so many pixels. Raises ValueError without a chart."""
+        """The specification with its data, as wide as its place in a page, or so many pixels with a title of its own.
+
+        Raises ValueError without a chart.
+        """
         if self.chart is None:
             raise ValueError(f"{self.name} has nothing to draw")
         parse = {name: kind for name, dtype in self.data.schema.items() if (kind := _kind(dtype))}
@@ -45,7 +48,8 @@ class Figure:
         made = {**self.chart, "data": data, "description": self.told or self.title}
         if width is None:
             return {**made, "width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
-        return {**made, "width": width}
+        chosen = [f"{choice['bind']['name'].strip()}: {choice['value']}" for choice in self.chart.get("params", [])]
+        return {**made, "width": width, "title": {"text": self.title, "subtitle": chosen, "anchor": "start"}}
 
 
 def _kind(dtype: pl.DataType) -> str | None:

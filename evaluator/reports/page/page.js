@@ -48,9 +48,11 @@
 
   // For files a figure is drawn again: on white, as wide as a page, with the choices that are made on the screen.
   async function onPaper(figure, use) {
+    const screen = (await draw(figure)).view;
     const spec = { ...specOf(figure), width: 720 };
     delete spec.autosize;
-    const screen = (await draw(figure)).view;
+    const chosen = (spec.params || []).map((param) => `${param.bind.name.trim()}: ${screen.signal(param.name)}`);
+    spec.title = { text: figure.querySelector("h3").textContent, subtitle: chosen, anchor: "start" };
     const place = document.body.appendChild(Object.assign(document.createElement("div"), { className: "paper" }));
     place.setAttribute("aria-hidden", "true");
     const made = await vegaEmbed(place, spec, { mode: "vega-lite", renderer: "svg", actions: false, config: configs.paper, logLevel: ERRORS });

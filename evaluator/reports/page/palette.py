@@ -80,6 +80,7 @@ def config(colours: Mapping[str, str], background: str | None = None) -> dict[st
         }
         | {"symbolBaseFillColor": colours["ink"], "symbolBaseStrokeColor": colours["ink"], "columns": 4}
         | {"layout": {"top": {"anchor": "start", "direction": "vertical"}}},
+        "title": {"color": colours["ink"], "subtitleColor": colours["ink"], "fontSize": 14, "offset": 10},
         "text": {"color": colours["ink"]},
         "rule": {"color": colours["ink"]},
         "point": {"color": colours["c2"]},
