@@ -137,6 +137,16 @@ def poles(section: Section) -> tuple[list[str], alt.Scale, alt.Scale]:
     )
 
 
+def told_apart(field: str, names: Sequence[str]) -> dict[str, Any]:
+    """Colour and shape of each of these names, with one key for both."""
+    key = alt.Legend(title=None, symbolOpacity=1)
+    scale_ = alt.Scale(domain=list(names))  # the same for both, else each gets a key of its own
+    return {
+        "color": alt.Color(f"{field}:N", scale=scale_, legend=key),
+        "shape": alt.Shape(f"{field}:N", scale=scale_, legend=key),
+    }
+
+
 def side(section: Section, group: str) -> str:
     """The name of the pole that a group belongs to, `other` where it has none."""
     return section.layout.polarity.get(group) or "other"

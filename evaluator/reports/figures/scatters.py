@@ -18,6 +18,7 @@ from evaluator.reports.figures.drawing import (
     nothing,
     number_of,
     sentences,
+    told_apart,
     tooltip,
     with_labels,
 )
@@ -94,9 +95,7 @@ def points_chart(data: pl.DataFrame, x: str, y: str, each: Scatter) -> alt.Layer
     tips = [*tooltip(names | titles, _NUMBERS), *([number_of()] if "n" in data.columns else [])]
     style: dict[str, Any] = {}
     if 1 < data["model"].n_unique() <= FEW:
-        key = alt.Legend(symbolOpacity=1)
-        style["color"] = alt.Color("label:N", title=None, sort=None, legend=key)
-        style["shape"] = alt.Shape("label:N", title=None, sort=None, legend=key)
+        style = told_apart("label", data["label"].unique(maintain_order=True).to_list())
     lines = {key: value for key, value in style.items() if key == "color"}
     marks = [
         base().mark_rule(opacity=0.6).encode(x=alt.X("x_low:Q"), x2="x_high:Q", y=at_y, tooltip=tips, **lines),

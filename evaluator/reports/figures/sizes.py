@@ -20,6 +20,7 @@ from evaluator.reports.figures.drawing import (
     scale,
     sentences,
     shown,
+    told_apart,
     tooltip,
     wholes,
     with_labels,
@@ -113,15 +114,14 @@ def _over_checkpoints(section: Section, each: Overview, data: pl.DataFrame) -> F
     label = shown(measure, log=log)
     y = alt.Y("value:Q", title=label, scale=scale(log=log), axis=axis(label))
     x = alt.X("step:Q", title="step of the training", axis=alt.Axis(format=",", tickCount=6, labelOverlap=True))
-    colour = alt.Color("series:N", title=None, legend=alt.Legend(symbolOpacity=1))
+    style = told_apart("series", data["series"].unique(maintain_order=True).to_list())
+    colour = style["color"]
     tips = [*tooltip({"model": "model", "series": "series", "step": "step"}, ("step", "value", "low", "high")), number_of()]
     chart = layered(
         *lines_at(y=each.neutral),
         base().mark_line(strokeWidth=1.5).encode(x=x, y=y, color=colour, order="step:Q"),
         base().mark_rule(opacity=0.6).encode(x=x, y=alt.Y("low:Q"), y2="high:Q", color=colour, tooltip=tips),
-        base()
-        .mark_point(filled=True, size=60, opacity=1)
-        .encode(x=x, y=y, color=colour, shape=alt.Shape("series:N", title=None), tooltip=tips),
+        base().mark_point(filled=True, size=60, opacity=1).encode(x=x, y=y, **style, tooltip=tips),
     ).properties(height=HEIGHT)
     caption = sentences(
         "Lines at a point: 95% intervals.",
