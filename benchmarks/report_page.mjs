@@ -62,6 +62,15 @@ for (const scheme of ["light", "dark"]) {
       }),
     );
     await page.screenshot({ path: path.join(pictures, `${scheme}-${width}.png`), fullPage: true });
+    // A click on a heat map chooses that model in the figure of intervals.
+    const cell = page.locator("figure[id$=-heat] .chart svg .mark-rect path").last();
+    if (await cell.count()) {
+      const select = page.locator("figure[id$=-intervals] select").first();
+      const before = await select.inputValue();
+      await cell.click({ force: true });
+      await page.waitForTimeout(300);
+      view.click_chooses = (await select.inputValue()) !== before;
+    }
     await page.evaluate(() => document.querySelectorAll("details").forEach((each) => (each.open = true)));
     await page.waitForTimeout(500);
     await page.addScriptTag({ path: axe });

@@ -101,6 +101,8 @@ def wrong(result: dict[str, Any]) -> list[str]:
         for what in ("console", "requests", "clipped", "overlapping"):
             found += [f"{place}: {what}: {said}" for said in view[what]]
         found += [f"{place}: axe: {each['id']}" for each in view["axe"]["violations"]]
+        if not view.get("click_chooses", True):
+            found.append(f"{place}: a click on a heat map chooses nothing")
         if view["wider_than_screen"] > 0:
             found.append(f"{place}: {view['wider_than_screen']} pixels wider than the screen")
     return found

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from safetensors.numpy import load_file
 from tiny_models import tiny_model
 
 from evaluator.imports.gest_predictions import import_predictions
@@ -221,3 +222,6 @@ def test_auto_stays_with_the_engine_of_the_answers(folder: Path, tmp_path: Path,
     run = execute(replace(spec_of(Step(tasks, BERT), folder, tmp_path / "run"), models=tuple(auto))).run
     assert run.record["models"]["bert"]["engine"] == "transformers"
     assert set(run.record["models"]["bert"]["heads_used"]) == {"gest", "stereoset-en"}
+    weights = load_file(folder / "bert" / "model.safetensors")
+    parameters = sum(array.size for array in weights.values())
+    assert run.record["models"]["bert"]["facts"] == {"family": "bert", "parameters": parameters}
