@@ -63,7 +63,7 @@ for (const scheme of ["light", "dark"]) {
     );
     await page.screenshot({ path: path.join(pictures, `${scheme}-${width}.png`), fullPage: true });
     // A click on a heat map chooses that model in the figure of intervals.
-    const cell = page.locator("figure[id$=-heat] .chart svg .mark-rect path").last();
+    const cell = page.locator("figure[id$=-heat]").first().locator(".mark-rect.role-mark path").last();
     if (await cell.count()) {
       const select = page.locator("figure[id$=-intervals] select").first();
       const before = await select.inputValue();
