@@ -43,10 +43,10 @@ EVERY = 10
 @click.option(
     "--format",
     "format_",
-    type=click.Choice(["table", "csv", "json", "markdown", "latex"]),
+    type=click.Choice(["table", "csv", "json", "markdown", "latex", "html"]),
     default="table",
     show_default=True,
-    help="csv, json: a row a difference.",
+    help="csv, json: a row a difference; html: one file with figures.",
 )
 @click.option("--scale", type=click.Choice(get_args(Scale)), default="ratio", show_default=True, help="Units of the rates.")
 @click.option(
@@ -95,17 +95,17 @@ def command(
 
     \b
     Examples:
-      evaluator compare runs/base runs/tuned
+      evaluator compare runs/base runs/tuned --format html > comparison.html
       evaluator compare runs/all --baseline base --fail-if 'g_s > 1.3' --fail-if 'low(delta(g_s)) > 0.05'
       evaluator compare runs/float32 runs/bfloat16 --allow dtype --format csv > rounding.csv
     """
     from evaluator.comparison.build import build, chosen, sides
     from evaluator.comparison.expressions import parse
 
-    if figures is not None:
+    if figures is not None or format_ == "html":
         from evaluator.reports.page import check_libraries
 
-        check_libraries("--figures")
+        check_libraries("--figures" if figures is not None else "--format html")
     parsed = [parse(text) for text in checks]
     picked = chosen(sides([Run.open(path) for path in runs]), models, baseline)
     if not picked:
@@ -174,6 +174,10 @@ def _show(comparison: "Comparison", format_: str) -> None:
         said = tables.choices(comparison)
         made = [line for block in tables.tables(comparison) for line in ("", *latex.table(block, said))]
         write("\n".join([*above, *made]) + "\n")
+    elif format_ == "html":
+        from evaluator.comparison import html
+
+        write(html.render(comparison))
     else:
         write_lines(list(_terminal(comparison)))
 

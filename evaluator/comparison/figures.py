@@ -30,22 +30,28 @@ NUMBERS = ("difference", "low", "high", "value", "baseline_value", "p_holm", "sm
 
 
 def comparison_figures(comparison: Comparison) -> Iterator[Figure]:
-    """For each task its main measures over all groups, then each measure by group."""
+    """The figures of all tasks."""
+    for task in comparison.layouts:
+        yield from task_figures(comparison, task)
+
+
+def task_figures(comparison: Comparison, task: str) -> Iterator[Figure]:
+    """A task's main measures over all groups, then each of its measures by group."""
+    layout = comparison.layouts[task]
     plain = pl.col("group").is_null() | (pl.col("group") == "all")
-    for task, layout in comparison.layouts.items():
-        rows = comparison.rows.filter(pl.col("task") == task).drop_nulls("difference")
-        main = [each.measure for each in (*layout.overview, *layout.by_language)] or list(layout.summary[:1])
-        for measure in main:
-            whole = rows.filter(plain, pl.col("measure") == measure)
-            over_all = whole.filter(pl.col("template").is_in(OVER_ALL))
-            if whole.height:
-                yield _figure(comparison, task, layout, measure, over_all if over_all.height else whole, by_group=False)
-        for measure in layout.details:
-            groups = rows.filter(~plain, pl.col("measure") == measure)
-            if groups["group"].n_unique() > MANY_GROUPS:
-                groups = groups.filter(pl.col("group").is_in(list(layout.groups)))
-            if groups.height:
-                yield _figure(comparison, task, layout, measure, groups, by_group=True)
+    rows = comparison.rows.filter(pl.col("task") == task).drop_nulls("difference")
+    main = [each.measure for each in (*layout.overview, *layout.by_language)] or list(layout.summary[:1])
+    for measure in main:
+        whole = rows.filter(plain, pl.col("measure") == measure)
+        over_all = whole.filter(pl.col("template").is_in(OVER_ALL))
+        if whole.height:
+            yield _figure(comparison, task, layout, measure, over_all if over_all.height else whole, by_group=False)
+    for measure in layout.details:
+        groups = rows.filter(~plain, pl.col("measure") == measure)
+        if groups["group"].n_unique() > MANY_GROUPS:
+            groups = groups.filter(pl.col("group").is_in(list(layout.groups)))
+        if groups.height:
+            yield _figure(comparison, task, layout, measure, groups, by_group=True)
 
 
 def _figure(comparison: Comparison, task: str, layout: Layout, measure: str, rows: pl.DataFrame, *, by_group: bool) -> Figure:

@@ -15,6 +15,7 @@ from evaluator.cli import compare as compare_command
 from evaluator.comparison.differences import COMPARED, too_few_permutations
 from evaluator.store.files import write_json
 from evaluator.store.run import Run
+from tests.reports import pages
 
 from .conftest import invoke, make_run, scores
 
@@ -174,6 +175,11 @@ def test_every_format_holds_the_same_numbers(run: Path) -> None:
     assert shown in invoke("compare", *options, "--format", "markdown").stdout.replace("\\", "")
     assert shown in invoke("compare", *options, "--format", "latex").stdout
     assert all(len(line) <= 80 for line in invoke("compare", *options).stdout.splitlines())
+    page = invoke("compare", *options, "--format", "html").stdout
+    assert pages.read(page).loads == []
+    assert shown in pages.text(page)
+    _, drawn = pages.figure(page, "g_s: difference from base")
+    assert drawn.select("difference", "low", "high").rows() == [(same["difference"], same["low"], same["high"])]
 
 
 def test_figures_hold_the_differences(run: Path, tmp_path: Path) -> None:
