@@ -10,6 +10,8 @@ import sys
 from datetime import UTC, datetime
 from typing import Literal
 
+from evaluator_serving.secrets import redacted
+
 Format = Literal["text", "json"]
 FIELDS = ("run", "model", "replica", "chunk")
 LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -38,7 +40,7 @@ class _Stderr(logging.Handler):
     """Writes to what stderr is at the moment: a live bar puts lines above itself."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        print(self.format(record), file=sys.stderr, flush=True)
+        print(redacted(self.format(record)), file=sys.stderr, flush=True)
 
 
 _HANDLER = _Stderr()

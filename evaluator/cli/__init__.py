@@ -3,6 +3,7 @@
 import errno
 import importlib
 import sys
+import traceback
 import warnings
 
 import click
@@ -109,7 +110,7 @@ def main() -> None:
         code = 130
     except Exception as error:
         if debug:
-            raise
+            logs.say("".join(traceback.format_exception(error)).rstrip(), "error")
         text, code = _told(error)
         logs.say(f"evaluator: {text}", "error")
     sys.exit(code if isinstance(code, int) else 0)

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import click
 
+from evaluator.cli.options import pickle_option
+
 
 @click.command(name="export")
 @click.argument("model")
@@ -15,8 +17,9 @@ import click
     show_default=True,
     help="Of the weights; int8: the layers' matrices in 8 bits, what they multiply quantized on the fly.",
 )
+@pickle_option
 @click.option("--no-verify", is_flag=True, help="Skip the comparison with transformers.")
-def command(model: str, folder: Path, dtype: str, no_verify: bool) -> None:
+def command(model: str, folder: Path, dtype: str, allow_pickle: bool, no_verify: bool) -> None:
     """Write MODEL, a masked or a generative language model, into the new folder DIR as ONNX graphs.
 
     Of a masked model, DIR/scores.onnx takes input_ids, attention_mask, token_type_ids (where the model has several types),
@@ -34,7 +37,7 @@ def command(model: str, folder: Path, dtype: str, no_verify: bool) -> None:
     from evaluator_serving.models.resolving import resolve_here
     from evaluator_serving.onnx.export import export
 
-    source = resolve_here(model)
+    source = resolve_here(model, allow_pickle=allow_pickle)
     manifest = export(source, folder, dtype)
     size = sum(file.stat().st_size for file in folder.iterdir())
     click.echo(f"{folder}: {manifest.family}, {dtype}, opset {manifest.versions['opset']}, {size / 1e6:.0f} MB")

@@ -99,6 +99,11 @@ def watching_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return metrics(format_(command))
 
 
+pickle_option: Decorator = click.option(
+    "--allow-pickle", is_flag=True, help="The model's weights may be pickled files (.bin), which can hold programs."
+)
+
+
 def leaving_out_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """--strict and --retry, for commands that score."""
     strict = click.option("--strict", is_flag=True, help="Refuse what can't be asked of a model instead of leaving it out.")

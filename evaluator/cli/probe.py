@@ -8,7 +8,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from evaluator.cli.options import engine_options, make_engine_options
+from evaluator.cli.options import engine_options, make_engine_options, pickle_option
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Continuation, Masked, Request
 
@@ -43,8 +43,9 @@ def probe_request(text: str, words: tuple[str, ...], heads: frozenset[str]) -> R
 @click.argument("text")
 @click.argument("words", nargs=-1, required=True, metavar="WORD…")
 @engine_options
+@pickle_option
 @click.option("--format", "format_", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def command(model: str, text: str, words: tuple[str, ...], format_: str, **engine: Any) -> None:
+def command(model: str, text: str, words: tuple[str, ...], allow_pickle: bool, format_: str, **engine: Any) -> None:
     """Print each word's tokens, ids, log-probability (natural log) and probability in TEXT's slot [].
 
     \b
@@ -62,7 +63,7 @@ def command(model: str, text: str, words: tuple[str, ...], format_: str, **engin
     from evaluator_serving.opening import open_engine
     from evaluator_serving.rows import make_chunk
 
-    source = resolve_here(model, chat_template=engine["chat_template"])
+    source = resolve_here(model, chat_template=engine["chat_template"], allow_pickle=allow_pickle)
     if not source.heads & {"masked", "causal"}:
         raise InputError(f"{model} is neither a masked nor a generative model: probe needs one of the two")
     request = probe_request(text, words, source.heads)

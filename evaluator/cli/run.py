@@ -51,6 +51,13 @@ def interrupt(signum: int, frame: FrameType | None) -> None:
     help="Hub id, id@revision, folder, LoRA adapter or GGUF, or URL#NAME of one at a server that is talked to; [NAME=] is what "
     "it is called in the results; repeatable.",
 )
+@click.option(
+    "--allow-pickle",
+    "pickled",
+    multiple=True,
+    metavar="MODEL",
+    help="This --model's weights may be pickled files (.bin), which can hold programs; repeatable.",
+)
 @engine_options
 @click.option(
     "--protocol",
@@ -93,6 +100,7 @@ def interrupt(signum: int, frame: FrameType | None) -> None:
 def command(
     tasks: tuple[str, ...],
     models: tuple[str, ...],
+    pickled: tuple[str, ...],
     protocol: Protocol_,
     limit: int | None,
     data: Path | None,
@@ -136,8 +144,13 @@ def command(
     extra = (*engine["extra"], *([f"max_cost={max_cost}"] if max_cost is not None else []))
     options = make_engine_options(engine["dtype"], engine["device"], engine["batch_tokens"], extra)
     specs = tuple(
-        ModelSpec(model, engine["engine"], engine["chat_template"], options, label) for label, model in map(named_model, models)
+        ModelSpec(
+            model, engine["engine"], engine["chat_template"], options, label, allow_pickle=bool({label, model} & {*pickled})
+        )
+        for label, model in map(named_model, models)
     )
+    if unknown := {*pickled} - {name for spec in specs for name in (spec.label, spec.spec)}:
+        raise InputError(f"--allow-pickle {min(unknown)}: no --model is called so: name one as --model does")
     inputs = Inputs(
         samples,
         templates,

@@ -21,6 +21,7 @@ from evaluator.reports.notes import run_notes
 from evaluator.reports.short_names import legend, shortened
 from evaluator.reports.starts import Starts, start_lines, starts_of
 from evaluator.run.signs import Signs, signs
+from evaluator.store.files import read_json
 from evaluator.store.run import Run
 from evaluator_serving.errors import InputError
 
@@ -101,15 +102,21 @@ def _requests(run: Run, model: str) -> set[str]:
 def _shown(run: Run) -> dict[str, Any]:
     """progress.json; empty where it is missing or damaged, as it is a help only."""
     with contextlib.suppress(OSError, ValueError):
-        shown = json.loads((run.path / "progress.json").read_text(encoding="utf8"))
+        shown = read_json(run.path / "progress.json")
         return shown if isinstance(shown, dict) else {}
     return {}
 
 
 def _models_shown(run: Run) -> dict[str, dict[str, Any]]:
     with contextlib.suppress(KeyError, TypeError):
-        return {model["name"]: {"done": 0, "failed": 0, **model} for model in _shown(run)["models"]}
+        models = [{"done": 0, "failed": 0, **model} for model in _shown(run)["models"]]
+        return {model["name"]: model for model in models if _is_progress(model)}
     return {}
+
+
+def _is_progress(model: dict[str, Any]) -> bool:
+    numbers = all(isinstance(model.get(name), int | float) for name in ("total", "done", "failed", "rate"))
+    return numbers and isinstance(model.get("name"), str) and isinstance(model.get("state"), str)
 
 
 def driver_signs(run: Run) -> Signs:

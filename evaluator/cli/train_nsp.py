@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from evaluator.cli.options import pickle_option
 from evaluator_serving.errors import InputError
 
 
@@ -27,6 +28,7 @@ from evaluator_serving.errors import InputError
 @click.option("--prefix", help="Text in front of every pair [T5 'binary classification: ', others none].")
 @click.option("--seed", type=int, help="Seed of the pairs, their order and the new layers [0].")
 @click.option("--precision", type=click.Choice(["float32", "bfloat16"]), help="bfloat16: mixed precision [float32].")
+@pickle_option
 @click.option("--device", default="auto", show_default=True)
 @click.option("--checkpoint-every", "every", type=click.IntRange(min=1), default=500, show_default=True, help="Steps.")
 def command(
@@ -37,6 +39,7 @@ def command(
     language: str,
     device: str,
     every: int,
+    allow_pickle: bool,
     prefix: str | None,
     **choices: Any,
 ) -> None:
@@ -54,7 +57,7 @@ def command(
     from evaluator.nsp.train import default_settings, train
     from evaluator_serving.models.resolving import resolve_here
 
-    source = resolve_here(model)
+    source = resolve_here(model, allow_pickle=allow_pickle)
     if not source.heads & {"causal", "seq2seq"}:
         raise InputError(f"model {model} is neither a causal nor an encoder-decoder language model: it can't be trained")
     settings = default_settings(source.config, published=protocol == "published", language=language)

@@ -72,7 +72,7 @@ def sides(runs: Sequence[Run]) -> list[Side]:
     made = []
     for run in runs:
         folder = run.path.resolve().name
-        prefix = folder if folders.count(folder) == 1 else str(run.path)
+        prefix = folder if folders.count(folder) == 1 else run.shown
         made += [Side(run, name, name if names.count(name) == 1 else f"{prefix}:{name}") for name in run.models]
     return made
 

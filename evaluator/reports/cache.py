@@ -19,7 +19,8 @@ import polars as pl
 
 import evaluator
 from evaluator.store.files import write_parquet
-from evaluator.store.run import Run, folder_name
+from evaluator.store.names import folder_name
+from evaluator.store.run import Run
 from evaluator.tasks.base import Task
 from evaluator.tasks.settings import Settings
 from evaluator.vocabulary import TIDY, MeasureOptions

@@ -253,9 +253,16 @@ def _counted(counts: Mapping[str, int]) -> str:
     return _names([f"{name} ({count:,})" for name, count in counts.items()]) if len(counts) > 1 else next(iter(counts))
 
 
+def _pickled(name: str, entry: Entry) -> Iterator[str]:
+    """`pickled`: true where the weights came from pickled files."""
+    if entry.get("pickled"):
+        yield f"{name}: its weights are pickled files, which was allowed for it."
+
+
 MODEL_NOTES: tuple[Notes, ...] = (
     left_out_notes,
     _unverified,
+    _pickled,
     _same_as,
     _approximate,
     _adapted,

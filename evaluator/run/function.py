@@ -30,6 +30,7 @@ def run(
     chat_template: str = "none",
     batch_tokens: int | None = None,
     extra: Mapping[str, str] | None = None,
+    allow_pickle: Sequence[str] = (),
     verify: bool = True,
     strict: bool = False,
     retry: bool = False,
@@ -42,6 +43,7 @@ def run(
         out: the run's folder (default: runs/TASK…-MODEL…).
         data: folder of the data sets (default: EVALUATOR_DATA, else the cache).
         samples, templates: the user's own sentences and templates, with the task gest.
+        allow_pickle: names of those models whose weights may be pickled files.
         others: as the options of `evaluator run`.
 
     Raises InputError where what is asked is wrong, and what befell the model where there is one. Of several models those that
@@ -54,7 +56,7 @@ def run(
         raise InputError("run() takes a task and a model at least: evaluator.run('gest', 'gpt2')")
     options = EngineOptions(dtype=dtype, device=device, batch_tokens=batch_tokens, extra=dict(extra or {}))
     specs = tuple(
-        ModelSpec(str(spec), engine, chat_template, options, label)
+        ModelSpec(str(spec), engine, chat_template, options, label, allow_pickle=bool({label, str(spec)} & {*allow_pickle}))
         for label, spec in zip(labels or [""] * len(given), given, strict=True)
     )
     chosen = chosen_tasks(names, Inputs(Path(samples) if samples else None, Path(templates) if templates else None))

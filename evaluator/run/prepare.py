@@ -22,8 +22,9 @@ from evaluator.run.progress import ModelProgress
 from evaluator.run.spec import NAME_LIMIT, ModelSpec, RunSpec
 from evaluator.run.work import Work
 from evaluator.store.asked import Asked
+from evaluator.store.names import folder_name
 from evaluator.store.record import same_model
-from evaluator.store.run import Run, folder_name
+from evaluator.store.run import Run
 from evaluator.tasks.base import Task
 from evaluator.tasks.limit import asked
 from evaluator.tasks.stored import task_entry
@@ -36,6 +37,7 @@ from evaluator_serving.models.source import ModelSource
 from evaluator_serving.registry import check_fit, engine_class
 from evaluator_serving.requests import kind
 from evaluator_serving.rows import Chunk, Encoded, Row, Workload, chunks, make_chunk, merge
+from evaluator_serving.secrets import redacted
 
 REMEDY = "give it a name of its own (--model NAME=MODEL, in a sweep file name = …)"
 
@@ -131,6 +133,7 @@ class PreparedModel:
             "text_tokens": {task: dict(counts) for task, counts in self.text_tokens.items()},
             "facts": self._facts,
             **adapter,
+            **({"pickled": True} if self.source.pickled else {}),
         }
 
     @property
@@ -222,7 +225,7 @@ def prepare_model(spec: ModelSpec, run: RunSpec, tasks: Sequence[LoadedTask], re
     from evaluator_serving.encoding import encoder_for
     from evaluator_serving.models.resolving import resolve
 
-    source = resolve(spec.spec, chat_template=spec.chat_template)
+    source = resolve(spec.spec, chat_template=spec.chat_template, allow_pickle=spec.allow_pickle)
     mine = [loaded for loaded in tasks if not spec.tasks or loaded.task.name in spec.tasks]
     heads, unasked = _usable(mine, source, spec, strict=run.strict)
     rendered = {
@@ -330,7 +333,7 @@ def provenance(command: Sequence[str]) -> dict[str, Any]:
         git = subprocess.run(["git", "-C", str(here), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
         commit = git.stdout.strip() or None
     return {
-        "command": list(command),
+        "command": [redacted(word) for word in command],
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "evaluator": __version__,
         "commit": commit,

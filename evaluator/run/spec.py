@@ -29,6 +29,7 @@ class ModelSpec:
         options: how the engine runs.
         label: name in every row of the results; made from the spec where it is empty.
         tasks: names of those of the run's tasks that ask it; empty for all.
+        allow_pickle: its weights may be pickled files.
     """
 
     spec: str
@@ -37,6 +38,7 @@ class ModelSpec:
     options: EngineOptions = field(default_factory=EngineOptions)
     label: str = ""
     tasks: tuple[str, ...] = ()
+    allow_pickle: bool = False
 
     @property
     def name(self) -> str:

@@ -15,6 +15,11 @@ from evaluator.store.local import write_whole
 from evaluator.store.remote import mirror_of, shown
 from evaluator_serving.errors import InputError
 
+_UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
+"""What reading a damaged Parquet file throws."""
+LARGEST_JSON = 1 << 28
+"""Bytes."""
+
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Put `content` at `path` atomically and durably, of a run on object storage there first (see `evaluator.store.remote`).
@@ -57,14 +62,31 @@ def write_part(folder: Path, frame: pl.DataFrame) -> Path:
     return path
 
 
-def read_whole(path: Path, remedy: str) -> pl.DataFrame:
-    """A Parquet file that nothing can be done without.
+def read_json(path: Path) -> Any:
+    """The content of a JSON file. NaN and the infinities, which are no JSON, are null.
+
+    Raises OSError, and ValueError for what isn't JSON or is more than any run writes.
+    """
+    if path.stat().st_size > LARGEST_JSON:
+        raise ValueError(f"more than {LARGEST_JSON >> 20} MiB")
+    try:
+        return json.loads(path.read_text(encoding="utf8"), parse_constant=lambda _: None)
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
+
+
+def read_whole(path: Path, remedy: str, columns: Mapping[str, pl.DataType | None]) -> pl.DataFrame:
+    """A Parquet file that nothing can be done without, and which has these columns (of a type, or of any).
 
     Raises InputError, which ends in `remedy`, where it can't be read or holds NaN.
     """
     try:
-        return _checked(pl.read_parquet(path), lambda number: number.is_not_nan().fill_null(True))
-    except (pl.exceptions.PolarsError, OSError) as error:
+        frame = pl.read_parquet(path)
+        for name, dtype in columns.items():
+            if name not in frame.columns or dtype not in (None, frame.schema[name]):
+                raise pl.exceptions.SchemaError(f"no proper column {name!r}")
+        return _checked(frame, lambda number: number.is_not_nan().fill_null(True))
+    except _UNREADABLE as error:
         reason = "no such file" if not path.exists() else str(error).splitlines()[0]
         raise InputError(f"{shown(path)} can't be read ({reason}): {remedy}") from error
 
@@ -99,7 +121,7 @@ def read_parts(folder: Path, schema: Mapping[str, pl.DataType], *, absent: Mappi
             frame = frame.with_columns(pl.lit(v).alias(c) for c, v in (absent or {}).items() if c not in frame.columns)
             frame = frame.select(pl.col(c).cast(t) for c, t in schema.items())
             frames.append(_checked(frame, lambda number: number.is_finite().fill_null(False)))
-        except (pl.exceptions.PolarsError, OSError) as error:
+        except _UNREADABLE as error:
             first = str(error).splitlines()[0]
             told = f"{shown(path)} can't be read and counts as absent, the same command scores it again: {first}"
             warnings.warn(told, stacklevel=2)

@@ -14,8 +14,6 @@ answers that other samples share with them don't count.
 """
 
 import contextlib
-import json
-import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +26,7 @@ from evaluator.store import imported
 from evaluator.store.asked import asked_rows
 from evaluator.store.files import (
     parquet_bytes,
+    read_json,
     read_parts,
     read_whole,
     remove,
@@ -36,12 +35,15 @@ from evaluator.store.files import (
     write_parquet,
     write_part,
 )
+from evaluator.store.names import folder_name, plain_name
 from evaluator.store.record import Entry, same_model, with_model, with_task
 from evaluator.store.remote import mirror_of, shown
+from evaluator.store.shape import mistakes
 from evaluator.vocabulary import Protocol_
 from evaluator_serving.answers import Answer
 from evaluator_serving.errors import InputError
 from evaluator_serving.locks import TakenError, held, is_held
+from evaluator_serving.secrets import redacted
 
 FORMAT = 1
 STARTS_KEPT = 100
@@ -94,6 +96,12 @@ TIMINGS: dict[str, pl.DataType] = {
 """Finished is a Unix time in seconds, memory the peak so far in bytes (0 where there is no such device)."""
 
 
+_PLACE = ("language", "template", "sample", "group")
+_SAMPLES = {**dict.fromkeys(_PLACE), "request": pl.String(), "heads": pl.String()}
+_IMPORTED = {**dict.fromkeys(_PLACE), "model": pl.String(), "score": pl.Float64()}
+"""Columns of tables that can't be done without, and those of their types that matter here."""
+
+
 def answers_frame(answers: Iterable[Answer]) -> pl.DataFrame:
     """Answers as a frame with a row per candidate (columns ANSWERS)."""
     rows = [
@@ -115,7 +123,8 @@ def replies_frame(answers: Iterable[Answer]) -> pl.DataFrame:
 
 
 def _failures(rows: Sequence[tuple[str, str, str]], kind: Kind) -> pl.DataFrame:
-    return pl.DataFrame([(*row, kind) for row in rows], schema=FAILURES, orient="row")
+    told = [(model, request, redacted(reason), kind) for model, request, reason in rows]
+    return pl.DataFrame(told, schema=FAILURES, orient="row")
 
 
 def _last(failures: pl.DataFrame) -> pl.DataFrame:
@@ -128,11 +137,6 @@ def _last(failures: pl.DataFrame) -> pl.DataFrame:
 def heads_key(heads: Iterable[str]) -> str:
     """The heads a table was rendered for, as one word."""
     return "+".join(sorted(heads))
-
-
-def folder_name(name: str) -> str:
-    """The name of a model or task as part of a path."""
-    return re.sub(r"[^\w.@=-]+", "--", name).strip("-") or "model"
 
 
 def answers_name(model: str, entry: Entry) -> str:
@@ -159,6 +163,8 @@ class Run:
             raise InputError(
                 f"{run.shown}/run.json has format {found}, this program reads {FORMAT}: use the version that wrote it"
             )
+        if (wrong := next(mistakes(run.record), None)) is not None:
+            raise InputError(f"{run.shown}/run.json has no proper {wrong[:200]!r}: restore it or use another folder")
         return run
 
     @classmethod
@@ -219,15 +225,11 @@ class Run:
     def record(self) -> dict[str, Any]:
         """run.json as it stands."""
         try:
-            record: dict[str, Any] = json.loads((self.path / "run.json").read_text(encoding="utf8"))
+            record: dict[str, Any] = read_json(self.path / "run.json")
         except (OSError, ValueError) as error:
             raise InputError(f"{self.shown}/run.json can't be read ({error}): restore it or use another folder") from error
-        parts = {"protocol": str, "attempts": list, "tasks": dict, "models": dict}
         if not isinstance(record, dict) or "format" not in record:
             raise InputError(f"{self.shown}/run.json isn't what a run writes: restore it or use another folder")
-        wrong = [name for name, kind in parts.items() if not isinstance(record.get(name), kind)]
-        if record["format"] == FORMAT and wrong:
-            raise InputError(f"{self.shown}/run.json has no proper {wrong[0]!r}: restore it or use another folder")
         return record
 
     @property
@@ -307,7 +309,7 @@ class Run:
         key = heads_key(heads)
         table = table.with_columns(pl.lit(key).alias("heads"))
         if path.exists():
-            known = read_whole(path, "remove it and run the same command again")
+            known = read_whole(path, "remove it and run the same command again", _SAMPLES)
             if known.filter(heads=key).select(pl.col(c) for c in table.columns if c in known.columns).equals(table):
                 return
             old = (pl.col("heads") == key) & pl.col("sample").is_in(table["sample"].unique().implode())
@@ -317,7 +319,7 @@ class Run:
     def table(self, task: str, heads: Iterable[str]) -> pl.DataFrame:
         """The requests of a task for models with these heads."""
         path = self.path / "samples" / f"{folder_name(task)}.parquet"
-        frame = read_whole(path, "run the same command again")
+        frame = read_whole(path, "run the same command again", _SAMPLES)
         return frame.filter(pl.col("heads") == heads_key(heads)).drop("heads")
 
     def requests(self, model: str) -> set[str]:
@@ -342,11 +344,14 @@ class Run:
 
     def answers_folder(self, model: str) -> Path:
         """Where a model's answers are."""
-        return self.path / "logprobs" / answers_name(model, self.record["models"][model])
+        return self.path / "logprobs" / self._answers_name(model)
 
     def journal(self, model: str) -> Path:
         """The file in which a model's paid answers are kept until their chunk is stored."""
-        return self.path.absolute() / "journal" / f"{answers_name(model, self.record['models'][model])}.jsonl"
+        return self.path.absolute() / "journal" / f"{self._answers_name(model)}.jsonl"
+
+    def _answers_name(self, model: str) -> str:
+        return plain_name(answers_name(model, self.record["models"][model]), self.shown)
 
     def add_answers(self, folder: Path, kinds: Mapping[str, str], answers: Sequence[Answer]) -> None:
         """Store answers, one part a request kind; `kinds` says the kind of each request id."""
@@ -491,10 +496,11 @@ class Run:
     def imported_scores(self, task: str, model: str, entry: Mapping[str, Any]) -> list[pl.DataFrame]:
         """All parts of a model's imported scores of a task."""
         folder, remedy = self.path / "imported" / folder_name(task), f"import {model} again"
-        parts = [read_whole(folder / name, remedy) for name in imported.files(entry, task)]
+        names = [plain_name(name, self.shown) for name in imported.files(entry, task)]
+        parts = [read_whole(folder / name, remedy, _IMPORTED) for name in names]
         whole = folder / f"part-{folder_name(model)}.parquet"
         needed = task in entry.get("tasks", []) and not parts
-        return imported.combined(parts, read_whole(whole, remedy) if needed or whole.exists() else None)
+        return imported.combined(parts, read_whole(whole, remedy, _IMPORTED) if needed or whole.exists() else None)
 
     def candidates(self, task_name: str) -> pl.DataFrame:
         """A row a model × sample × template × candidate: columns of SCORES less `score`, `candidate, tokens, logprob`.

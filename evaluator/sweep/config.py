@@ -26,6 +26,7 @@ quantization = "fp8"
 chat_template = "user"             # default "none", as published
 batch_tokens = 8192
 extra = { max_num_seqs = 64 }      # engine-specific
+allow_pickle = true                # its weights are pickled files (.bin), and come from where you trust
 """
 
 import re
@@ -117,6 +118,7 @@ class Defaults(Table):
     chat_template: Literal["none", "user"] = "none"
     batch_tokens: Number | None = None
     extra: dict[str, Any] = Field(default_factory=dict)
+    allow_pickle: bool = False
 
 
 class Entry(Defaults):
@@ -211,7 +213,7 @@ def _models(entry: Entry, tasks: Sequence[str]) -> list[ModelSpec]:
     made = []
     for spec in entry.specs():
         label = entry.name if not entry.name or spec == entry.model else f"{entry.name}@{spec.rpartition('@')[2]}"
-        made.append(ModelSpec(spec, entry.engine, entry.chat_template, options, label, tuple(tasks)))
+        made.append(ModelSpec(spec, entry.engine, entry.chat_template, options, label, tuple(tasks), entry.allow_pickle))
     return made
 
 

@@ -30,8 +30,12 @@ class Seq2SeqTranslator:
     batch = 64
 
     def __init__(self, spec: str, *, beams: int = 1, device: str = "auto") -> None:
-        """Find the model; it is loaded with the first text. Raises InputError for one that is no encoder-decoder model."""
-        self._source = resolve_here(spec)
+        """Find the model; it is loaded with the first text. Raises InputError for one that is no encoder-decoder model.
+
+        A spec that ends in `?pickle` allows pickled weights.
+        """
+        spec, _, allowed = spec.partition("?")
+        self._source = resolve_here(spec, allow_pickle=allowed == "pickle")
         if "seq2seq" not in self._source.heads:
             raise InputError(f"model {spec} is no encoder-decoder model: it can't translate")
         self._beams = beams

@@ -1,11 +1,16 @@
 """The ways a run can stop early, as values the command line can tell apart."""
 
+from evaluator_serving.secrets import redacted
+
 
 class InputError(Exception):
     """The command or its input is wrong: exit code 2.
 
-    The message is one line that says what is wrong, where, and what to do about it.
+    The message is one line that says what is wrong, where, and what to do about it. No secret is in it (see `secrets`).
     """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(redacted(message))
 
 
 class ModelError(InputError):
@@ -27,7 +32,7 @@ class EngineError(Exception):
     """
 
     def __init__(self, message: str, row: int | None = None, *, again: bool = False) -> None:
-        super().__init__(message)
+        super().__init__(redacted(message))
         self.row = row
         self.again = again
 
@@ -40,11 +45,11 @@ def in_words(error: BaseException) -> str:
     """One line on what went wrong. An error of another kind than the above, or the system's, is called unexpected."""
     if isinstance(error, InputError | EngineError):
         return str(error)
-    first = (str(error).strip().splitlines() or [""])[0]
+    first = redacted((str(error).strip().splitlines() or [""])[0])
     return first if isinstance(error, OSError) and first else f"unexpected {type(error).__name__}: {first}"
 
 
 def first_line(error: BaseException) -> str:
     """The first line of an error's message, at most 200 characters."""
-    text = str(error).strip().splitlines()
+    text = redacted(str(error)).strip().splitlines()
     return (text[0] if text else type(error).__name__)[:200]

@@ -53,5 +53,9 @@ def test_a_bug_is_one_line_too_and_debug_shows_it(monkeypatch: pytest.MonkeyPatc
     assert stop.value.code == 1
     assert capsys.readouterr().err == "evaluator: unexpected KeyError: 'here' (--debug shows where)\n"
     monkeypatch.setattr("sys.argv", ["evaluator", "status", "x", "--debug"])
-    with pytest.raises(KeyError):
+    with pytest.raises(SystemExit) as stop:
         cli.main()
+    assert stop.value.code == 1
+    told = capsys.readouterr().err
+    assert told.startswith("Traceback (most recent call last):")
+    assert told.endswith("evaluator: unexpected KeyError: 'here' (--debug shows where)\n")

@@ -49,7 +49,8 @@ def test_a_sweep_is_read(tmp_path: Path) -> None:
 def test_what_a_sweep_has_commented_out_is_right_too(tmp_path: Path) -> None:
     path = written("sweep", tmp_path)
     text = re.sub(r"^# (?=[a-z_]+ = |\[\[models)", "", path.read_text(), flags=re.M)
-    without_files = re.sub(r"^(samples|templates|data) = .*\n", "", text, flags=re.M)
+    of_others = "samples|templates|data|wording|way|orders|answers|temperature|max_tokens|seed"  # of files and of gest-who
+    without_files = re.sub(rf"^({of_others}) = .*\n", "", text, flags=re.M)
     path.write_text(without_files)
     spec = read_sweep(path)
     assert len(spec.models) == 5

@@ -87,25 +87,32 @@ def hub_model(source: ModelSource) -> HubModel:
 
 @pytest.mark.parametrize("name", ["tiny/a", "tiny/bert", "tiny/shards", "tiny/pickled"])
 def test_a_model_is_known_without_its_weights(name: str, hub: HubServer, models: dict[str, Path]) -> None:
-    source, folder = resolve(name), resolve(str(models[name]))
+    source, folder = resolve(name, allow_pickle=True), resolve(str(models[name]), allow_pickle=True)
     assert weights_of(hub) == {}
     assert source.revision == commit_of(name)
     assert (source.heads, source.context, source.parameters) == (folder.heads, folder.context, folder.parameters)
     stored = sum(file.stat().st_size for file in models[name].iterdir() if file.suffix in (".safetensors", ".bin"))
     assert missing_bytes(hub_model(source)) == stored
     before = len(hub.log)
-    again = resolve(hub_model(source).spec)
+    again = resolve(hub_model(source).spec, allow_pickle=True)
     assert (again.heads, again.parameters) == (source.heads, source.parameters)
     assert hub.log[before:] == [], "a known commit doesn't change"
     with weights_here(source) as here:
-        assert resolve(str(here.path)).parameters == source.parameters
+        assert resolve(str(here.path), allow_pickle=True).parameters == source.parameters
     assert set(weights_of(hub).values()) == {1}
     assert missing_bytes(hub_model(source)) == 0
 
 
+def test_pickled_weights_are_refused_before_they_are_fetched(hub: HubServer) -> None:
+    for name in ("tiny/pickled", "tiny/pickled-bert"):
+        with pytest.raises(InputError, match="its weights are pickled"):
+            resolve(name)
+    assert weights_of(hub) == {}
+
+
 def test_where_only_the_weights_tell_they_are_fetched(hub: HubServer) -> None:
     """A BERT's .bin file may hold a next-sentence head that its configuration doesn't name."""
-    assert resolve("tiny/pickled-bert").heads == {"masked", "pair"}
+    assert resolve("tiny/pickled-bert", allow_pickle=True).heads == {"masked", "pair"}
     assert weights_of(hub) == {"tiny/pickled-bert/pytorch_model.bin": 1}
 
 

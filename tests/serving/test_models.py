@@ -46,9 +46,9 @@ def edit(file: Path, **changes: object) -> None:
     file.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
 
 
-def load(folder: Path, head: Head) -> TransformersEngine:
+def load(folder: Path, head: Head, *, allow_pickle: bool = False) -> TransformersEngine:
     row = Row(head, (2, 5, 3), ((0 if head == "pair" else 1, 1 if head == "pair" else 6),))
-    return TransformersEngine(resolve(str(folder)), EngineOptions(), [row])
+    return TransformersEngine(resolve(str(folder), allow_pickle=allow_pickle), EngineOptions(), [row])
 
 
 HEADS = {
@@ -87,10 +87,13 @@ def test_relative_home_and_absolute_paths_and_bin_files(copied: Path, monkeypatc
     monkeypatch.chdir(copied.parent)
     monkeypatch.setenv("HOME", str(copied.parent))
     for spec in (str(copied), "model", "./model", "~/model"):
-        source = resolve(spec)
+        with pytest.raises(InputError, match=r"pickled \(pytorch_model.bin\).*--allow-pickle"):
+            resolve(spec)
+        source = resolve(spec, allow_pickle=True)
+        assert source.pickled
         assert (source.spec, source.path, source.heads) == (spec, copied.resolve(), expected.heads)
     assert count_parameters(copied) >= sum(p.numel() for p in transformers.BertForMaskedLM.from_pretrained(copied).parameters())
-    load(copied, "masked").close()
+    load(copied, "masked", allow_pickle=True).close()
 
 
 def test_bin_files_of_old_versions_of_pytorch(copied: Path) -> None:
@@ -98,9 +101,9 @@ def test_bin_files_of_old_versions_of_pytorch(copied: Path) -> None:
     names = tensor_names([copied / "model.safetensors"])
     (copied / "model.safetensors").unlink()
     torch.save(state, copied / "pytorch_model.bin", _use_new_zipfile_serialization=False)
-    assert resolve(str(copied)).heads == {"masked"}
+    assert resolve(str(copied), allow_pickle=True).heads == {"masked"}
     assert tensor_names([copied / "pytorch_model.bin"]) >= names
-    load(copied, "masked").close()
+    load(copied, "masked", allow_pickle=True).close()
 
 
 def test_sharded_weights(saved: Path, copied: Path) -> None:
@@ -189,7 +192,17 @@ def test_truncated_bin(copied: Path) -> None:
     file = copied / "pytorch_model.bin"
     file.write_bytes(file.read_bytes()[:-200])
     with pytest.raises(InputError, match="truncated"):
+        resolve(str(copied), allow_pickle=True)
+
+
+def test_a_repositorys_own_program_is_never_run(copied: Path) -> None:
+    ran = copied.parent / "ran"
+    program = f"open({str(ran)!r}, 'w')\nfrom transformers import BertConfig as Own\n"
+    (copied / "own.py").write_text(program)
+    edit(copied / "config.json", auto_map={"AutoConfig": "own.Own"}, model_type="own")
+    with pytest.raises(InputError, match="needs a program that its own repository brings, and such programs are never run"):
         resolve(str(copied))
+    assert not ran.exists()
 
 
 def test_broken_config_and_tokenizer(copied: Path) -> None:

@@ -62,10 +62,10 @@ def test_a_part_with_numbers_that_are_none_is_damaged(tmp_path: Path, wrong: lis
 def test_a_file_with_nan_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "scores.parquet"
     pl.DataFrame({"score": [1.0, None, float("inf")], "parts": [[1.0, None], [], None]}).write_parquet(path)
-    assert read_whole(path, "import it again").height == 3  # null: no score; infinite: the logarithm of a score of 0
+    assert read_whole(path, "import it again", {}).height == 3  # null: no score; infinite: the logarithm of a score of 0
     pl.DataFrame({"score": [1.0, float("nan")]}).write_parquet(path)
     with pytest.raises(InputError, match=r"scores\.parquet can't be read \(score holds .*: import it again"):
-        read_whole(path, "import it again")
+        read_whole(path, "import it again", {})
 
 
 def test_full_disk_leaves_the_old_file_and_no_debris(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from s3_server import BUCKET, Line, environment, s3_server
 
+import evaluator
 from evaluator.store import remote
 from evaluator.store.errors import StoreError
 from evaluator.store.remote import lease, mirror
@@ -81,6 +82,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_another_machine_sees_the_same_run_and_readers_write_nothing(machine: Machine, url: str) -> None:
     run = begin(machine("first"))
+    firsts = dict(remote._mirrors)
     with run.locked():
         add(run, 1)
         run.add_failures([("m", "r9", "broken"), ("m", "", "whole")])
@@ -93,6 +95,13 @@ def test_another_machine_sees_the_same_run_and_readers_write_nothing(machine: Ma
     assert other.done("m") == {"r001"}
     assert other.failures()["request"].to_list() == ["r9"]
     assert (other.shown, other.busy) == (url, False)
+    remote._mirrors.update(firsts)
+    with run.locked():
+        add(run, 2)
+    opened = evaluator.open(url)
+    assert opened.models == ["m"]
+    assert set(opened.answers("m")["request"]) == {"r001", "r002"}
+    stored = contents(other.path)
     other.write_table("gest", other.failures())
     assert contents(machine("third")) == stored
 
@@ -342,6 +351,10 @@ def test_what_can_never_work_is_one_line(machine: Machine, monkeypatch: pytest.M
             remote.run_folder(place)
         assert "secret" not in str(raised.value)
         assert "\n" not in str(raised.value)
+    with monkeypatch.context() as absent:
+        absent.setattr("importlib.util.find_spec", lambda name: None)
+        with pytest.raises(InputError, match=r'need obstore: pip install "stereotype-evaluator\[cloud\]"'):
+            remote.run_folder(f"s3://{BUCKET}/elsewhere")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://storage.example:9000")
     with pytest.raises(InputError, match="is plain HTTP"):
         remote.run_folder(f"s3://{BUCKET}/run")

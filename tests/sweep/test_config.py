@@ -73,7 +73,7 @@ def test_chat_template_shows_in_the_name(tmp_path: Path) -> None:
         (('dtype = "float32"', 'dtype = "float31"'), r"line 17: models\[1\]\.dtype: 'float31' is not one of float32, float64"),
         (
             ('engine = "vllm"', 'engin = "vllm"'),
-            r"line 16: models\[1\]\.engin: unknown key: choose from batch_tokens, chat_template",
+            r"line 16: models\[1\]\.engin: unknown key: choose from allow_pickle, batch_tokens, chat_template",
         ),
         (
             ("tensor_parallel = 2", 'tensor_parallel = "2"'),

@@ -41,6 +41,7 @@ class Lease:
         self._beside = beside
         self._seconds = lease_seconds()
         self._holder = secrets.token_hex(8)
+        self._floor = 0
         self._beats = 0
         self._version: Version | None = None
         self._fresh = 0.0
@@ -60,6 +61,8 @@ class Lease:
         if found is not None and not said(found).get("released"):
             found = self._watch(found)
         self._lost = False
+        known = said(found).get("answers") if found else 0
+        self._floor = known if isinstance(known, int) else 0
         try:
             self._put(found.version if found else None, START)
         except ConflictError:
@@ -72,6 +75,10 @@ class Lease:
         self._stop.clear()
         self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
         self._thread.start()
+
+    def counted(self) -> None:
+        """What the last holder had stored has been listed: from now on this process's own count is told."""
+        self._floor = 0
 
     def check(self) -> None:
         """Make sure that it is still held, before something is written. Raises RemoteError where another process has it."""
@@ -145,7 +152,7 @@ class Lease:
             "host": socket.gethostname(),
             "process": os.getpid(),
             "beats": self._beats,
-            "answers": self._count(),
+            "answers": max(self._count(), self._floor),
             "released": released,
         }
         content = json.dumps(body).encode()

@@ -151,6 +151,7 @@ class Mirror:
         self._lease.acquire()
         try:
             self.refresh()
+            self._lease.counted()
             yield
         finally:
             self._put_live()

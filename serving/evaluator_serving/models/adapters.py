@@ -20,7 +20,7 @@ from typing import Any
 
 from evaluator_serving.cache import cache_dir, content_hash
 from evaluator_serving.errors import EngineError, InputError, first_line
-from evaluator_serving.models.checkpoint import files_beside_weights, has_tokenizer, plain_source
+from evaluator_serving.models.checkpoint import files_beside_weights, has_tokenizer, is_pickled, plain_source
 from evaluator_serving.models.config import quiet
 from evaluator_serving.models.next_sentence import next_sentence
 from evaluator_serving.models.source import Adapter, ModelSource
@@ -44,7 +44,14 @@ def has_adapter(path: Path) -> bool:
 
 
 def adapted(
-    spec: str, path: Path, commit: str | None, chat_template: str, *, resolve: Resolve, weights_here: Here
+    spec: str,
+    path: Path,
+    commit: str | None,
+    chat_template: str,
+    *,
+    resolve: Resolve,
+    weights_here: Here,
+    allow_pickle: bool = False,
 ) -> ModelSource:
     """The model of a folder with an adapter in it: of the weights that stand beside it, else of the base model that it names.
 
@@ -61,9 +68,10 @@ def adapted(
         ) from error
     with contextlib.ExitStack() as stack:
         if _has_weights(path):
-            base = plain_source(spec, stack.enter_context(_without_adapter(path)))
+            base = plain_source(spec, stack.enter_context(_without_adapter(path)), allow_pickle=allow_pickle)
         else:
             base = _named_base(config, path, spec, resolve)
+        pickled = is_pickled([_weights(path, spec).name], spec, allowed=allow_pickle)
         own = [path / ADAPTER_CONFIG, _weights(path, spec), *_tokenizer_files(path)]
         adapter = Adapter(kind, base.spec, base.revision, commit or content_hash(own))
         digest = hashlib.sha256(f"{adapter.base_revision}\0{adapter.revision}".encode()).hexdigest()
@@ -79,7 +87,8 @@ def adapted(
             except Exception as error:  # whatever peft raises for an adapter that it can't read or that doesn't fit
                 reason = " ".join(str(error).split())[:300] or type(error).__name__
                 raise InputError(f"model {spec}: its {kind} adapter can't be applied ({reason})") from error
-    return replace(plain_source(spec, folder, f"sha256:{digest}", chat_template), adapter=adapter)
+    made = plain_source(spec, folder, f"sha256:{digest}", chat_template)
+    return replace(made, adapter=adapter, pickled=pickled or base.pickled)
 
 
 # --- before loading -----------------------------------------------------------------------------------------------

@@ -30,9 +30,12 @@ _TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "*.s
 _HASHED = ("*.safetensors", "*.bin", "*.gguf", *CONFIG_FILES)
 
 
-def plain_source(spec: str, path: Path, commit: str | None = None, chat_template: str = "none") -> ModelSource:
+def plain_source(
+    spec: str, path: Path, commit: str | None = None, chat_template: str = "none", *, allow_pickle: bool = False
+) -> ModelSource:
     """The model in a folder without an adapter, or in a GGUF file; without a commit its revision is its content's hash."""
     weights = _weights(path, spec)
+    pickled = is_pickled([file.name for file in weights], spec, allowed=allow_pickle)
     revision = commit or content_hash(weights if weights[0].suffix == ".gguf" else _matching(path, _HASHED))
     if weights[0].suffix == ".gguf":
         path = gguf_folder(weights[0], spec)
@@ -40,11 +43,14 @@ def plain_source(spec: str, path: Path, commit: str | None = None, chat_template
     check_weights(weights, spec)
     _check_description(path, spec)
     config, heads = _described(path, revision, spec, lambda: tensor_names(weights))
-    return ModelSource(spec, path, revision, heads, config, context(config), chat_template, count_parameters(path))
+    return ModelSource(
+        spec, path, revision, heads, config, context(config), chat_template, count_parameters(path), pickled=pickled
+    )
 
 
-def hub_source(spec: str, found: Found, chat_template: str) -> ModelSource:
+def hub_source(spec: str, found: Found, chat_template: str, *, allow_pickle: bool = False) -> ModelSource:
     """The model on the hub, its weights left there."""
+    pickled = is_pickled([name for name, _ in found.model.files], spec, allowed=allow_pickle)
     _check_description(found.folder, spec)
 
     def names() -> frozenset[str]:
@@ -64,6 +70,7 @@ def hub_source(spec: str, found: Found, chat_template: str) -> ModelSource:
         chat_template,
         parameters(found.shapes, found.model.size),
         found.model,
+        pickled=pickled,
     )
 
 
@@ -146,6 +153,21 @@ def _weights(path: Path, spec: str) -> list[Path]:
 
 
 # --- checks -------------------------------------------------------------------------------------------------------
+
+
+def is_pickled(names: Iterable[str], spec: str, *, allowed: bool) -> bool:
+    """Whether weights are pickles, which can hold a program besides. Raises InputError where that isn't `allowed`.
+
+    They are read by PyTorch's restricted unpickler even then.
+    """
+    found = next((name for name in names if name.endswith(".bin")), None)
+    if found and not allowed:
+        raise InputError(
+            f"model {spec}: its weights are pickled ({found}), and pickles can hold programs: give a revision or a copy with "
+            "safetensors or, if you trust where they come from, allow them for this model (--allow-pickle; in SWEEP.toml "
+            "allow_pickle = true; of a translator model:SPEC?pickle)"
+        )
+    return found is not None
 
 
 def check_weights(weights: Iterable[Path], spec: str) -> None:

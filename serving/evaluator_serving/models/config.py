@@ -31,6 +31,9 @@ def load_config(path: Path, spec: str) -> Any:
     try:
         return AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
     except Exception as error:
+        if "trust_remote_code" in str(error):
+            reason = "it needs a program that its own repository brings, and such programs are never run here"
+            raise InputError(f"model {spec}: {reason}; choose a model that transformers knows by itself") from error
         raise InputError(f"model {spec}: its configuration can't be read ({first_line(error)})") from error
 
 

@@ -7,6 +7,7 @@ import contextlib
 import os
 from collections.abc import Collection, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from evaluator_serving.errors import InputError
@@ -20,14 +21,15 @@ DIGEST = 19
 """Characters of a content's hash that a message shows."""
 
 
-def resolve(spec: str, *, chat_template: str = "none") -> ModelSource:
+def resolve(spec: str, *, chat_template: str = "none", allow_pickle: bool = False) -> ModelSource:
     """Find a model and check all that can be before its weights are there.
 
     `spec` is a local folder (safetensors, .bin or one GGUF file, with or without a PEFT adapter, or an adapter that names its
     base model), a GGUF file, a hub id or `id@revision`, or `URL#NAME` of a model at a server. Of a hub model only
     configuration, tokenizer and the headers of its weights are fetched; all of it where only the weights tell what it is
     (GGUF, adapters, and .bin files of models that may have several heads). Raises InputError
-    for anything that can't be scored: nothing found, no or truncated weights, no tokenizer, no usable head.
+    for anything that can't be scored: nothing found, no or truncated weights, no tokenizer, no usable head; and for pickled
+    weights unless `allow_pickle`.
     """
     if chat_template not in CHAT_TEMPLATES:
         raise InputError(f"unknown chat template {chat_template!r}: choose one of {', '.join(CHAT_TEMPLATES)}")
@@ -36,18 +38,21 @@ def resolve(spec: str, *, chat_template: str = "none") -> ModelSource:
     found = locate(spec)
     if isinstance(found, Path):
         # As written, not where symbolic links lead: on another machine they may lead elsewhere.
-        return _made(spec, found, None, chat_template, Path(os.path.abspath(Path(spec).expanduser())))
+        return _made(spec, found, None, chat_template, Path(os.path.abspath(Path(spec).expanduser())), allow_pickle)
     if found.model.files[0][0].endswith(".gguf") or has_adapter(found.folder):
         with fetched(found.model, spec) as folder:
-            return _made(spec, folder, found.model.commit, chat_template, found.model)
-    return hub_source(spec, found, chat_template)
+            return _made(spec, folder, found.model.commit, chat_template, found.model, allow_pickle)
+    return hub_source(spec, found, chat_template, allow_pickle=allow_pickle)
 
 
-def _made(spec: str, path: Path, commit: str | None, chat_template: str, origin: HubModel | Path) -> ModelSource:
+def _made(
+    spec: str, path: Path, commit: str | None, chat_template: str, origin: HubModel | Path, allow_pickle: bool
+) -> ModelSource:
     if has_adapter(path):
-        made = adapted(spec, path, commit, chat_template, resolve=resolve, weights_here=weights_here)
+        base = partial(resolve, allow_pickle=allow_pickle)
+        made = adapted(spec, path, commit, chat_template, resolve=base, weights_here=weights_here, allow_pickle=allow_pickle)
         return replace(made, origin=origin)
-    return replace(plain_source(spec, path, commit, chat_template), origin=origin)
+    return replace(plain_source(spec, path, commit, chat_template, allow_pickle=allow_pickle), origin=origin)
 
 
 @contextlib.contextmanager
@@ -72,15 +77,15 @@ def weights_here(source: ModelSource, machine: str = "") -> Iterator[ModelSource
             if source.adapter is None and not origin.files[0][0].endswith(".gguf"):
                 yield replace(source, path=folder)
                 return
-            made = resolve(origin.spec)
+            made = resolve(origin.spec, allow_pickle=source.pickled)
             if made.revision != source.revision:  # an adapter's commit says nothing of its base model's
                 raise InputError(f"model {source.spec}: its base model has changed since this command began: start it again")
             yield replace(source, path=made.path)
 
 
-def resolve_here(spec: str, *, chat_template: str = "none") -> ModelSource:
+def resolve_here(spec: str, *, chat_template: str = "none", allow_pickle: bool = False) -> ModelSource:
     """`resolve` for a command with one model: its weights are fetched at once."""
-    with weights_here(resolve(spec, chat_template=chat_template)) as source:
+    with weights_here(resolve(spec, chat_template=chat_template, allow_pickle=allow_pickle)) as source:
         return source
 
 
@@ -117,7 +122,7 @@ def _same(source: ModelSource, origin: Path, machine: str) -> ModelSource:
             "or give a hub id"
         )
     try:
-        here = resolve(str(origin))
+        here = resolve(str(origin), allow_pickle=source.pickled)
     except InputError as error:
         raise type(error)(f"{error} (on {machine})" if machine else str(error)) from error
     if here.revision != source.revision:

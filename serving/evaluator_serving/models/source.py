@@ -52,6 +52,7 @@ class ModelSource:
         origin: what `weights_here` gets the weights from, on this machine or another: the hub, or a folder or file that must
             be there; None where they just lie in `path`.
         adapter: what was merged into the weights, if anything.
+        pickled: whether weights are pickles, which the user has allowed.
         served: the server that alone knows the model.
     """
 
@@ -65,4 +66,5 @@ class ModelSource:
     parameters: int = 0
     origin: HubModel | Path | None = None
     adapter: Adapter | None = None
+    pickled: bool = False
     served: Served | None = None

@@ -22,6 +22,7 @@ from tenacity import (
 
 from evaluator_serving.errors import InputError
 from evaluator_serving.openai_engine.pace import Pace, asked_wait, exhausted
+from evaluator_serving.secrets import keep_secret, redacted
 
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Statuses that the same request may not meet again a little later."""
@@ -101,8 +102,8 @@ class Client:
     ) -> None:
         if key:
             _check_secret(url, key_name)
+        keep_secret(key_name)
         self.url, self.key_name = url, key_name
-        self._key = key
         self._pace = Pace()
         self._patience = patience
         self._http = httpx.Client(
@@ -139,7 +140,7 @@ class Client:
             if (rest := exhausted(response.headers)) is not None and rest <= _LONGEST_ASKED:
                 self._pace.hold(rest)
             return _json(response)
-        message, wait = _message(response, self._key), asked_wait(response.headers)
+        message, wait = _message(response), asked_wait(response.headers)
         passing = status in _PASSING and "insufficient_quota" not in message
         if wait is not None and wait > _LONGEST_ASKED:
             passing, message = False, f"{message} (it asks to wait {wait:,.0f} s)"
@@ -171,7 +172,7 @@ def _json(response: httpx.Response) -> Any:
         raise ServerError(message, response.status_code, passing=cut, perhaps_done=True) from error
 
 
-def _message(response: httpx.Response, key: str | None) -> str:
+def _message(response: httpx.Response) -> str:
     """What the server says went wrong, in one line, with the code that it has for it; a key that it repeats is left out."""
     try:
         error = response.json()["error"]
@@ -179,5 +180,4 @@ def _message(response: httpx.Response, key: str | None) -> str:
         text = f"{error['message']} [{code}]" if isinstance(code, str) and code not in error["message"] else error["message"]
     except (ValueError, KeyError, TypeError, AttributeError):
         text = response.text
-    line = " ".join(str(text).split())[:300]
-    return line.replace(key, "…") if key else line
+    return redacted(" ".join(str(text).split()))[:300]  # in this order: a part of a key is not known as one

@@ -1,0 +1,42 @@
+"""Keys and tokens stay where they come from, the environment and its files: what says or writes something takes them out here.
+
+A server may repeat a header in its error's text, a library may show it in a traceback, and a command line may hold it.
+"""
+
+import os
+import re
+
+_NAMES = re.compile(r"(?:^|_)(?:TOKEN|SECRET|PASSWORD|PASSWD|KEY|CREDENTIAL|SAS)S?(?:_|$)", re.IGNORECASE)
+"""Variables whose values are secret."""
+_SHAPES = re.compile(r"\bhf_[A-Za-z0-9]{16,}|\bsk-[A-Za-z0-9_-]{16,}|(?i:(?<=bearer )|(?<=basic ))[A-Za-z0-9._~+/=-]{8,}")
+"""What is secret by its looks: tokens that were read from a file, and what follows in an Authorization header."""
+SHORTEST = 8
+"""Characters of a secret: shorter values stand in texts by chance."""
+_named: set[str] = set()
+
+
+def keep_secret(variable: str) -> None:
+    """Take the value of this environment variable for a secret, whatever it is called."""
+    _named.add(variable)
+
+
+def redacted(text: str) -> str:
+    """The text without secrets: in the place of each stands the name of its variable."""
+    for name, value in _secrets():
+        text = text.replace(value, f"[{name}]")
+    return _SHAPES.sub("[secret]", text)
+
+
+def _secrets() -> list[tuple[str, str]]:
+    """Variables and their values, longest first: one may be part of another."""
+    found = [
+        (name, value)
+        for name, value in os.environ.items()
+        if len(value) >= SHORTEST and (name in _named or _NAMES.search(name)) and not _is_path(value)
+    ]
+    return sorted(found, key=lambda pair: -len(pair[1]))
+
+
+def _is_path(value: str) -> bool:
+    """GOOGLE_APPLICATION_CREDENTIALS and the like name a file."""
+    return value.startswith(("/", "~", ".")) and os.path.exists(os.path.expanduser(value))

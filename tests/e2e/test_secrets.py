@@ -1,0 +1,172 @@
+"""Keys and tokens are in nothing that a run leaves or says, also where servers repeat them in what they say went wrong."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import ClassVar
+
+import polars as pl
+import psutil
+import pytest
+
+from tests.run.made_up import write_data
+
+PLANTED = {
+    "HF_TOKEN": "hf_plantedPLANTEDplanted0123456789",
+    "OPENAI_API_KEY": "sk-planted-endpoint-0123456789",
+    "AWS_ACCESS_KEY_ID": "AKIAPLANTEDPLANTED00",
+    "AWS_SECRET_ACCESS_KEY": "planted/secret+of/aws0123456789abcdefghi",
+    "DEEPL_AUTH_KEY": "planted-deepl-0123456789:fx",
+    "ODDLY_CALLED": "planted-oddly-called-0123456789",
+}
+
+
+class Echo(BaseHTTPRequestHandler):
+    """A server that fails and says with what it was asked, in every way that clients look at."""
+
+    shown: ClassVar[set[str]] = set()
+    protocol_version = "HTTP/1.1"
+
+    def _answer(self) -> None:
+        self.rfile.read(int(self.headers.get("content-length") or 0))
+        asked = self.headers.get("authorization", "")
+        Echo.shown.add(asked)
+        words = f"you came with Authorization: {asked}"
+        body = json.dumps({"error": {"message": words, "code": asked}, "message": words}).encode()
+        self.send_response(403, words)
+        self.send_header("content-type", "application/json")
+        self.send_header("x-error-message", words)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    do_GET = do_HEAD = do_POST = do_PUT = _answer  # noqa: N815
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture(scope="module")
+def echo() -> Iterator[str]:
+    """The server's address."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+def found_in(folder: Path) -> list[str]:
+    """Planted values in the files of a folder, also in the columns of Parquet files, which are compressed."""
+    found = []
+    for path in (path for path in folder.rglob("*") if path.is_file()):
+        content = path.read_bytes()
+        if path.suffix == ".parquet":
+            content += pl.read_parquet(path).write_json().encode()
+        found += [f"{name} in {path}" for name, value in PLANTED.items() if value.encode() in content]
+    return found
+
+
+def watched(command: list[str], environment: dict[str, str]) -> tuple[str, set[str]]:
+    """What a command says, and the titles of all its processes."""
+    titles: set[str] = set()
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        said: list[str] = []
+        reader = threading.Thread(target=lambda: said.append(process.stdout.read() if process.stdout else ""))
+        reader.start()
+        while process.poll() is None:
+            try:
+                family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+                titles |= {" ".join(one.cmdline()) for one in family}
+            except psutil.Error:
+                pass
+            time.sleep(0.1)
+        reader.join()
+    return said[0], titles
+
+
+def check(tmp_path: Path, said: str, titles: set[str]) -> None:
+    """None of the planted values is anywhere."""
+    assert not [name for name, value in PLANTED.items() if value in said], said
+    assert not [title for title in titles for value in PLANTED.values() if value in title]
+    assert not found_in(tmp_path)
+
+
+def environment(tmp_path: Path, echo: str) -> dict[str, str]:
+    folders = {"HF_HOME": str(tmp_path / "hf"), "EVALUATOR_CACHE": str(tmp_path / "cache"), "TMPDIR": str(tmp_path / "tmp")}
+    (tmp_path / "tmp").mkdir()
+    kept = {key: value for key, value in os.environ.items() if key != "HF_HUB_OFFLINE"}
+    return kept | PLANTED | folders | {"HF_ENDPOINT": echo, "AWS_ENDPOINT_URL": echo, "COLUMNS": "1000"}
+
+
+def test_a_failing_hub_and_a_failing_endpoint_show_no_key(echo: str, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    models = ["--model", "tiny/private", "--model", f"{echo}/v1#chat"]
+    extra = ["--extra", "retries=0", "--extra", "key_env=ODDLY_CALLED"]
+    command = [sys.executable, "-m", "evaluator", "run", "gest-who", *models, *extra, "--limit", "2"]
+    command += ["--data", str(write_data(tmp_path / "data")), "--out", str(out), "--debug"]
+    said, titles = watched(command, environment(tmp_path, echo))
+    assert f"Bearer {PLANTED['HF_TOKEN']}" in Echo.shown, "the hub wasn't asked"
+    assert f"Bearer {PLANTED['ODDLY_CALLED']}" in Echo.shown, "the endpoint wasn't asked"
+    assert "[ODDLY_CALLED]" in said, said
+    assert "Traceback" in said
+    assert (out / "run.json").is_file()
+    check(tmp_path, said, titles)
+
+
+def test_a_failing_storage_shows_no_key(echo: str, tmp_path: Path) -> None:
+    pytest.importorskip("obstore")
+    command = [sys.executable, "-m", "evaluator", "status", "s3://bucket/run", "--debug"]
+    said, titles = watched(command, environment(tmp_path, echo))
+    assert any("AWS4-HMAC-SHA256" in asked for asked in Echo.shown)
+    assert "refuses access (HTTP 403" in said
+    check(tmp_path, said, titles)
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_rays_actors_show_no_key(echo: str, tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    short = Path(tempfile.mkdtemp(prefix="ray-"))  # Ray's sockets want a short path
+    sweep = tmp_path / "sweep.toml"
+    sweep.write_text(
+        f'tasks = ["gest-who"]\nlimit = 2\ndata = "{write_data(tmp_path / "data")}"\n'
+        f'[[models]]\nmodel = "{echo}/v1#one"\n[[models]]\nmodel = "{echo}/v1#two"\n'
+        "[defaults]\nextra = { retries = 0 }\n"
+    )
+    command = [sys.executable, "-m", "evaluator", "sweep", str(sweep), "--out", str(tmp_path / "run"), "--ray", "local"]
+    said, titles = watched([*command, "--debug"], environment(tmp_path, echo) | {"TMPDIR": str(short)})
+    assert f"Bearer {PLANTED['OPENAI_API_KEY']}" in Echo.shown, said
+    assert any(title.startswith("ray::") for title in titles), titles
+    assert list(short.rglob("worker-*.err")), "Ray's own logs are searched, too"
+    assert not found_in(short)
+    shutil.rmtree(short)
+    check(tmp_path, said, titles)
+
+
+def test_what_is_secret_and_what_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from evaluator.run.prepare import provenance
+    from evaluator_serving.errors import EngineError, InputError, in_words
+    from evaluator_serving.secrets import redacted
+
+    file = tmp_path / "credentials.json"
+    file.write_text("{}")
+    values = {"MY_API_TOKEN": "abcdefgh12", "GOOGLE_APPLICATION_CREDENTIALS": str(file), "TOKENIZERS_PARALLELISM": "maybe-not"}
+    for name, value in {**values, "SHORT_KEY": "true"}.items():
+        monkeypatch.setenv(name, value)
+    text = f"abcdefgh12 {file} maybe-not true hf_{'a' * 30} Authorization: Bearer xyzxyzxyz"
+    shown = f"[MY_API_TOKEN] {file} maybe-not true [secret] Authorization: Bearer [secret]"
+    assert redacted(text) == shown
+    for error in (InputError(text), EngineError(text), OSError(text), KeyError(text)):
+        assert "abcdefgh12" not in in_words(error)
+    assert str(InputError(text)) == shown
+    assert provenance(["evaluator", "run", "--extra", text])["command"][-1] == shown
