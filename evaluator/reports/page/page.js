@@ -20,7 +20,11 @@
       const bind = figure.querySelector(".choices");
       const options = { mode: "vega-lite", renderer: "svg", actions: false, config: configs.screen, bind, logLevel: ERRORS };
       const result = vegaEmbed(figure.querySelector(".chart"), specOf(figure), options);
-      drawn.set(figure, result.then((made) => ready(figure, made)));
+      const failed = (error) => {
+        figure.querySelector(".chart").textContent = `This figure can't be drawn here (${error.message.slice(0, 120)}); its CSV has the numbers.`;
+        return null;
+      };
+      drawn.set(figure, result.then((made) => ready(figure, made)).catch(failed));
     }
     return drawn.get(figure);
   }
@@ -41,14 +45,17 @@
     view.addEventListener("click", async (event, item) => {
       const chosen = item && item.datum && item.datum.chosen;
       for (const other of chosen ? linked : []) {
-        (await draw(other)).view.signal("chosen", chosen).run();
+        (await draw(other))?.view.signal("chosen", chosen).run();
       }
     });
   }
 
   // For files a figure is drawn again: on white, as wide as a page, with the choices that are made on the screen.
   async function onPaper(figure, use) {
-    const screen = (await draw(figure)).view;
+    const screen = (await draw(figure))?.view;
+    if (!screen) {
+      return null;
+    }
     const spec = { ...specOf(figure), width: 720 };
     delete spec.autosize;
     const chosen = (spec.params || []).map((param) => `${param.bind.name.trim()}: ${screen.signal(param.name)}`);
@@ -79,8 +86,12 @@
   };
 
   async function save(figure, kind) {
+    const file = await files[kind](figure);
+    if (!file) {
+      return;
+    }
     const link = document.createElement("a");
-    link.href = URL.createObjectURL(await files[kind](figure));
+    link.href = URL.createObjectURL(file);
     link.download = `${figure.id.replace(/^figure-/, "")}.${kind}`;
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 60000);
