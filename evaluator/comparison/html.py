@@ -15,7 +15,9 @@ SMALL = (
 def render(comparison: Comparison) -> str:
     """The page. Raises InputError where a library that it needs isn't installed."""
     check_libraries()
-    title = f"{', '.join(comparison.models[1:]) or 'nothing'} compared with {comparison.baseline}"
+    others = comparison.models[1:]
+    who = " and ".join(others) if 0 < len(others) < 3 else f"{len(others)} models"
+    title = f"{who} compared with {comparison.baseline}"
     return render_page(Page(title, tables.choices(comparison), comparison.notes, tuple(_parts(comparison))))
 
 
