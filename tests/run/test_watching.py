@@ -293,17 +293,17 @@ def test_a_suspended_driver_reads_as_that_and_a_killed_one_as_interrupted(
     assert code == 0
     assert "stopped" in text
     assert f"driver: suspended on {socket.gethostname()} (process {driver.pid})" in text
-    assert re.search(r"last progress 0:00:\d\d ago", text)
+    assert re.search(r"last progress 0:0\d:\d\d ago", text)
     time.sleep(0.2)
     code, text = status("--fail-if-stuck", "0.1s")
     assert code == 1
-    assert "evaluator: stuck: no progress for 0:00:0" in text
+    assert re.search(r"evaluator: stuck: no progress for 0:0\d:\d\d, 1 of 1 models are unfinished", text)
     driver.kill()
     driver.wait()
     assert [row["state"] for row in model_rows(run)] == ["interrupted"]
     told = json.loads(status("--format", "json")[1])
     assert (told["driver"]["state"], told["driver"]["process"]) == ("ended", driver.pid)
-    assert 0 < told["progress_age"] < 60
+    assert 0 < told["progress_age"] < 600
 
 
 def test_only_what_is_unfinished_is_stuck() -> None:
