@@ -14,7 +14,7 @@ class RayMetrics:
         self._before: dict[tuple[Metric, tuple[str, ...]], float] = {}
 
     def publish(self, values: Values) -> None:
-        """As `Exporter.publish`. Ray wants what a counter grew by, and more than nothing."""
+        """As `Exporter.publish`. Ray wants what a counter grew by, and more than nothing: one that stands at 0 isn't shown."""
         for key, value in values.items():
             metric, labels = key
             tags = dict(zip(metric.labels, labels, strict=True))

@@ -1,0 +1,292 @@
+"""What KubeRay would do with deploy/kuberay, on one machine: three Ray nodes, a submitted job, a node that is lost.
+
+A head that takes no work and two workers, each with a raylet, resources and an address of its own (127.0.0.2 …), with Ray's
+token authentication. The sweep goes in by `ray job submit`, wrapped as the manifest's entrypoint is. While it runs, Ray's
+exporter is scraped on the head as Prometheus would do it; when a part of the answers is there, one worker is killed with
+everything on it. With --s3 the run lies on an S3 server (moto's, a process of its own).
+
+In the end the job must have succeeded, the report must equal that of an undisturbed run in one process to the last byte, no
+answer may be missing or stored twice, the metrics must have been seen, and no process may be left: else AssertionError.
+
+    python benchmarks/rehearsal.py [--sentences 400] [--models 2] [--s3] [--json FILE]
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+from prometheus_client.parser import text_string_to_metric_families
+
+from evaluator.demo import demo_model
+from evaluator.run.metrics import FAILURES, METRICS, PROGRESS, REPLICAS, REQUESTS, RESTARTS
+from evaluator.store.run import Run
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+WORKERS = 2
+SPOKEN = "like to work sleep think talk cook read lead help with my friends family often never always today quietly"
+STORED = """
+import sys, evaluator
+from evaluator.store.run import Run
+print(Run.open(evaluator.open(sys.argv[1]).path).timings()["requests"].sum())
+"""
+"""How many answers a run's driver stored in all."""
+START = [sys.executable, "-m", "ray.scripts.scripts"]
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on."""
+    with contextlib.ExitStack() as held:
+        return [held.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1] for _ in range(count)]
+
+
+def write_sweep(folder: Path, models: Sequence[Path], sentences: int, engine: str) -> Path:
+    """SWEEP.toml and its made-up sentences."""
+    words = SPOKEN.split()
+    lines = [f"I {words[i % 19]} {words[i // 19 % 19]} {words[i // 361 % 19]} {words[i * 7 % 19]}." for i in range(sentences)]
+    rows = "".join(f"{line},{i % 16 + 1}\n" for i, line in enumerate(lines))
+    (folder / "own.csv").write_text(f"sentence,stereotype\n{rows}")
+    entries = "".join(f'[[models]]\nmodel = "{m}"\nname = "m{i}"\nengine = "{engine}"\n' for i, m in enumerate(models))
+    path = folder / "SWEEP.toml"
+    path.write_text(f'tasks = ["gest"]\nsamples = "{folder / "own.csv"}"\nout = "unused"\n{entries}')
+    return path
+
+
+@dataclass
+class Cluster:
+    """Three Ray nodes on loopback."""
+
+    folder: Path
+    environment: Mapping[str, str]
+    port: int = 0
+    dashboard: int = 0
+    metrics: int = 0
+    nodes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def __enter__(self) -> "Cluster":
+        self.port, self.dashboard, self.metrics, client = free_ports(4)
+        head = ["--head", f"--port={self.port}", f"--dashboard-port={self.dashboard}", "--dashboard-host=127.0.0.1"]
+        head += [f"--ray-client-server-port={client}", f"--metrics-export-port={self.metrics}", f"--temp-dir={self.folder}/ray"]
+        try:
+            self._start([*head, "--num-cpus=0"])
+            for _ in range(WORKERS):
+                self._start([f"--address=127.0.0.2:{self.port}", "--num-cpus=1"])
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for node in reversed(self.nodes):
+            self.kill(node)
+
+    def _start(self, arguments: Sequence[str]) -> None:
+        number = len(self.nodes)
+        command = [*START, "start", *arguments, f"--node-ip-address=127.0.0.{number + 2}", "--num-gpus=0"]
+        command += ["--object-store-memory=80000000", f"--dashboard-agent-listen-port={free_ports(1)[0]}", "--block"]
+        path = self.folder / f"node{number}.log"
+        for last in (False, True):  # on a busy machine Ray's own half minute for a node's start may not be enough
+            with path.open("wb") as log:
+                node = subprocess.Popen(command, env=self.environment, stdout=log, stderr=log, cwd=self.folder)
+            while node.poll() is None and "Ray runtime started" not in path.read_text():
+                time.sleep(0.1)
+            if node.poll() is None:
+                self.nodes.append(node)
+                return
+            assert not last, path.read_text()[-2000:]
+
+    @staticmethod
+    def kill(node: subprocess.Popen[bytes]) -> None:
+        """A machine is gone: everything on it dies at once."""
+        with contextlib.suppress(psutil.Error):
+            for process in (*psutil.Process(node.pid).children(recursive=True), psutil.Process(node.pid)):
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+        node.wait()
+
+    def ask(self, *arguments: str) -> str:
+        """`ray job …` as the submitter gives it. Raises where it fails."""
+        command = [*START, "job", arguments[0], f"--address=http://127.0.0.1:{self.dashboard}", *arguments[1:]]
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        return done.stdout
+
+    def job(self, name: str) -> tuple[str, str]:
+        """The job's state and what it ended with, from the dashboard, as KubeRay asks for it."""
+        request = urllib.request.Request(f"http://127.0.0.1:{self.dashboard}/api/jobs/{name}")
+        request.add_header("Authorization", f"Bearer {self.environment['RAY_AUTH_TOKEN']}")
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            told = json.load(answer)
+        return str(told["status"]), str(told.get("message") or "")
+
+    def scrape(self) -> dict[tuple[str, str], float]:
+        """(metric, model or stage …) → value, of this program's metrics on the head's exporter."""
+        found: dict[tuple[str, str], float] = {}
+        known = {f"ray_{metric.name}": metric for metric in METRICS}
+        with (
+            contextlib.suppress(OSError),
+            urllib.request.urlopen(f"http://127.0.0.2:{self.metrics}/metrics", timeout=10) as page,
+        ):
+            for family in text_string_to_metric_families(page.read().decode()):
+                for sample in family.samples:
+                    if metric := known.get(sample.name):
+                        labels = "/".join(sample.labels[label] for label in metric.labels if label != "run")
+                        found[metric.name, labels] = sample.value
+        return found
+
+
+@dataclass
+class Seen:
+    """What the scrapes showed."""
+
+    scrapes: int = 0
+    most: dict[tuple[str, str], float] = field(default_factory=dict)
+
+    def add(self, page: Mapping[tuple[str, str], float]) -> None:
+        """One scrape."""
+        self.scrapes += bool(page)
+        for key, value in page.items():
+            self.most[key] = max(value, self.most.get(key, value))
+
+    def total(self, name: str) -> float:
+        """The largest values of a metric, summed over what else its labels say."""
+        return sum(value for (metric, _), value in self.most.items() if metric == name)
+
+
+def evaluator(environment: Mapping[str, str], *arguments: str) -> str:
+    """A command's stdout. Raises where it fails."""
+    command = [sys.executable, "-m", "evaluator", *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def rehearse(
+    folder: Path,
+    models: Sequence[Path],
+    sentences: int,
+    *,
+    engine: str = "transformers",
+    out: str = "",
+    more: Mapping[str, str] | None = None,
+    part: float = 0.3,
+) -> dict[str, Any]:
+    """All of it. `out`: where the run is (default: in the folder); `more`: its environment; `part`: answers before the kill."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "AWS_"))}
+    token = secrets.token_hex(16)
+    ray = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token, "RAY_USAGE_STATS_ENABLED": "0"}
+    ray |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1", "RAY_metrics_report_interval_ms": "1000"}  # a cluster on loopback
+    own = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": f"{ROOT}{os.pathsep}{HERE}"}
+    environment = {**kept, **ray, **own, **(more or {})}
+    sweep, run = write_sweep(folder, models, sentences, engine), out or str(folder / "run")
+    begun = time.monotonic()
+    evaluator(environment, "sweep", str(sweep), "--out", str(folder / "calm"), "--ray", "none", "--no-verify")
+    calm = evaluator(environment, "report", str(folder / "calm"), "--format", "csv")
+    undisturbed, total = time.monotonic() - begun, Run.open(folder / "calm").timings()["requests"].sum()
+    attempt = [sys.executable, "-m", "evaluator.sweep.attempt", str(folder / "marks"), sys.executable, "-m", "evaluator"]
+    asked = ["sweep", str(sweep), "--out", run, "--ray", "auto", "--no-verify", "--log-format", "json"]
+    seen, killed, begun = Seen(), 0.0, time.monotonic()
+    with Cluster(folder, environment) as cluster:
+        cluster.ask("submit", "--no-wait", "--submission-id=night", "--", *attempt, *asked)
+        while (state := cluster.job("night"))[0] not in ("SUCCEEDED", "FAILED", "STOPPED"):
+            seen.add(cluster.scrape())
+            if not killed and seen.total(REQUESTS.name) >= part * total:
+                killed = seen.total(REQUESTS.name) / total
+                cluster.kill(cluster.nodes.pop())
+            assert time.monotonic() - begun < 900, cluster.ask("logs", "night")[-3000:]
+            time.sleep(0.5)
+        logs = cluster.ask("logs", "night")
+    assert state[0] == "SUCCEEDED", f"{state}\n{logs[-3000:]}"
+    took = time.monotonic() - begun
+    report = evaluator(environment, "report", run, "--format", "csv")
+    assert report == calm, "the report differs from the undisturbed run's"
+    stored = subprocess.run([sys.executable, "-c", STORED, run], env=environment, capture_output=True, text=True, check=True)
+    assert int(stored.stdout) == total, f"{stored.stdout} of {total} answers were stored"
+    assert 0 < killed < 1, f"killed at {killed}"
+    # Ray shows a counter from its first count on: of requests that were given up there is none.
+    names = {name for name, _ in seen.most}
+    assert names == {metric.name for metric in METRICS} - {FAILURES.name}, names
+    assert seen.total(RESTARTS.name) >= 1
+    assert token not in logs
+    lines = [json.loads(line) for line in logs.splitlines() if line.startswith('{"time"')]
+    assert any(re.search("died while it", line["message"]) for line in lines), logs[-2000:]
+    left = [p.pid for p in psutil.process_iter(["cmdline"]) if f"{folder}/ray" in " ".join(p.info["cmdline"] or [])]
+    assert not left, f"processes are left: {left}"
+    return {
+        "nodes": WORKERS + 1,
+        "models": len(models),
+        "sentences": sentences,
+        "requests": total,
+        "run": "object storage" if out else "folder",
+        "undisturbed_seconds": round(undisturbed, 1),
+        "rehearsal_seconds": round(took, 1),
+        "killed_at": round(killed, 2),
+        "restarts": int(seen.total(RESTARTS.name)),
+        "most_replicas": int(seen.total(REPLICAS.name)),
+        "scrapes": seen.scrapes,
+        "metrics_seen": len({name for name, _ in seen.most}),
+        "last_progress_seen": seen.total(PROGRESS.name) > 0,
+        "log_lines": len(lines),
+        "report_equal": True,
+        "processes_left": len(left),
+    }
+
+
+@contextlib.contextmanager
+def s3(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """An S3 server on this machine: a run's URL there, and the environment that reaches it."""
+    (port,) = free_ports(1)
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    endpoint = f"http://127.0.0.1:{port}"
+    reach = {
+        "AWS_ACCESS_KEY_ID": "made",
+        "AWS_SECRET_ACCESS_KEY": "up",
+        "AWS_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": endpoint,
+    }
+    with (folder / "s3.log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as server:
+        try:
+            signed = {"Authorization": "AWS4-HMAC-SHA256 Credential=made/d/us-east-1/s3/x"}
+            for _ in range(300):
+                with contextlib.suppress(OSError):
+                    urllib.request.urlopen(urllib.request.Request(f"{endpoint}/runs", method="PUT", headers=signed), timeout=10)
+                    break
+                time.sleep(0.1)
+            yield "s3://runs/night", reach
+        finally:
+            server.kill()
+
+
+def main() -> None:
+    """Rehearse with the demo's real model and random-weight ones."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else "")
+    parser.add_argument("--sentences", type=int, default=400)
+    parser.add_argument("--models", type=int, default=2)
+    parser.add_argument("--s3", action="store_true", help="the run lies on an S3 server")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="ev", dir="/tmp") as name, contextlib.ExitStack() as servers:
+        folder = Path(name)
+        out, more = servers.enter_context(s3(folder)) if options.s3 else ("", {})
+        record = rehearse(folder, [demo_model()] * options.models, options.sentences, out=out, more=more)
+    print(json.dumps(record, indent=1))
+    if options.json:
+        options.json.write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

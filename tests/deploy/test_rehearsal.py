@@ -1,0 +1,26 @@
+"""The small version of benchmarks/rehearsal.py: it raises where the job fails or its report differs."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra: ray)")
+def test_a_submitted_sweep_outlives_a_node(tmp_path_factory: pytest.TempPathFactory) -> None:
+    from tests.tiny_models import tiny_model
+
+    path = Path(__file__).parents[2] / "benchmarks" / "rehearsal.py"
+    spec = importlib.util.spec_from_file_location("rehearsal", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    folder = tmp_path_factory.mktemp("ev")
+    model = tiny_model("gpt2", folder / "gpt2")
+    record = module.rehearse(folder, [model], 1500, engine="tests.sweep.slow_engine:SlowEngine")
+    assert record["requests"] == 3000
+    assert record["most_replicas"] == 2
+    assert record["restarts"] >= 1
