@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from evaluator.cli import cli
+from evaluator.reports.facts import ModelFacts, model_facts
 from evaluator.tasks import chosen_tasks
 from evaluator.vocabulary import DataSource, Inputs
 from evaluator_serving.chats import Chat
@@ -55,6 +56,12 @@ def test_pairs_of_the_page(folder: Path) -> None:
     samples = task.load(DataSource())
     assert (task.name, samples.failures) == ("alter-paare", ())
     assert samples.frame.select("group", "language").rows() == [("vergesslich", "de"), ("technik", "de")]
+
+
+def test_the_facts_of_models_of_the_page(folder: Path) -> None:
+    known = model_facts({key: {} for key in ("owl-7b", "owl-7b-chat", "hawk@1000", "hawk@2000")}, Path("models.csv"))
+    assert known["owl-7b-chat"] == ModelFacts(7.2e9, "owl", tuned=True, base="owl-7b", release="2026-04")
+    assert known["hawk@2000"] == ModelFacts(160e6, "hawk", tuned=False, series="hawk's training", step=2000)
 
 
 def test_the_question_of_the_page(folder: Path) -> None:
