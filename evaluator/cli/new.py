@@ -6,7 +6,13 @@ import click
 
 from evaluator.cli.output import write
 
-KINDS = {"definition": "definition.toml", "samples": "samples.csv", "sweep": "sweep.toml"}
+KINDS = {
+    "definition": "definition.toml",
+    "samples": "samples.csv",
+    "pairs": "pairs.toml",
+    "pair-samples": "pair-samples.csv",
+    "sweep": "sweep.toml",
+}
 EXAMPLES = Path(__file__).with_name("examples")
 
 
@@ -16,13 +22,16 @@ def command(kind: str) -> None:
     """Write an example file to stdout: valid as it is, with a comment on every key.
 
     definition: templates, groups, poles and word pairs of your own. samples: sentences that go with it (CSV: a sentence and its
-    group a line; double quotes around a sentence with commas). sweep: many models in one run.
+    group a line; double quotes around a sentence with commas). pairs, pair-samples: the same of sentence pairs. sweep: many
+    models in one run.
 
     \b
     Examples:
       evaluator new definition > definition.toml
       evaluator new samples > samples.csv
       evaluator run gest --samples samples.csv --templates definition.toml --model gpt2
+      evaluator new pairs > pairs.toml && evaluator new pair-samples > pairs.csv
+      evaluator run pairs --samples pairs.csv --templates pairs.toml --model gpt2
       evaluator new sweep > sweep.toml && evaluator plan sweep.toml
     """
     write((EXAMPLES / KINDS[kind]).read_text(encoding="utf8"))

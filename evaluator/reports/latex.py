@@ -23,7 +23,13 @@ _SPECIAL = {
     "−": "$-$",
     "…": r"\dots{}",
     "·": r"\textperiodcentered{}",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "√": r"$\surd$",
+    "\u0302": r"\textasciicircum{}",  # LaTeX sets an accent in front of its letter
+    **{letter: rf"$\{name}$" for letter, name in zip("ΔΣβμρσ", ("Delta", "Sigma", "beta", "mu", "rho", "sigma"), strict=True)},
 }
+"""What pdfLaTeX doesn't set as it stands. Names in other scripts are left: LuaLaTeX and XeLaTeX set them."""
 
 
 def render(report: Report) -> str:

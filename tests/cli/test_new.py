@@ -18,7 +18,7 @@ def written(kind: str, folder: Path) -> Path:
     """The example in a file."""
     result = CliRunner().invoke(cli, ["new", kind])
     assert result.exit_code == 0, result.output
-    path = folder / (f"{kind}.csv" if kind == "samples" else f"{kind}.toml")
+    path = folder / (f"{kind}.csv" if kind.endswith("samples") else f"{kind}.toml")
     path.write_bytes(result.stdout_bytes)
     return path
 
@@ -38,6 +38,28 @@ def test_the_samples_are_refused_by_another_definition(tmp_path: Path) -> None:
     """So the first test can fail: GEST's own definition has other columns."""
     with pytest.raises(Exception, match="stereotype"):
         chosen_tasks(("gest",), Inputs(written("samples", tmp_path)))[0].load(DataSource())
+
+
+def test_pairs_are_a_task(tmp_path: Path) -> None:
+    samples, definition = written("pair-samples", tmp_path), written("pairs", tmp_path)
+    (task,) = chosen_tasks(("pairs",), Inputs(samples, definition))
+    loaded = task.load(DataSource())
+    assert (task.name, loaded.failures, loaded.frame.height) == ("age-pairs", (), 6)
+    assert set(loaded.frame["group"]) == {"technology", "memory"}
+    for head, metrics in (("masked", 3), ("causal", 3)):
+        rendered = task.render(loaded, frozenset({head}), "default").table
+        assert rendered["template"].n_unique() == metrics
+
+
+def test_what_pairs_have_commented_out_is_right_too(tmp_path: Path) -> None:
+    samples, definition = written("pair-samples", tmp_path), written("pairs", tmp_path)
+    text = re.sub(r"^# (?=[a-z_]+ = )", "", definition.read_text(), flags=re.M)
+    definition.write_text(re.sub(r"^language = .*\n", "", text, flags=re.M))
+    lines = samples.read_text().splitlines()
+    samples.write_text("\n".join([lines[0] + ",direction,language", *(line + ",stereo,en" for line in lines[1:])]) + "\n")
+    (task,) = chosen_tasks(("pairs",), Inputs(samples, definition))
+    frame = task.load(DataSource()).frame
+    assert (set(frame["direction"]), set(frame["language"])) == ({"stereo"}, {"en"})
 
 
 def test_a_sweep_is_read(tmp_path: Path) -> None:
@@ -63,4 +85,4 @@ def test_what_a_sweep_has_commented_out_is_right_too(tmp_path: Path) -> None:
 def test_an_unknown_kind_is_told() -> None:
     result = CliRunner().invoke(cli, ["new", "nothing"])
     assert result.exit_code == 2
-    assert "'definition', 'samples', 'sweep'" in result.output
+    assert "'definition', 'samples', 'pairs', 'pair-samples', 'sweep'" in result.output
