@@ -74,8 +74,8 @@ def command(
       evaluator translate gest --to sk --translator model:facebook/nllb-200-3.3B --out translations --data DATA
       evaluator translate gest --to sk --translator deepl --max-cost 10 --variants --out translations
       evaluator translate gest --to sk --translator llm:utter-project/EuroLLM-9B-Instruct --dtype bfloat16 --out translations
-      evaluator translate gest --to sk --translator llm:https://api.openai.com/v1#gpt-4.1 --max-cost 5 --extra prompt_price=2
-      --extra answer_price=8 --out translations
+      evaluator translate gest --to sk --translator llm:https://api.openai.com/v1#gpt-4.1 --max-cost 5 \\
+          --extra prompt_price=2 --extra answer_price=8 --out translations
       evaluator run gest-mt --translations translations --data DATA
     """
     from evaluator.gender import rules_detector

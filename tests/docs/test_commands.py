@@ -1,5 +1,6 @@
 """Every command that README and docs show runs as it stands, or is marked with the reason and at least valid."""
 
+import contextlib
 import re
 import shutil
 from collections.abc import Iterator, Sequence
@@ -69,7 +70,7 @@ def parse(words: Sequence[str]) -> None:
     """Raise click's error unless the options exist and have values that they take. A bucket's place is a folder here: a
     bucket would be asked."""
     context, rest = resolve([re.sub("^s3://", "", word) for word in words])
-    with context:
+    with context, contextlib.suppress(click.exceptions.Exit):  # --help
         context.command.parse_args(context, rest)
 
 
@@ -142,7 +143,7 @@ def _examples(command: click.Command, names: tuple[str, ...]) -> Iterator[tuple[
             below = command.get_command(click.Context(command), name)
             assert below is not None
             yield from _examples(below, (*names, name))
-    for line in (command.help or "").splitlines():
+    for line in re.sub(r"\\\n\s*", "", command.help or "").splitlines():
         for words in command_lines(line.strip()) if line.strip().startswith("evaluator") else ():
             if words[0] == "evaluator":
                 yield tuple(words[1:])
