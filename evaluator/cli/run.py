@@ -41,6 +41,15 @@ def interrupt(signum: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
+def of_reports(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> None:
+    """Callback of --set, which is looked for here too: say where it belongs."""
+    if value:
+        where = f"evaluator report RUN --set {value[0]}"
+        raise click.UsageError(
+            f"a task's settings are chosen when a report is written, not when a model is asked: {where}", context
+        )
+
+
 @click.command(name="run")
 @click.argument("tasks", nargs=-1, required=True, metavar="TASK…")
 @click.option(
@@ -94,6 +103,7 @@ def interrupt(signum: int, frame: FrameType | None) -> None:
 @click.option("--template", metavar="NAME", help="Ask only this template, of a task that takes one (eurogest: G, P or N).")
 @asking_options
 @click.option("--out", type=RUN, help="The run's folder or URL (s3://, gs://, az://; default: runs/TASK…-MODEL…).")
+@click.option("--set", multiple=True, hidden=True, expose_value=False, callback=of_reports)
 @click.option("--no-verify", is_flag=True, help="Don't compare the engine with the transformers oracle at load.")
 @leaving_out_options
 @watching_options
