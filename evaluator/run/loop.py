@@ -205,7 +205,10 @@ class Loop:
             self._supplier.end(member.replica)
 
     def _finish(self, model: Model) -> None:
-        if model.error is None and not model.has_work and not self._state.of(model):
+        """A model is done when its last replica is: those that still load would find nothing to do."""
+        if model.error is None and not model.has_work and all(m.loaded is None for m in self._state.of(model)):
+            for member in self._state.of(model):
+                self._drop(member)
             self._note_replies(model)
             self._run.clear_model_failure(model.name)
             self._view.state(model.name, "done")
