@@ -1,7 +1,7 @@
 """Run a RunSpec: prepare, record what is asked, score."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from evaluator.run.failures import Failures, record_failures
@@ -19,8 +19,10 @@ from evaluator.run.prepare import (
 )
 from evaluator.run.progress import ProgressView
 from evaluator.run.replica import Supplier
-from evaluator.run.spec import RunSpec
+from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
+from evaluator_serving.devices import has_cuda, has_driver
+from evaluator_serving.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +61,21 @@ def prepare(spec: RunSpec) -> Prepared:
     return Prepared(tuple(tasks), tuple(models), errors)
 
 
+def check_devices(models: Sequence[ModelSpec]) -> None:
+    """Raise InputError where a model shall run on a GPU and this process has none, so that no run begins without it."""
+    for model in models:
+        device = model.options.device
+        if device.startswith("cuda") and not (has_driver() or has_cuda()):
+            raise InputError(f"no device {device!r} here: no CUDA device is found; leave --device out, or use --device cpu")
+
+
 def execute(spec: RunSpec) -> Outcome:
     """Validate everything, then score in this process what has no answer yet, model by model.
 
     Raises InputError before anything is loaded if any part of the request is wrong. A model that fails afterwards is
     recorded and the others go on; with one model its error is raised as it is.
     """
+    check_devices(spec.models)
     ready = prepare(spec)
     run = record(spec, ready.tasks, ready.models)
     with run.locked():

@@ -19,10 +19,11 @@ def _may_have_cuda() -> bool:
         built = version("torch")
     except PackageNotFoundError:
         return False
-    if built.endswith("+cpu"):
-        return False
-    if "rocm" in built:
-        return True
+    return not built.endswith("+cpu") and ("rocm" in built or has_driver())
+
+
+def has_driver() -> bool:
+    """Whether a driver of CUDA devices is here, whatever libraries were built for."""
     try:
         ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
     except OSError:
