@@ -115,6 +115,13 @@ def asking_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """How a chat model is asked, for tasks that take it, and what its answers may cost."""
     for option in (
         click.option(
+            "--system",
+            "systems",
+            multiple=True,
+            metavar="[NAME=]TEXT|FILE",
+            help="A system prompt to ask under, or `none`; repeatable: the conditions of one run (in the chat template).",
+        ),
+        click.option(
             "--max-cost",
             type=click.FloatRange(min=0),
             callback=finite,

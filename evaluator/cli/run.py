@@ -132,6 +132,7 @@ def command(
     max_tokens: int | None,
     seed: int | None,
     max_cost: float | None,
+    systems: tuple[str, ...],
     **engine: Any,
 ) -> None:
     """Score models on tasks, then print the table.
@@ -145,22 +146,24 @@ def command(
       evaluator run gest --model early=run1/checkpoint --model late=run2/checkpoint
       evaluator run gest --samples my.csv --templates my.toml --model ./my-model
       evaluator run eurogest --language cs --language de --model utter-project/EuroLLM-1.7B
+      evaluator run gest --model Qwen/Qwen3-0.6B --system none --system fair='Treat all people alike.' --out runs/fair
       evaluator run gest-who --model http://127.0.0.1:8000/v1#my-model --out runs/who
       evaluator run gest-mt --translations DATA/gest/translations --data DATA --out runs/mt
     """
-    from evaluator.run.spec import default_folder, named_model
+    from evaluator.run.spec import default_folder, named_model, under
 
     signal.signal(signal.SIGTERM, interrupt)
     extra = (*engine["extra"], *([f"max_cost={max_cost}"] if max_cost is not None else []))
     options = make_engine_options(engine["dtype"], engine["device"], engine["batch_tokens"], extra)
-    specs = tuple(
+    plain = tuple(
         ModelSpec(
             model, engine["engine"], engine["chat_template"], options, label, allow_pickle=bool({label, model} & {*pickled})
         )
         for label, model in map(named_model, models)
     )
-    if unknown := {*pickled} - {name for spec in specs for name in (spec.label, spec.spec)}:
+    if unknown := {*pickled} - {name for spec in plain for name in (spec.label, spec.spec)}:
         raise InputError(f"--allow-pickle {min(unknown)}: no --model is called so: name one as --model does")
+    specs = under(plain, systems)
     inputs = Inputs(
         samples,
         templates,

@@ -249,6 +249,19 @@ def _chats(name: str, entry: Entry) -> Iterator[str]:
         )
 
 
+def _condition(name: str, entry: Entry) -> Iterator[str]:
+    """`condition`: the system prompt under which a model was asked."""
+    condition = entry.get("condition")
+    if not condition:
+        return
+    system = condition["system"]
+    if system is None:
+        yield f"{name}: asked without a system prompt, but for what its chat template may write of itself."
+    else:
+        shown = system if len(system) <= 200 else f"{system[:200]}…"
+        yield f"{name}: asked under the system prompt {shown!r}."
+
+
 def _counted(counts: Mapping[str, int]) -> str:
     return _names([f"{name} ({count:,})" for name, count in counts.items()]) if len(counts) > 1 else next(iter(counts))
 
@@ -270,5 +283,6 @@ MODEL_NOTES: tuple[Notes, ...] = (
     _unknown_text,
     _several_devices,
     _chats,
+    _condition,
 )
 TASK_NOTES: tuple[Notes, ...] = (_wrong_rows, _normal_forms, _without_beginning)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from evaluator.reports.results import Results, warn
 from evaluator.run.driver import execute
-from evaluator.run.spec import ModelSpec, RunSpec, default_folder
+from evaluator.run.spec import ModelSpec, RunSpec, default_folder, under
 from evaluator.store.remote import run_folder
 from evaluator.tasks import chosen_tasks
 from evaluator.vocabulary import DataSource, Inputs, Protocol_
@@ -28,6 +28,7 @@ def run(
     dtype: str = "float32",
     device: str = "auto",
     chat_template: str = "none",
+    systems: Sequence[str] = (),
     batch_tokens: int | None = None,
     extra: Mapping[str, str] | None = None,
     allow_pickle: Sequence[str] = (),
@@ -44,6 +45,7 @@ def run(
         data: folder of the data sets (default: EVALUATOR_DATA, else the cache).
         samples: file of the user's own sentences, with the task gest.
         templates: file of the user's own templates, with the task gest.
+        systems: system prompts to ask every model under, as `--system` takes them.
         allow_pickle: names of those models whose weights may be pickled files.
 
     The others are as the options of `evaluator run`.
@@ -57,10 +59,11 @@ def run(
     if not names or not given:
         raise InputError("run() takes a task and a model at least: evaluator.run('gest', 'gpt2')")
     options = EngineOptions(dtype=dtype, device=device, batch_tokens=batch_tokens, extra=dict(extra or {}))
-    specs = tuple(
+    plain = tuple(
         ModelSpec(str(spec), engine, chat_template, options, label, allow_pickle=bool({label, str(spec)} & {*allow_pickle}))
         for label, spec in zip(labels or [""] * len(given), given, strict=True)
     )
+    specs = under(plain, systems)
     chosen = chosen_tasks(names, Inputs(Path(samples) if samples else None, Path(templates) if templates else None))
     folder = data or os.environ.get("EVALUATOR_DATA")
     spec = RunSpec(

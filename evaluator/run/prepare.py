@@ -119,6 +119,7 @@ class PreparedModel:
     def entry(self) -> dict[str, Any]:
         """The model's entry in run.json."""
         adapter = {"adapter": asdict(self.source.adapter)} if self.source.adapter else {}
+        condition = {"condition": asdict(self.spec.condition)} if self.spec.condition else {}
         return {
             "spec": self.spec.spec,
             "revision": self.info.revision,
@@ -134,6 +135,7 @@ class PreparedModel:
             "facts": self._facts,
             **adapter,
             **({"pickled": True} if self.source.pickled else {}),
+            **condition,
         }
 
     @property
@@ -226,6 +228,8 @@ def prepare_model(spec: ModelSpec, run: RunSpec, tasks: Sequence[LoadedTask], re
     from evaluator_serving.models.resolving import resolve
 
     source = resolve(spec.spec, chat_template=spec.chat_template, allow_pickle=spec.allow_pickle)
+    if spec.condition:
+        source = replace(source, system=spec.condition.system)
     mine = [loaded for loaded in tasks if not spec.tasks or loaded.task.name in spec.tasks]
     heads, unasked = _usable(mine, source, spec, strict=run.strict)
     rendered = {

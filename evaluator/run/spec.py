@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from evaluator.tasks.base import Task
@@ -19,6 +19,50 @@ NAME_LIMIT = 200
 
 
 @dataclass(frozen=True, slots=True)
+class Condition:
+    """A system prompt that models are asked under, and what it is called; `system` is None where there is none."""
+
+    name: str
+    system: str | None
+
+    @classmethod
+    def read(cls, text: str) -> "Condition":
+        """From `NAME=TEXT`, `NAME=FILE`, `FILE` (its name is the condition's) or `none`. Raises InputError for others."""
+        if text == "none":
+            return cls("none", None)
+        name, equals, content = text.partition("=")
+        if not equals or not re.fullmatch(r"[\w.-]+", name):
+            name, content = Path(text).stem, text
+            if not Path(text).is_file():
+                raise InputError(
+                    f"--system {text!r} is no file: write NAME=TEXT (for example fair='Treat all people alike.'), NAME=FILE, a "
+                    "file, or none"
+                )
+        if Path(content[:200]).is_file():
+            try:
+                content = Path(content).read_text("utf8").strip()
+            except (OSError, UnicodeDecodeError) as error:
+                raise InputError(f"--system {text!r}: can't read {content}: {error}") from error
+        if name == "none":
+            raise InputError("--system none=…: `none` means no system prompt: choose another name")
+        return cls(name, content)
+
+
+def under(models: Sequence["ModelSpec"], systems: Sequence[str]) -> tuple["ModelSpec", ...]:
+    """Every model under every condition (see `Condition.read`); the models as they are where there is none.
+
+    Whatever isn't a chat is then asked in the chat template, so that conditions differ in the system prompt alone.
+    """
+    conditions = [Condition.read(text) for text in systems]
+    names = [condition.name for condition in conditions]
+    if len(set(names)) < len(names):
+        raise InputError(f"--system: two conditions are called {max(names, key=names.count)!r}: give each its name")
+    if not conditions:
+        return tuple(models)
+    return tuple(replace(model, chat_template="user", condition=each) for model in models for each in conditions)
+
+
+@dataclass(frozen=True, slots=True)
 class ModelSpec:
     """One model of a run.
 
@@ -30,6 +74,7 @@ class ModelSpec:
         label: name in every row of the results; made from the spec where it is empty.
         tasks: names of those of the run's tasks that ask it; empty for all.
         allow_pickle: its weights may be pickled files.
+        condition: the system prompt under which it is asked; None: as its chat template, if any, has it.
     """
 
     spec: str
@@ -39,11 +84,16 @@ class ModelSpec:
     label: str = ""
     tasks: tuple[str, ...] = ()
     allow_pickle: bool = False
+    condition: Condition | None = None
 
     @property
     def name(self) -> str:
         """The model's name in results: the label, else the hub id, the folder's name or the one at its server, with the chat
-        template if any."""
+        template if any; and with the condition."""
+        return f"{self._own_name}+{self.condition.name}" if self.condition else self._own_name
+
+    @property
+    def _own_name(self) -> str:
         if self.label:
             return self.label
         if "://" in self.spec:

@@ -6,6 +6,7 @@ protocol = "default"               # or "published"
 data = "DATA"                      # folder of public data sets
 limit = 100                        # samples of each task, spread over its groups
 way = "text"                       # of gest-who, as are wording, orders, answers, temperature, max_tokens and seed
+systems = ["none", "fair=Treat all people alike."]   # system prompts that every model is asked under, as --system takes them
 strict = true                      # refuse what can't be asked of a model instead of leaving it out
 weights_cache = "500GB"            # for fetched weights on each machine; may also be given as --weights-cache
 
@@ -37,7 +38,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from evaluator.run.prepare import check_names
-from evaluator.run.spec import ModelSpec, RunSpec
+from evaluator.run.spec import ModelSpec, RunSpec, under
 from evaluator.store.remote import run_folder
 from evaluator.tasks import chosen_tasks, task
 from evaluator.tasks.base import Task
@@ -160,6 +161,7 @@ class Sweep(Table):
     temperature: Annotated[float, Field(ge=0)] | None = None
     max_tokens: Number | None = None
     seed: Annotated[int, Field(ge=0)] | None = None
+    systems: list[str] = Field(default_factory=list)
     defaults: Defaults = Defaults()
     models: Annotated[list[Entry], Field(min_length=1, description="a sweep needs one or more [[models]]")]
 
@@ -226,7 +228,11 @@ def read_sweep(path: Path, *, out: Path | None = None) -> RunSpec:
     document = Document.read(path, "give a SWEEP.toml file")
     sweep = document.checked(Sweep, document.content())
     tasks, own = _asked(document, sweep)
-    models = [made for index, names in enumerate(own) for made in _models(sweep.entry(index), names)]
+    plain = [made for index, names in enumerate(own) for made in _models(sweep.entry(index), names)]
+    try:
+        models = under(plain, sweep.systems)
+    except InputError as error:
+        raise document.error((("systems",), str(error))) from error
     try:
         check_names(models)
     except InputError as error:
@@ -235,7 +241,7 @@ def read_sweep(path: Path, *, out: Path | None = None) -> RunSpec:
     if where is None:
         raise InputError(f'{path} names no output: add out = "runs/NAME" or give --out RUN')
     return RunSpec(
-        models=tuple(models),
+        models=models,
         tasks=tasks,
         out=where,
         protocol=sweep.protocol,

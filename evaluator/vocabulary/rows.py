@@ -29,12 +29,14 @@ TIDY: dict[str, pl.DataType] = {
     "pole": pl.String(),
     "other": pl.String(),
     "protocol": pl.String(),
+    "condition": pl.String(),
 }
 """Columns and types of every report row; null where a column does not apply.
 
 `interval` says how `low` and `high` were made (names in `evaluator.measures.intervals`), null where there are none; `pole` is
 the name of the pole that a GEST-like measure's group, or its rate over groups (q_f, q_m, q_family), belongs to; `other` is the
-template or model that a correlation of pairs is with; `protocol` is how the models were asked, which reports fill in.
+template or model that a correlation of pairs is with; `protocol` is how the models were asked, `condition` the name of
+the system prompt under which this one was (null where none was chosen); reports fill both in.
 """
 
 

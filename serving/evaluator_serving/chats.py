@@ -26,6 +26,18 @@ class Turn:
     content: str
 
 
+def spoken(turns: tuple[Turn, ...], system: str | None) -> tuple[Turn, ...]:
+    """The turns behind a system prompt that everything is asked under (None: as they are).
+
+    Raises ValueError where they begin with one of their own.
+    """
+    if system is None:
+        return turns
+    if turns and turns[0].role == "system":
+        raise ValueError("it has a system prompt of its own: leave out one of the two")
+    return (Turn("system", system), *turns)
+
+
 @dataclass(frozen=True, slots=True)
 class Chat:
     """Turns that end with the user's; the answer is what the model says next, in words. For models with a chat template.

@@ -32,6 +32,8 @@ def identity(engine: str, source: ModelSource, options: EngineOptions) -> Engine
     don't: they move numbers by rounding only, and a resumed run may have other machines.
     """
     details: dict[str, Any] = {"chat_template": source.chat_template, "quantization": options.quantization}
+    if source.system is not None:
+        details["system"] = source.system
     made = engine_class(engine)
     harmless = made.harmless_extra()
     details |= {key: _counted(value) for key, value in options.extra.items() if key not in harmless}

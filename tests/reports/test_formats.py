@@ -90,7 +90,10 @@ def test_warnings_are_in_the_document(render: Any, gest_rows: Any, report: Any) 
 class TestTidy:
     def test_csv_has_exactly_the_columns_in_order(self, small: Report) -> None:
         lines = tidy.csv_text(small.rows).splitlines()
-        assert lines[0] == "model,task,language,template,measure,group,value,low,high,n,scale,interval,pole,other,protocol"
+        assert (
+            lines[0]
+            == "model,task,language,template,measure,group,value,low,high,n,scale,interval,pole,other,protocol,condition"
+        )
         assert len(lines) == 1 + small.rows.height
 
     def test_csv_keeps_every_digit_and_leaves_nulls_empty(self, rows: Any) -> None:

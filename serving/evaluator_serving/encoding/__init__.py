@@ -1,9 +1,10 @@
 """From requests to rows: one encoder a model, one module a kind of request."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from evaluator_serving.chats import Chat
+from evaluator_serving.chats import Chat, spoken
 from evaluator_serving.encoding import chat, continuation, masked, pair, seq2seq, shared
 from evaluator_serving.encoding.text import TextTokenizer
 from evaluator_serving.errors import InputError, ModelError
@@ -70,7 +71,11 @@ class ServedEncoder:
         """The row of a chat. Raises InputError for any other request."""
         if not isinstance(request, Chat):
             raise InputError(f"model {self.source.spec} can't answer this: it can only be talked to")
-        return Encoded(request_id(request), (Row("chat", (), (), chat=request),), ())
+        try:
+            asked = replace(request, turns=spoken(request.turns, self.source.system))
+        except ValueError as error:
+            raise InputError(str(error)) from error
+        return Encoded(request_id(request), (Row("chat", (), (), chat=asked),), ())
 
 
 def encoder_for(source: ModelSource) -> Encoder | ServedEncoder:

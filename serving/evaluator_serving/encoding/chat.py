@@ -1,5 +1,7 @@
 """Chats for generative models: the turns as the model's own chat template writes them, and what is read behind them."""
 
+from dataclasses import replace
+
 from evaluator_serving.chats import Chat
 from evaluator_serving.encoding.continuation import follow, reading
 from evaluator_serving.encoding.text import TextTokenizer, check_different, check_text
@@ -9,19 +11,21 @@ from evaluator_serving.rows import Coverage, EncodedCandidate, Read, Row
 
 def encode(request: Chat, text: TextTokenizer) -> tuple[list[Row], list[EncodedCandidate], Coverage]:
     """The row that is answered in words: the prompt, up to where the assistant begins."""
-    ids = text.chat_ids(request.turns)
-    return [Row("chat", ids, (), chat=request)], [], text.coverage(ids)
+    turns = text.spoken(request.turns)
+    ids = text.chat_ids(turns)
+    return [Row("chat", ids, (), chat=replace(request, turns=turns))], [], text.coverage(ids)
 
 
 def encode_choice(request: Choice, text: TextTokenizer) -> tuple[list[Row], list[EncodedCandidate], Coverage]:
     """A row a candidate, read from the first token on that isn't the prompt's."""
-    prefix = text.chat_ids(request.turns)
+    turns = text.spoken(request.turns)
+    prefix = text.chat_ids(turns)
     coverage = text.coverage(prefix)
     rows: list[Row] = []
     candidates = []
     for candidate in request.candidates:
         check_text(candidate, "candidate")
-        whole = text.chat_ids(request.turns, candidate)
+        whole = text.chat_ids(turns, candidate)
         start = follow(prefix, whole, candidate)
         coverage += text.coverage(whole[start:])
         row = reading("causal", whole, start)

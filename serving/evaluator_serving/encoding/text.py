@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evaluator_serving.chats import Turn
+from evaluator_serving.chats import Turn, spoken
 from evaluator_serving.encoding.spelling import Spelling
 from evaluator_serving.errors import InputError, first_line
 from evaluator_serving.models.source import ModelSource
@@ -158,6 +158,13 @@ class TextTokenizer:
             raise self._control_error(self._held(ids)[len(opening.control) :])
         return opening.front + self.ids(opening.rest + text)
 
+    def spoken(self, turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
+        """The turns with the model's system prompt in front, if it has one. Raises InputError where they have their own."""
+        try:
+            return spoken(turns, self._source.system)
+        except ValueError as error:
+            raise InputError(str(error)) from error
+
     def chat_ids(self, turns: Sequence[Turn], answer: str = "") -> tuple[int, ...]:
         """Ids of a chat as the model's chat template writes it, up to the assistant's turn, which begins with `answer`.
 
@@ -293,14 +300,21 @@ class TextTokenizer:
         return probe.ids[: probe.special.index(False)] if False in probe.special else ()
 
     def _chat_opening(self) -> "_Opening":
-        """An empty user turn and the opening of the assistant's, so that a text becomes what the assistant says."""
+        """An empty user turn and the opening of the assistant's, so that a text becomes what the assistant says.
+
+        The model's system prompt, if it has one, stands before both.
+        """
+        spec, system = self._source.spec, self._source.system
+        turns = spoken((Turn("user", ""),), system)
         try:
-            turns = [{"role": "user", "content": ""}]
-            prefix = str(self._tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
-        except Exception as error:
-            spec = self._source.spec
-            raise InputError(f"model {spec}: its tokenizer has no chat template for {turns}: use `none`") from error
+            prefix = self._chat_text(turns)
+        except InputError as error:
+            raise InputError(f"model {spec}: {error}: use `none`") from error
         encoding = self._encode(prefix, special=False, control=True)
+        if system is not None:
+            plain = self._chat_text((Turn("system", "a"), *turns[1:]))
+            if system.strip() not in prefix or self._held(self.control_ids(plain)) != self._held(encoding.ids):
+                raise InputError(f"model {spec}: its chat template doesn't write the system prompt as it stands: change it")
         places = [at for at, i in enumerate(encoding.ids) if i in self._control]
         cut = places[-1] + 1 if places else 0
         front, rest = tuple(encoding.ids[:cut]), prefix[encoding.offsets[cut - 1][1] if places else 0 :]

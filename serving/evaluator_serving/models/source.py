@@ -54,6 +54,7 @@ class ModelSource:
         adapter: what was merged into the weights, if anything.
         pickled: whether weights are pickles, which the user has allowed.
         served: the server that alone knows the model.
+        system: the system prompt under which it is asked, None for none but the chat template's own.
     """
 
     spec: str
@@ -68,3 +69,4 @@ class ModelSource:
     adapter: Adapter | None = None
     pickled: bool = False
     served: Served | None = None
+    system: str | None = None

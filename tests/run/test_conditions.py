@@ -1,0 +1,158 @@
+"""System prompts as conditions of one run: what is asked, by whom it is told, and that nothing else changes."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import torch
+import transformers
+from chat_server import ChatServer
+from tiny_models import tiny_model
+
+import evaluator
+from evaluator.run.driver import execute
+from evaluator.run.spec import Condition, ModelSpec, RunSpec, under
+from evaluator.sweep.config import read_sweep
+from evaluator.tasks import task
+from evaluator.vocabulary import DataSource
+from evaluator_serving.chats import Chat, Turn
+from evaluator_serving.encoding import encoder_for
+from evaluator_serving.engine import EngineOptions
+from evaluator_serving.errors import InputError
+from evaluator_serving.models.resolving import resolve
+from evaluator_serving.opening import open_engine
+from evaluator_serving.requests import Choice, Continuation
+
+TEMPLATE = (
+    "{% for m in messages %}{{ '<s>' + m.role + ' : ' + m.content + '</s>' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<s>assistant :' }}{% endif %}"
+)
+WITHOUT = "{% for m in messages %}{% if m.role == 'user' %}{{ '<s>' + m.content + '</s>' }}{% endif %}{% endfor %}"
+FAIR = "Treat all people alike."
+
+
+def talker(folder: Path, template: str = TEMPLATE) -> Path:
+    made = tiny_model("llama", folder, tokenizer="llama-bytes", max_position_embeddings=512)
+    tokens = transformers.AutoTokenizer.from_pretrained(made)
+    tokens.chat_template = template
+    tokens.save_pretrained(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return talker(tmp_path_factory.mktemp("talker") / "model")
+
+
+@pytest.fixture(scope="module")
+def run(model: Path, tmp_path_factory: pytest.TempPathFactory) -> evaluator.Results:
+    out = tmp_path_factory.mktemp("run") / "run"
+    models = {"m": str(model)}
+    return evaluator.run(
+        "gest-demo", models, out, limit=8, systems=["none", f"fair={FAIR}"], engine="transformers", dtype="float64"
+    )
+
+
+def plain(model: Path, system: str | None, context: str, candidate: str) -> float:
+    """log P(candidate | the chat as the template writes it, then the context), one float64 pass over the whole text."""
+    tokens = transformers.AutoTokenizer.from_pretrained(model)
+    turns = [{"role": "system", "content": system}] if system is not None else []
+    opening = tokens.apply_chat_template([*turns, {"role": "user", "content": ""}], tokenize=False, add_generation_prompt=True)
+    ids = [tokens(text, add_special_tokens=False)["input_ids"] for text in (opening + context, opening + context + candidate)]
+    assert ids[1][: len(ids[0])] == ids[0]
+    made: Any = transformers.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float64).eval()
+    with torch.inference_mode():
+        logprobs = torch.log_softmax(made(torch.tensor([ids[1]])).logits[0], -1)
+    return sum(float(logprobs[at - 1, ids[1][at]]) for at in range(len(ids[0]), len(ids[1])))
+
+
+def test_scores_are_those_under_the_prompt(run: evaluator.Results, model: Path) -> None:
+    """The words that a request asks for, by a loop that knows nothing of requests."""
+    samples = task("gest-demo").load_limited(DataSource(), 8)
+    requests = task("gest-demo").render(samples, frozenset({"causal"}), "default").requests
+    key, request = next((key, one) for key, one in requests.items() if isinstance(one, Continuation) and one.context)
+    for name, system in (("m+none", None), ("m+fair", FAIR)):
+        answers = run.answers(name).filter(request=key).sort("candidate")
+        found = [sum(row) for row in answers["logprobs"]]
+        assert found == pytest.approx([plain(model, system, request.context, word) for word in request.candidates], abs=1e-6)
+
+
+def test_every_condition_is_a_column(run: evaluator.Results) -> None:
+    assert run.models == ["m+none", "m+fair"]
+    with pytest.warns(UserWarning, match="m\\+fair: asked under the system prompt 'Treat all people alike.'"):
+        rates = run.rates()
+    found = rates.filter(pl.col("model") != "all").select("model", "condition").unique(maintain_order=True).rows()
+    assert found == [("m+none", "none"), ("m+fair", "fair")]
+    none, fair = (rates.filter(measure="g_s", condition=each)["value"].item(0) for each in ("none", "fair"))
+    assert none != fair
+    prints = [entry["fingerprint"] for entry in run.record["models"].values()]
+    assert prints[0] != prints[1]
+
+
+def test_none_is_the_run_without_conditions(run: evaluator.Results, model: Path, tmp_path: Path) -> None:
+    how: Any = {"chat_template": "user", "engine": "transformers", "dtype": "float64"}
+    alone = evaluator.run("gest-demo", str(model), tmp_path / "run", limit=8, **how)
+    (name,) = alone.models
+    assert alone.record["models"][name]["fingerprint"] == run.record["models"]["m+none"]["fingerprint"]
+    assert alone.rates()["condition"].null_count() == alone.rates().height
+
+
+def test_a_chat_is_asked_under_it(model: Path) -> None:
+    source = replace(resolve(str(model)), system=FAIR)
+    tokens = transformers.AutoTokenizer.from_pretrained(model)
+    turns = [{"role": "system", "content": FAIR}, {"role": "user", "content": "who"}]
+    expected = tokens.apply_chat_template(turns, add_generation_prompt=True, return_dict=True)["input_ids"]
+    encoder = encoder_for(source)
+    (row,) = encoder.encode(Chat((Turn("user", "who"),))).rows
+    assert list(row.ids) == list(expected)
+    assert row.chat is not None
+    assert row.chat.turns[0] == Turn("system", FAIR)
+    rows = encoder.encode(Choice((Turn("user", "who"),), (" he", " she"))).rows
+    assert all(list(each.ids[: len(expected)]) == list(expected)[: len(each.ids)] for each in rows)
+    with pytest.raises(InputError, match="system prompt of its own"):
+        encoder.encode(Chat((Turn("system", "b"), Turn("user", "who"))))
+
+
+def test_a_server_is_told() -> None:
+    with ChatServer() as server:
+        source = replace(resolve(server.spec), system=FAIR)
+        rows = encoder_for(source).encode(Chat((Turn("user", "who"),))).rows
+        engine = open_engine("openai", source, EngineOptions(), rows)
+        engine.generate(rows)
+        engine.close()
+    (body,) = server.bodies
+    assert body["messages"] == [{"role": "system", "content": FAIR}, {"role": "user", "content": "who"}]
+
+
+def test_words_of_the_option(tmp_path: Path) -> None:
+    file = tmp_path / "careful.txt"
+    file.write_text("Think.\n")
+    assert Condition.read("none") == Condition("none", None)
+    assert Condition.read("a=B = c") == Condition("a", "B = c")
+    assert Condition.read("a=") == Condition("a", "")
+    assert Condition.read(str(file)) == Condition("careful", "Think.")
+    assert Condition.read(f"x={file}") == Condition("x", "Think.")
+    for wrong in ("just words", "none=a"):
+        with pytest.raises(InputError, match="--system"):
+            Condition.read(wrong)
+    with pytest.raises(InputError, match="two conditions are called 'a'"):
+        under([], ["a=1", "a=2"])
+
+
+def test_a_template_without_a_system_turn_is_told(tmp_path: Path) -> None:
+    models = under([ModelSpec(str(talker(tmp_path / "model", WITHOUT)), "transformers")], [f"fair={FAIR}"])
+    with pytest.raises(InputError, match=r"doesn't write the system prompt"):
+        execute(RunSpec(models, (task("gest-demo"),), tmp_path / "run", limit=4))
+    assert not (tmp_path / "run").exists()
+
+
+def test_sweeps_have_them(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.toml"
+    text = 'tasks = ["gest-demo"]\nout = "x"\nsystems = ["none", "fair=Be fair."]\n[[models]]\nmodel = "gpt2"\n'
+    file.write_text(text)
+    assert [model.name for model in read_sweep(file).models] == ["gpt2+chat-user+none", "gpt2+chat-user+fair"]
+    file.write_text(text.replace('"fair=Be fair."', '"words"'))
+    with pytest.raises(InputError, match=r"sweep\.toml, line 3: systems: --system 'words' is no file"):
+        read_sweep(file)
