@@ -15,7 +15,7 @@ import polars as pl
 from evaluator.reports.notes import run_notes
 from evaluator.reports.report import build_report
 from evaluator.store.remote import refresh, run_folder, shown
-from evaluator.store.run import Run
+from evaluator.store.run import ANSWERS, Run
 from evaluator.tasks.settings import parse_settings
 from evaluator.tasks.stored import scores_of, settings_of
 from evaluator.vocabulary import Interval, MeasureOptions, Scale
@@ -82,14 +82,18 @@ class Results:
         return report.rows
 
     def answers(self, model: str) -> pl.DataFrame:
-        """A model's answers: request, candidate, tokens (ids), logprobs (natural log, one a token)."""
+        """A model's answers: request, candidate, tokens (ids), logprobs (natural log, one a token).
+
+        Of a model that answered chats also what it said and how (`evaluator.store.run.REPLIES`), null in the other rows.
+        """
         opened = self._run
         entry = opened.record["models"].get(model)
         if entry is None:
             raise InputError(f"{shown(self.path)} has no model {model!r}: it has {', '.join(opened.models) or 'none'}")
         if "fingerprint" not in entry:
             raise InputError(f"{model} has no answers: its scores were imported; see scores()")
-        return opened.answers(model)
+        found = opened.answers(model)
+        return found if found["text"].is_not_null().any() else found.select(ANSWERS)
 
     def candidates(self, task: str | None = None) -> pl.DataFrame:
         """A row a model × sample × template × word: its tokens and log-probability (natural log, their sum)."""
