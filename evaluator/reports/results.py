@@ -93,7 +93,7 @@ class Results:
         if "fingerprint" not in entry:
             raise InputError(f"{model} has no answers: its scores were imported; see scores()")
         found = opened.answers(model)
-        return found if found["text"].is_not_null().any() else found.select(ANSWERS)
+        return found if found["text"].is_not_null().any() else found.select(list(ANSWERS))
 
     def candidates(self, task: str | None = None) -> pl.DataFrame:
         """A row a model × sample × template × word: its tokens and log-probability (natural log, their sum)."""
