@@ -5,14 +5,18 @@ from typing import TYPE_CHECKING, cast, get_args
 
 import click
 
-from evaluator.cli.options import RUN, key_values
+from evaluator.cli.options import RUN, data_option, key_values
 from evaluator.cli.output import write, write_lines
 from evaluator.store.run import Run
 from evaluator.tasks.settings import parse_settings
 from evaluator.tasks.stored import settings_of
 from evaluator.vocabulary import Interval, MeasureOptions, Scale
+from evaluator_serving.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from evaluator.reports.page import Part
     from evaluator.reports.report import Report
 
 FORMATS = ("table", "csv", "json", "markdown", "latex", "html")
@@ -59,6 +63,13 @@ MANY_MODELS = 6
     metavar="DIR",
     help="Also write each figure there as SVG, PNG and CSV.",
 )
+@click.option(
+    "--samples",
+    is_flag=True,
+    help="In html also the sentences that drive each model's main rate, read from the data set: they can offend, and its "
+    "licence may forbid to pass them on.",
+)
+@data_option
 def command(
     run: Path,
     format_: str,
@@ -70,6 +81,8 @@ def command(
     chosen: tuple[str, ...],
     models: Path | None,
     figures: Path | None,
+    samples: bool,
+    data: Path | None,
 ) -> None:
     """Turn a run's scores into rates with confidence intervals.
 
@@ -84,6 +97,8 @@ def command(
       evaluator report runs/gest --format html --models models.csv > report.html
       evaluator report runs/gest --figures figures
     """
+    if samples and format_ != "html":
+        raise InputError(f"--samples belongs to --format html, not {format_}: evaluator samples {run} lists the sentences")
     opened = Run.open(run)
     options = MeasureOptions(
         scale=cast(Scale, scale),
@@ -99,6 +114,11 @@ def command(
         check_libraries("--figures" if figures is not None else "--format html")  # before minutes of computing
     from evaluator.reports.report import build_report
 
+    texts = None
+    if samples:
+        from evaluator.comparison.sample_parts import sample_parts, sentences
+
+        texts = sentences(opened, tasks or opened.tasks, data)  # data that aren't here are told before minutes of computing
     report = build_report(opened, options, tasks, models)
     if figures is not None:
         from evaluator.reports.export import write_figures
@@ -106,11 +126,11 @@ def command(
 
         written = write_figures(report_figures(report), figures)
         click.echo(f"figures: {len(written)} files in {figures}", err=True)
-    emit(report, format_)
+    emit(report, format_, sample_parts(opened, report, texts) if texts is not None else ())
 
 
-def emit(report: "Report", format_: str) -> None:
-    """Write a report to stdout; with csv, json and latex its notes and warnings go to stderr."""
+def emit(report: "Report", format_: str, more: "Sequence[Part]" = ()) -> None:
+    """Write a report to stdout, a page with `more` parts; with csv, json and latex its notes and warnings go to stderr."""
     from evaluator.reports import latex, markdown, tidy
 
     if format_ in ("csv", "json", "latex"):
@@ -131,7 +151,7 @@ def emit(report: "Report", format_: str) -> None:
     else:
         from evaluator.reports import html
 
-        write(html.render(report))
+        write(html.render(report, more))
 
 
 def _table(report: "Report", *, brief: bool = False) -> None:

@@ -135,23 +135,22 @@ def _lines(row: dict[str, Any], layout: "Layout") -> "Iterator[Text]":
     """The numbers of a sample, then its text."""
     from rich.text import Text
 
+    from evaluator.comparison.samples import short
+
     place = " ".join(part for part in (row["language"], row["template"]) if part)
     group = layout.named(row["sample_group"]) if row["sample_group"] else ""
     parts = [f"#{row['sample']}", place, group, _number("score", row["score"])]
     if "difference" in row:
         parts += [_number("other", row["other_score"]), _number("difference", row["difference"])]
     else:
-        parts += [f"P {_short(row['p_first'])}, {_short(row['p_second'])}"] if row["p_first"] is not None else []
-        parts += [_number("mass", row["mass"]), f"{_short(row['rate'])} without it {_short(row['without'])}"]
+        parts += [f"P {short(row['p_first'])}, {short(row['p_second'])}"] if row["p_first"] is not None else []
+        parts += [_number("mass", row["mass"]), f"{short(row['rate'])} without it {short(row['without'])}"]
     said = " · ".join(part for part in parts if part)
     yield from (Text(line, style="dim") for line in textwrap.wrap(said, WIDTH, subsequent_indent="    "))
     yield from (Text(line) for line in textwrap.wrap(row["text"] or "", WIDTH, initial_indent="    ", subsequent_indent="    "))
 
 
 def _number(name: str, value: float | None) -> str:
-    return "" if value is None else f"{name} {_short(value)}"
+    from evaluator.comparison.samples import short
 
-
-def _short(value: float | None) -> str:
-    """Four digits that count."""
-    return "not defined" if value is None else f"{value:.4g}"
+    return "" if value is None else f"{name} {short(value)}"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from evaluator.measures.drivers import moves
-from evaluator.reports.blocks import OVER_ALL
+from evaluator.reports.blocks import OVER_ALL, UNDEFINED
 from evaluator.tasks.base import Task
 from evaluator.vocabulary import Layout, MeasureOptions
 from evaluator_serving.errors import InputError
@@ -129,3 +129,8 @@ def ends(rows: pl.DataFrame, top: int) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The first and the last `top` rows, the last ones from the end; no row in both."""
     first = rows.head(top)
     return first, rows.slice(first.height).tail(top).reverse()
+
+
+def short(value: float | None) -> str:
+    """Four digits that count."""
+    return UNDEFINED if value is None else f"{value:.4g}"

@@ -1,5 +1,6 @@
 """The report as one HTML file that needs nothing else: figures, tables, and where the numbers come from."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from evaluator.reports.blocks import Block, Row, blocks, facts
@@ -14,8 +15,8 @@ SHOWN = 100
 """Failures and wrong rows that are listed."""
 
 
-def render(report: Report) -> str:
-    """The page. Raises InputError where a library that it needs isn't installed."""
+def render(report: Report, more: Sequence[Part] = ()) -> str:
+    """The page, with `more` parts before the last. Raises InputError where a library that it needs isn't installed."""
     check_libraries()
     from evaluator.reports.figures import section_figures
     from evaluator.reports.figures.across import across
@@ -24,6 +25,7 @@ def render(report: Report) -> str:
     between = tuple(across(report))
     if between:
         parts.append(Part("Tasks against each other", figures=between))
+    parts += more
     parts.append(Part("Where the numbers come from", tables=(*facts(report), *_lists(report))))
     return render_page(Page(report.path.resolve().name, report.choices, report.notes, tuple(parts)))
 

@@ -6,6 +6,7 @@ import polars as pl
 
 from evaluator.datasets.texts import texts
 from evaluator.store.run import Run
+from evaluator.tasks.base import Task
 from evaluator.tasks.stored import task_of
 from evaluator.vocabulary import DataSource, MeasureOptions
 from evaluator_serving.errors import InputError
@@ -19,7 +20,7 @@ def sample_texts(run: Run, name: str, data: Path | None = None, samples: Path | 
     task = task_of(run, name)
     if samples is not None:
         task = task.reading(samples)
-    elif task.definition is not None and "samples" in task.takes:
+    elif of_your_own(task):
         raise InputError(f"the sentences of {name} are your own: give their file with --samples")
     loaded = task.load(DataSource(data, run.protocol))
     known = run.record["tasks"][name].get("sha256", {})
@@ -29,6 +30,11 @@ def sample_texts(run: Run, name: str, data: Path | None = None, samples: Path | 
                 f"{file} isn't the data that {run.shown} was made of for {name} (another sha256): give that one with --data"
             )
     return texts(loaded.frame)
+
+
+def of_your_own(task: Task) -> bool:
+    """Whether a task's sentences are in a file of the user's, which a run doesn't know the place of."""
+    return task.definition is not None and "samples" in task.takes
 
 
 def group_names(run: Run, name: str) -> dict[str, str]:

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+import re
 import statistics
 from pathlib import Path
 
@@ -13,6 +14,11 @@ import pytest
 from evaluator.datasets.texts import texts
 from evaluator.measures.drivers import moves
 from evaluator.measures.gest import sampled
+from evaluator.store.run import Run
+from evaluator.tasks import task
+from evaluator.tasks.stored import scores_of, task_entry
+from evaluator.vocabulary import DataSource
+from tests.reports import pages
 from tests.tiny_models import tiny_model
 
 from .conftest import ROWS, invoke, scores
@@ -80,6 +86,42 @@ def test_the_sentences_on_which_two_models_differ_most(run: Path, data: Path) ->
     assert as_json[0]["against"] == "base"
 
 
+def test_a_page_has_the_sentences_only_where_they_are_wanted(run: Path, data: Path, tmp_path: Path) -> None:
+    """Those of `evaluator samples`, of each model; the two words' probabilities and their sum by hand."""
+    few = ("report", run, "--resamples", "9", "--format")
+    assert "Sentence" not in pages.text(invoke(*few, "html").stdout)
+    made = invoke(*few, "html", "--samples", "--data", data)
+    assert made.exit_code == 0, made.output
+    shown = pages.text(made.stdout)
+    assert "these sentences are stereotypes, in full; they can offend" in shown
+    for model in ("base", "tuned"):
+        wanted = [row["text"] for row in rows(run, "--model", model, "--data", data, "--top", 10)]
+        listed = re.findall(rf"<td>{model}</td><td>(?:up|down) .*?(Sentence \d+\.)</td></tr>", made.stdout)
+        assert listed == wanted
+    for other in ("table", "csv", "json", "markdown", "latex"):
+        assert f"--samples belongs to --format html, not {other}" in str(invoke(*few, other, "--samples").exception)
+    assert "isn't the data that" in str(invoke(*few, "html", "--samples", "--data", other_data(tmp_path)).exception)
+
+    gest = task("gest")
+    samples = gest.load(DataSource(data))
+    made_up = scores_of(Run.open(run), "gest").filter(pl.col("model") == "base", pl.col("template") == "3")
+    made_up = made_up.drop("model", "task").with_columns(
+        logprob_male=pl.lit(math.log(0.25)), logprob_female=pl.lit(math.log(0.125))
+    )
+    words = Run.create_or_open(tmp_path / "words", protocol="published", provenance={})
+    words.add_imported(gest.name, task_entry(gest, samples), "both", made_up, {})
+    page = invoke("report", words.path, "--resamples", "9", "--format", "html", "--samples", "--data", data).stdout
+    assert page.count('<td class="n">0.25</td><td class="n">0.125</td><td class="n">0.375</td>') == 20
+
+
+def other_data(folder: Path) -> Path:
+    """A data folder with as many other sentences."""
+    other = folder / "data" / "gest"
+    other.mkdir(parents=True)
+    (other / "gest.csv").write_text("sentence,stereotype\n" + "".join(f"Other {i}.,{i % 16 + 1}\n" for i in range(ROWS)))
+    return other.parent
+
+
 def test_wrong_questions(run: Path, data: Path, tmp_path: Path) -> None:
     def said(*arguments: object) -> str:
         return str(invoke("samples", run, *arguments).exception)
@@ -89,11 +131,9 @@ def test_wrong_questions(run: Path, data: Path, tmp_path: Path) -> None:
     assert "has no group '99': it has 1, 2," in said("--model", "base", "--stereotype", 99, "--data", data)
     assert "has no scale eurogest" in said("--model", "base", "--scale", "eurogest", "--data", data)
     assert "has no rate nonsense on gest" in said("--model", "base", "--measure", "nonsense", "--data", data)
-    other = tmp_path / "data" / "gest"
-    other.mkdir(parents=True)
-    (other / "gest.csv").write_text("sentence,stereotype\n" + "".join(f"Other {i}.,{i % 16 + 1}\n" for i in range(ROWS)))
-    assert "isn't the data that" in said("--model", "base", "--data", tmp_path / "data")
-    assert "leave it out" in said("--model", "base", "--data", data, "--samples", other / "gest.csv")
+    other = other_data(tmp_path)
+    assert "isn't the data that" in said("--model", "base", "--data", other)
+    assert "leave it out" in said("--model", "base", "--data", data, "--samples", other / "gest" / "gest.csv")
 
 
 def test_scores_with_text(run: Path, data: Path) -> None:
@@ -141,4 +181,6 @@ def test_pairs_of_ones_own_are_read_again(tmp_path: Path) -> None:
     found = rows(out, "--samples", mine, "--top", "1", "--template", "sum")
     assert {row["text"] for row in found} <= {f"She is tired {i}. / He is tired {i}." for i in range(6)}
     assert "are your own: give their file with --samples" in str(invoke("samples", out).exception)
+    page = pages.text(invoke("report", out, "--resamples", "9", "--format", "html", "--samples").stdout)
+    assert "These sentences are your own: evaluator samples" in page
     assert "isn't the data that" in str(invoke("samples", out, "--samples", other).exception)

@@ -1,0 +1,100 @@
+"""The sentences behind a report's rates as parts of its page; see `evaluator.comparison.samples`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from evaluator.comparison.samples import Rate, drivers, ends, main_rate, short
+from evaluator.reports.blocks import Block, Row
+from evaluator.reports.page import Part
+from evaluator.reports.report import Report, Section
+from evaluator.reports.texts import of_your_own, sample_texts
+from evaluator.store.run import Run
+from evaluator.tasks.stored import scores_of, task_of
+from evaluator.vocabulary import Layout
+from evaluator_serving.errors import InputError
+
+TOP = 10
+"""Sentences at either end, of each model."""
+CONTENT = (
+    "Content: these sentences are stereotypes, in full; they can offend. They belong to the data set, whose licence says to "
+    "whom this page may be given."
+)
+EXPLAINED = (
+    "up: the rate falls without the sentence; down: it rises. P first, P second: the two words' probabilities, the masculine "
+    "one first; mass: their sum. Empty where the task has no two words."
+)
+COLUMNS = (
+    "drives",
+    "sample",
+    "language",
+    "template",
+    "group",
+    "score",
+    "P first",
+    "P second",
+    "mass",
+    "rate",
+    "without it",
+    "text",
+)
+
+
+def sentences(run: Run, tasks: Sequence[str], data: Path | None) -> dict[str, pl.DataFrame | None]:
+    """Task → columns `sample` and `text`; None where they are the user's own.
+
+    Raises InputError where a data set isn't here or is another one.
+    """
+    return {name: None if of_your_own(task_of(run, name)) else sample_texts(run, name, data) for name in tasks}
+
+
+def sample_parts(run: Run, report: Report, texts: Mapping[str, pl.DataFrame | None]) -> tuple[Part, ...]:
+    """A part a task: of each model the sentences that drive its main rate up and down most."""
+    return tuple(_part(run, report, section, texts[section.task]) for section in report.sections)
+
+
+def _part(run: Run, report: Report, section: Section, texts: pl.DataFrame | None) -> Part:
+    title = f"{section.task}: the sentences behind the rate"
+    if texts is None:
+        return Part(
+            title, empty=f"These sentences are your own: evaluator samples {run.shown} --task {section.task} --samples FILE"
+        )
+    scores = scores_of(run, section.task)
+    if scores.is_empty():
+        return Part(title)
+    task = task_of(run, section.task)
+    rows: list[Row] = []
+    notes: list[str] = []
+    try:
+        rate = main_rate(section.layout, None, None, None)
+    except InputError as error:
+        return Part(title, empty=str(error))
+    for model in section.rows["model"].unique(maintain_order=True):
+        mine = scores.filter(pl.col("model") == model)
+        try:
+            found = drivers(task, mine, texts, rate, report.options)
+        except InputError as error:
+            notes.append(str(error))
+            continue
+        rows += [Row(model), *_rows(found, section.layout)]
+    block = Block(_title(rate, section.layout), COLUMNS, tuple(rows), (EXPLAINED, *notes))
+    return Part(title, warnings=(CONTENT,), tables=(block,), empty=" ".join(notes) or "No sentence can be named.")
+
+
+def _title(rate: Rate, layout: Layout) -> str:
+    return f"the {TOP} sentences at either end that drive each model's {layout.shown(rate.measure)} most"
+
+
+def _rows(found: pl.DataFrame, layout: Layout) -> Iterator[Row]:
+    for way, part in zip(("up", "down"), ends(found, TOP), strict=True):
+        for place, row in enumerate(part.iter_rows(named=True), 1):
+            yield Row(f"{way} {place}", _cells(row, layout))
+
+
+def _cells(row: Mapping[str, Any], layout: Layout) -> tuple[str, ...]:
+    group = layout.named(row["sample_group"]) if row["sample_group"] else ""
+    said = [str(row["sample"]), row["language"] or "", row["template"] or "", group, short(row["score"])]
+    words = ["" if row[name] is None else short(row[name]) for name in ("p_first", "p_second", "mass")]
+    return (*said, *words, short(row["rate"]), short(row["without"]), row["text"] or "")
