@@ -121,10 +121,15 @@ def _fields(schema: Any, place: Place) -> dict[str, FieldInfo]:
     """The fields of the table at a place."""
     for step in place:
         if isinstance(schema, type) and issubclass(schema, Table):
-            schema = schema.model_fields[str(step)].annotation
+            schema = _keyed(schema)[str(step)].annotation
         else:  # the items of list[…], the values of dict[str, …]
             schema = get_args(schema)[-1]
-    return dict(schema.model_fields)
+    return _keyed(schema)
+
+
+def _keyed(schema: type[Table]) -> dict[str, FieldInfo]:
+    """The fields by the keys that a file has for them."""
+    return {info.alias or name: info for name, info in schema.model_fields.items()}
 
 
 # --- lines -----------------------------------------------------------------------------------------------------------

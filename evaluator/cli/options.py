@@ -126,7 +126,7 @@ def asking_options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.FloatRange(min=0),
             callback=finite,
             metavar="DOLLARS",
-            help="Stop before a model's answers cost more (needs --extra prompt_price=… and answer_price=…).",
+            help="Stop before a model's answers cost more, at each start (needs --extra prompt_price=… and answer_price=…).",
         ),
         click.option("--seed", type=click.IntRange(min=0), help="Of what is drawn: answers, and fewer than six orders."),
         click.option("--max-tokens", type=click.IntRange(min=1), help="Most tokens of an answer."),

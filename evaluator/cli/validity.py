@@ -74,6 +74,9 @@ def command(run: Path, checked: str | None, scale: Scale, plot: Path | None, fig
     options = MeasureOptions(scale=scale, protocol=opened.protocol)
     words = _beside_words(opened, name, options)
     if words is not None and not tasks_with(opened, validity.CHECK):
+        if words.is_empty():
+            spoken = ", ".join(tasks_with(opened, validity.SPOKEN))
+            raise InputError(f"{opened.shown}: no model has both {name} and {spoken} scores: score both tasks on each model")
         _print(words, format_)
         return
     check = task_with(opened, validity.CHECK)

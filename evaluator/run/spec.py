@@ -33,19 +33,30 @@ class Condition:
         name, equals, content = text.partition("=")
         if not equals or not re.fullmatch(r"[\w.-]+", name):
             name, content = Path(text).stem, text
-            if not Path(text).is_file():
+            if not _is_file(text):
                 raise InputError(
                     f"--system {text!r} is no file: write NAME=TEXT (for example fair='Treat all people alike.'), NAME=FILE, a "
                     "file, or none"
                 )
-        if Path(content[:200]).is_file():
+        if _is_file(content):
             try:
                 content = Path(content).read_text("utf8").strip()
             except (OSError, UnicodeDecodeError) as error:
                 raise InputError(f"--system {text!r}: can't read {content}: {error}") from error
+        elif re.fullmatch(r"\S*\.(txt|md)|(/|\./|\.\./|~/)\S+", content):
+            # A mistyped name would be asked as words, and nobody would see it.
+            raise InputError(f"--system {text!r}: there is no file {content}: correct its name")
         if name == "none":
             raise InputError("--system none=…: `none` means no system prompt: choose another name")
         return cls(name, content)
+
+
+def _is_file(text: str) -> bool:
+    """Whether a text is a file's name; a long one is none, which some systems call an error."""
+    try:
+        return Path(text).is_file()
+    except OSError:
+        return False
 
 
 def under(models: Sequence["ModelSpec"], systems: Sequence[str]) -> tuple["ModelSpec", ...]:

@@ -88,8 +88,11 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
         CliRunner().invoke(command, [str(women)], catch_exceptions=False)
 
 
-def make_words(path: Path) -> Path:
-    """A run with GEST and what models said: lean grows with q over the 16 stereotypes, for model b the other way round."""
+def make_words(path: Path, *, others: str = "") -> Path:
+    """A run with GEST and what models said: lean grows with q over the 16 stereotypes, for model b the other way round.
+
+    `others`: what is added to the names of those that spoke.
+    """
     run = Run.create_or_open(path, protocol="default", provenance={})
     for model, sign in (("a", 1.0), ("b", -1.0)):
         rates = [(str(i), 0.1 * i) for i in range(1, 17)]
@@ -103,8 +106,15 @@ def make_words(path: Path) -> Path:
         )
         for name, frame in made.items():
             samples = Samples(frame.select("sample"), {})
-            run.add_imported(name, task_entry(task(name), samples), model, frame, {"made": "up"})
+            run.add_imported(
+                name, task_entry(task(name), samples), model + (others if name == "gest-who" else ""), frame, {"made": "up"}
+            )
     return path
+
+
+def test_words_of_other_models_are_said_to_be(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no model has both gest and gest-who"):
+        CliRunner().invoke(command, [str(make_words(tmp_path / "run", others="2"))], catch_exceptions=False)
 
 
 def test_words_beside_gest(tmp_path: Path) -> None:

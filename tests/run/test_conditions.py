@@ -134,8 +134,11 @@ def test_words_of_the_option(tmp_path: Path) -> None:
     assert Condition.read("a=") == Condition("a", "")
     assert Condition.read(str(file)) == Condition("careful", "Think.")
     assert Condition.read(f"x={file}") == Condition("x", "Think.")
-    for wrong in ("just words", "none=a"):
-        with pytest.raises(InputError, match="--system"):
+    long = "Ставтеся до всіх людей однаково. " * 40
+    assert Condition.read(f"a={long}") == Condition("a", long)
+    assert Condition.read("a=Why/why not?") == Condition("a", "Why/why not?")
+    for wrong in ("just words", "none=a", long, "x=careful.txt", f"x={tmp_path}/no", "x=./no"):
+        with pytest.raises(InputError, match=r"--system .*: (write|choose|correct)"):
             Condition.read(wrong)
     with pytest.raises(InputError, match="two conditions are called 'a'"):
         under([], ["a=1", "a=2"])

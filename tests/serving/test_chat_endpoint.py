@@ -157,6 +157,7 @@ def test_headers_that_say_how_fast() -> None:
         (Fault(400, body={"error": {"message": "policy", "code": "content_filter"}}), "filtered", ""),
         (Fault(message={"content": "(a) because"}, finish="length"), "length", "(a) because"),
         (Fault(message={"content": [{"type": "text", "text": "(a)"}, {"type": "text", "text": "!"}]}), "stop", "(a)!"),
+        (Fault(message={"content": "(a) \ud83d\ude00 \ud83d"}), "stop", "(a) \U0001f600 \ufffd"),
         (Fault(top={"usage": None, "model": "talker-2026-11-01", "system_fingerprint": None}), "stop", words(TEXTS[0])),
     ],
 )
@@ -189,12 +190,13 @@ def test_the_other_name_of_the_limit() -> None:
         (Fault(401, body={"error": {"message": "bad key"}}), InputError, r"refuses access \(HTTP 401: bad key\): set MY_KEY"),
         (Fault(404, body={"error": {"message": "no model"}}), InputError, "has no such model .*correct URL#NAME"),
         (Fault(400, body={"error": {"message": "'temperature' must be 1"}}), EngineError, "row 0: .*--extra omit=temperature"),
+        (Fault(body={"error": {"message": "overloaded"}}), EngineError, "not a chat completion: overloaded"),
     ],
 )
 def test_refusals(fault: Fault, error: type[Exception], message: str) -> None:
     with (
         ChatServer(lambda *_: fault) as server,
-        engine(server, key_env="MY_KEY") as talker,
+        engine(server, key_env="MY_KEY", retries="0") as talker,
         pytest.raises(error, match=message),
     ):
         talker.generate(rows(server.spec, TEXTS[:1]))

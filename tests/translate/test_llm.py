@@ -81,6 +81,9 @@ def test_all_mistakes_of_a_prompt_are_told() -> None:
         InputError, match=r"here, line 1: prompt: the prompt must hold \{text\}(?s:.*)line 2: sistem: unknown key"
     ):
         TranslationPrompt.parse('prompt = "a {language}"\nsistem = "b"', "here")
+    example = 'prompt = "{text} {language}"\n[[examples.sk]]\nfrom = "a"\ntoo = "b"'
+    with pytest.raises(InputError, match=r"examples\.sk\[0\]\.to: missing\n.*line 4: .*too: unknown key: choose from from, to"):
+        TranslationPrompt.parse(example, "here")
 
 
 def test_says_what_plain_generate_says(model: Path) -> None:

@@ -1,5 +1,6 @@
 """Chats over HTTP: one request an answer, many at a time, each answer kept before its thread asks for another."""
 
+import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import UTC, datetime
@@ -8,7 +9,7 @@ from typing import Any
 
 from evaluator_serving.chats import Chat, Finish, Kept, Reply
 from evaluator_serving.errors import EngineError, InputError
-from evaluator_serving.openai_engine.client import Client, Patience, ServerError
+from evaluator_serving.openai_engine.client import Client, Patience, ServerError, told_error
 from evaluator_serving.openai_engine.costs import CostError, Meter
 from evaluator_serving.rows import Row
 
@@ -139,7 +140,7 @@ def _read(answer: Any) -> Reply:
         if isinstance(text, list):  # some servers answer in parts
             text = "".join(part.get("text", "") for part in text)
         return Reply(
-            text=str(text or refusal or ""),
+            text=_whole(str(text or refusal or "")),
             finish=finish,
             prompt_tokens=int(usage.get("prompt_tokens") or 0),
             answer_tokens=int(usage.get("completion_tokens") or 0),
@@ -148,7 +149,14 @@ def _read(answer: Any) -> Reply:
             date=_now(),
         )
     except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
-        raise ServerError("the answer is not a chat completion", 200, passing=True, perhaps_done=True) from error
+        told = told_error(answer)
+        message = "the answer is not a chat completion" + (f": {told}" if told else "")
+        raise ServerError(message, 200, passing=True, perhaps_done=True) from error
+
+
+def _whole(text: str) -> str:
+    """The text without halves of characters, which a server may send where an answer ends, and no file can hold."""
+    return re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
 def _now() -> str:

@@ -175,9 +175,25 @@ def _json(response: httpx.Response) -> Any:
 def _message(response: httpx.Response) -> str:
     """What the server says went wrong, in one line, with the code that it has for it; a key that it repeats is left out."""
     try:
-        error = response.json()["error"]
-        code = error.get("code")
-        text = f"{error['message']} [{code}]" if isinstance(code, str) and code not in error["message"] else error["message"]
+        text = _error(response.json())
     except (ValueError, KeyError, TypeError, AttributeError):
         text = response.text
-    return redacted(" ".join(str(text).split()))[:300]  # in this order: a part of a key is not known as one
+    return _line(text)
+
+
+def told_error(answer: Any) -> str:
+    """What an answer says went wrong, in one line, where it calls itself a success; empty where it says nothing."""
+    try:
+        return _line(_error(answer))
+    except (KeyError, TypeError, AttributeError):
+        return ""
+
+
+def _error(answer: Any) -> str:
+    error = answer["error"]
+    code = error.get("code")
+    return f"{error['message']} [{code}]" if isinstance(code, str) and code not in error["message"] else str(error["message"])
+
+
+def _line(text: str) -> str:
+    return redacted(" ".join(text.split()))[:300]  # in this order: a part of a key is not known as one
