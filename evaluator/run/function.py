@@ -28,7 +28,7 @@ def run(
     dtype: str = "float32",
     device: str = "auto",
     chat_template: str = "none",
-    systems: Sequence[str] = (),
+    systems: str | Sequence[str] = (),
     batch_tokens: int | None = None,
     extra: Mapping[str, str] | None = None,
     allow_pickle: Sequence[str] = (),
@@ -45,7 +45,7 @@ def run(
         data: folder of the data sets (default: EVALUATOR_DATA, else the cache).
         samples: file of the user's own sentences, with the task gest.
         templates: file of the user's own templates, with the task gest.
-        systems: system prompts to ask every model under, as `--system` takes them.
+        systems: system prompts (or one) to ask every model under, as `--system` takes them.
         allow_pickle: names of those models whose weights may be pickled files.
 
     The others are as the options of `evaluator run`.
@@ -63,7 +63,7 @@ def run(
         ModelSpec(str(spec), engine, chat_template, options, label, allow_pickle=bool({label, str(spec)} & {*allow_pickle}))
         for label, spec in zip(labels or [""] * len(given), given, strict=True)
     )
-    specs = under(plain, systems)
+    specs = under(plain, (systems,) if isinstance(systems, str) else systems)
     chosen = chosen_tasks(names, Inputs(Path(samples) if samples else None, Path(templates) if templates else None))
     folder = data or os.environ.get("EVALUATOR_DATA")
     spec = RunSpec(

@@ -70,6 +70,8 @@ def under(models: Sequence["ModelSpec"], systems: Sequence[str]) -> tuple["Model
         raise InputError(f"--system: two conditions are called {max(names, key=names.count)!r}: give each its name")
     if not conditions:
         return tuple(models)
+    if not models:
+        raise InputError("--system is what models are asked under, and none is given: name one with --model, or leave it out")
     return tuple(replace(model, chat_template="user", condition=each) for model in models for each in conditions)
 
 

@@ -8,11 +8,11 @@ from typing import Any
 from evaluator.answer_cache import answer_key
 from evaluator.translate.prompt import TranslationPrompt, own_prompt
 from evaluator.translate.tidy import Tidied, tidied
-from evaluator_serving.chats import Chat, Finish, Kept
+from evaluator_serving.chats import Chat, Finish, Kept, Turn
 from evaluator_serving.choose import choose_engine
 from evaluator_serving.encoding import encoder_for
 from evaluator_serving.engine import Engine, EngineOptions
-from evaluator_serving.errors import InputError
+from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.identity import identity
 from evaluator_serving.models.resolving import resolve_here
 from evaluator_serving.opening import open_engine
@@ -91,7 +91,13 @@ class LLMTranslator:
         Raises InputError for a language without a name or a text that the model can't take, EngineError where the engine fails.
         """
         rows = [self._row(text, language) for text in texts]
-        replies = self._opened(rows).generate(rows, self._kept)
+        try:
+            replies = self._opened(rows).generate(rows, self._kept)
+        except EngineError as error:
+            if error.row is None:
+                raise
+            what = str(error).removeprefix(f"row {error.row}: ")
+            raise EngineError(f"{texts[error.row]!r}: {what}", error.row, again=error.again) from error
         return [{"text": reply.text, "finish": reply.finish} for (reply,) in replies]
 
     def read(self, source: str, language: str, answer: Mapping[str, str]) -> Tidied:
@@ -105,12 +111,26 @@ class LLMTranslator:
         return [self.read(text, language, answer).text for text, answer in zip(texts, answers, strict=True)]
 
     def _row(self, text: str, language: str) -> Row:
-        chat = Chat(self._asking.prompt.turns(text, language), max_tokens=self._asking.max_tokens)
+        turns = self._asking.prompt.turns(text, language)
         try:
-            row: Row = self._encoder.encode(chat).rows[0]
+            return self._encoded(turns)
         except InputError as error:
-            raise InputError(f"{text!r} can't be translated by model {self._source.spec}: {error}") from error
+            what = f"{text!r} can't be translated by model {self._source.spec}: {error}"
+            raise InputError(what + self._remedy(turns)) from error
+
+    def _encoded(self, turns: tuple[Turn, ...]) -> Row:
+        row: Row = self._encoder.encode(Chat(turns, max_tokens=self._asking.max_tokens)).rows[0]
         return row
+
+    def _remedy(self, turns: tuple[Turn, ...]) -> str:
+        """What helps where a chat template has no place for a system turn; empty where nothing is known to."""
+        if turns[0].role != "system":
+            return ""
+        try:
+            self._encoded(turns[1:])
+        except InputError:
+            return ""
+        return ": it takes a prompt without `system` (--prompt FILE)"
 
     def _opened(self, rows: Sequence[Row]) -> Engine:
         """The engine, with room for these rows: opened anew where longer ones come than it was opened for."""

@@ -140,6 +140,8 @@ def test_words_of_the_option(tmp_path: Path) -> None:
     for wrong in ("just words", "none=a", long, "x=careful.txt", f"x={tmp_path}/no", "x=./no"):
         with pytest.raises(InputError, match=r"--system .*: (write|choose|correct)"):
             Condition.read(wrong)
+    with pytest.raises(InputError, match="name one with --model"):
+        under([], ["a=1"])
     with pytest.raises(InputError, match="two conditions are called 'a'"):
         under([], ["a=1", "a=2"])
 

@@ -170,6 +170,13 @@ def test_other_answers(fault: Fault, finish: str, text: str) -> None:
         assert (reply.served, reply.system, reply.prompt_tokens) == ("talker-2026-11-01", "", 0)
 
 
+def test_what_a_server_calls_itself_is_part_of_a_line() -> None:
+    fault = Fault(top={"model": "a\x1b[2J\nb\u202e", "system_fingerprint": 7})
+    with ChatServer(lambda *_: fault) as server, engine(server) as talker:
+        ((reply,),) = talker.generate(rows(server.spec, TEXTS[:1]))
+    assert (reply.served, reply.system) == ("a[2J b", "7")
+
+
 def test_the_other_name_of_the_limit() -> None:
     message = "Unsupported parameter: use 'max_completion_tokens' instead"
 

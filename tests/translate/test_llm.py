@@ -27,7 +27,7 @@ from evaluator.translate.llm import Asking, LLMTranslator
 from evaluator.translate.prompt import TranslationPrompt, own_prompt
 from evaluator_serving.chats import Turn
 from evaluator_serving.engine import EngineOptions
-from evaluator_serving.errors import InputError
+from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.openai_engine.costs import CostError
 
 TEMPLATE = (
@@ -49,11 +49,11 @@ to = "Eu {language}."
 """
 
 
-def talker(folder: Path) -> Path:
+def talker(folder: Path, template: str | None = TEMPLATE) -> Path:
     """A small llama with a chat template."""
     made = tiny_model("llama", folder, tokenizer="llama-bytes", max_position_embeddings=1024)
     tokens = transformers.AutoTokenizer.from_pretrained(made)
-    tokens.chat_template = TEMPLATE
+    tokens.chat_template = template
     tokens.save_pretrained(made)
     return made
 
@@ -121,6 +121,11 @@ def test_models_that_can_not(tmp_path: Path) -> None:
         LLMTranslator(str(talker(tmp_path / "model")), Asking(options=EngineOptions(extra={"speed": "1"})))
     with pytest.raises(InputError, match=r"llm:SPEC"):
         make_translator("llm")
+    system = "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
+    for template, remedy in ((system + TEMPLATE, r": it takes a prompt without `system` \(--prompt FILE\)$"), (None, r"\)$")):
+        made = LLMTranslator(str(talker(tmp_path / "model", template)))
+        with pytest.raises(InputError, match=r"no chat template for a system turn.*" + remedy):
+            made.ask(["I cook."], "sk")
 
 
 # --- an endpoint ------------------------------------------------------------------------------------------------------------
@@ -143,6 +148,15 @@ def test_refused_and_empty_answers_are_counted_again_from_the_cache(tmp_path: Pa
         assert again.translate(["a", "b", "c"], "sk") == found
         assert first.outcomes == again.outcomes == {"translated": 1, "refused": 1, "empty": 1}
         assert set(server.asked.values()) == {1}
+
+
+def test_the_text_that_a_server_refuses_is_named(tmp_path: Path) -> None:
+    refused = Fault(400, body={"error": {"message": "too long"}})
+    with ChatServer(lambda content, before: refused if content.endswith("b") else None) as server:
+        with pytest.raises(EngineError, match=r"^'b': the server at .* refuses the chat: HTTP 400: too long"):
+            served(server, tmp_path / "a.jsonl").translate(["a", "b"], "sk")
+        served(server, tmp_path / "a.jsonl").translate(["a"], "sk")
+        assert sum(server.answered.values()) == 1
 
 
 def test_what_was_answered_before_a_server_died_is_not_asked_again(tmp_path: Path) -> None:

@@ -309,7 +309,8 @@ class TextTokenizer:
         try:
             prefix = self._chat_text(turns)
         except InputError as error:
-            raise InputError(f"model {spec}: {error}: use `none`") from error
+            remedy = "leave --chat-template out" if system is None else "it can't be asked under system prompts"
+            raise InputError(f"model {spec}: {error}: {remedy}") from error
         encoding = self._encode(prefix, special=False, control=True)
         if system is not None:
             plain = self._chat_text((Turn("system", "a"), *turns[1:]))

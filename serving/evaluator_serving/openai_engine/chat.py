@@ -144,14 +144,19 @@ def _read(answer: Any) -> Reply:
             finish=finish,
             prompt_tokens=int(usage.get("prompt_tokens") or 0),
             answer_tokens=int(usage.get("completion_tokens") or 0),
-            served=str(answer.get("model") or ""),
-            system=str(answer.get("system_fingerprint") or ""),
+            served=_name(answer.get("model")),
+            system=_name(answer.get("system_fingerprint")),
             date=_now(),
         )
     except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
         told = told_error(answer)
         message = "the answer is not a chat completion" + (f": {told}" if told else "")
         raise ServerError(message, 200, passing=True, perhaps_done=True) from error
+
+
+def _name(value: Any) -> str:
+    """A name that a server gives, as part of a line: what can't be printed, a terminal's commands say, is left out."""
+    return "".join(filter(str.isprintable, " ".join(str(value or "").split())))
 
 
 def _whole(text: str) -> str:
