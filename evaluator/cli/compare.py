@@ -11,10 +11,8 @@ import click
 
 from evaluator.cli.options import RUN
 from evaluator.cli.output import write, write_lines
-from evaluator.store.remote import shown
 from evaluator.store.run import Run
 from evaluator.vocabulary import Interval, MeasureOptions, Scale
-from evaluator_serving.errors import InputError
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -108,8 +106,6 @@ def command(
         check_libraries("--figures" if figures is not None else "--format html")
     parsed = [parse(text) for text in checks]
     picked = chosen(sides([Run.open(path) for path in runs]), models, baseline)
-    if not picked:
-        raise InputError(f"{' and '.join(map(shown, runs))} hold no models: score some first")
     options = MeasureOptions(
         scale=cast(Scale, scale),
         interval=cast(Interval, interval),

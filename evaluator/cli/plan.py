@@ -197,7 +197,7 @@ def command(
     else:
         show(plan, price)
         for note in notes:
-            click.echo(note)
+            Console().print(note, markup=False, highlight=False)
     tell(plan.ready.errors)
     if plan.ready.errors:
         raise click.exceptions.Exit(1)

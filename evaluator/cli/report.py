@@ -100,6 +100,8 @@ def command(
     if samples and format_ != "html":
         raise InputError(f"--samples belongs to --format html, not {format_}: evaluator samples {run} lists the sentences")
     opened = Run.open(run)
+    if not opened.tasks:
+        raise InputError(f"{opened.shown} holds no scores: score some models first")
     options = MeasureOptions(
         scale=cast(Scale, scale),
         interval=cast(Interval, interval),

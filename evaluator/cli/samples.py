@@ -125,7 +125,7 @@ def _terminal(first: pl.DataFrame, last: pl.DataFrame, rate: "Rate", layout: "La
         titles = (f"higher scores of {model} than of {against}", f"lower scores of {model} than of {against}")
     for title, rows in zip(titles, (first, last), strict=True):
         if rows.height:
-            yield Text(title, style="bold")
+            yield from (Text(line, style="bold") for line in textwrap.wrap(title, WIDTH, subsequent_indent="    "))
             for row in rows.iter_rows(named=True):
                 yield from _lines(row, layout)
             yield Text()

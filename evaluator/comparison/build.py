@@ -64,9 +64,14 @@ class Comparison:
 
 
 def sides(runs: Sequence[Run]) -> list[Side]:
-    """All models of the runs; one whose name another run has too is called RUN:MODEL."""
+    """All models of the runs; one whose name another run has too is called RUN:MODEL.
+
+    Raises InputError for a run that is given twice or holds no models.
+    """
     if len({run.path.resolve() for run in runs}) < len(runs):
         raise InputError("a run is given twice: give each run once")
+    if empty := [run.shown for run in runs if not run.models]:
+        raise InputError(f"{' and '.join(empty)} {'hold' if len(empty) > 1 else 'holds'} no models: score some first")
     names = [name for run in runs for name in run.models]
     folders = [run.path.resolve().name for run in runs]
     made = []

@@ -84,6 +84,8 @@ def differences(
     for (language,), mine in first.group_by("language", maintain_order=True):
         others = second.filter(pl.col("language").eq_missing(pl.lit(language, pl.String)))
         units = task.sampled(mine, options)
+        if not units and not mine["score"].count():
+            continue
         if not units:
             why = f"{task.name} can't be compared: the task doesn't say what its units are."
             return Paired(pl.DataFrame(schema=COMPARED), (why,))

@@ -84,7 +84,7 @@ def drivers(task: Task, scores: pl.DataFrame, texts: pl.DataFrame, rate: Rate, o
     frames = [pl.DataFrame(schema=DRIVERS)]
     for (language,), mine in scores.group_by("language", maintain_order=True):
         blocks = task.sampled(mine, options)
-        if not blocks:
+        if not blocks and mine["score"].count():
             raise InputError(f"{task.name} doesn't say which samples its rates rest on: no samples can be named")
         try:
             found = moves(blocks, rate.measure, rate.groups, rate.template)

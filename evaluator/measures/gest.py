@@ -72,11 +72,14 @@ def gest_warnings(scores: pl.DataFrame, groups: Collection[str] = (), names: Map
     q_f, q_m = ((names or {}).get(measure, measure) for measure in ("q_f", "q_m"))
     if scores.is_empty():
         return []
+    models = scores["model"].unique(maintain_order=True)
     scores = complete(scores)
+    messages = [f"{model}: no sample has a score" for model in models if model not in set(scores["model"])]
+    if scores.is_empty():
+        return messages
     expected = set(groups) | set(scores["group"])
     cells = scores.group_by(_CELL, maintain_order=True).agg(pl.col("group").unique(), pl.len().alias("samples")).sort(_CELL)
     fullest = int(cells["samples"].max())  # type: ignore[arg-type]
-    messages = []
     for model, _, _, template, found, samples in cells.iter_rows():
         missing = sorted(expected - set(found), key=_natural)
         parts = []
@@ -294,8 +297,10 @@ def _outputs(matrix: _Matrix) -> tuple[list[tuple[str, str, str | None]], list[t
 
 
 def sampled(scores: pl.DataFrame, scale: Scale) -> list[Sampled]:
-    """One model's scores of one language as sampling units: all rates but q_family, then q_family."""
+    """One model's scores of one language as sampling units: all rates but q_family, then q_family; none without a score."""
     matrix = _matrix(complete(scores).with_columns(_MASS))
+    if not matrix.strata:
+        return []
     logs, plain = _outputs(matrix)
     statistic = _Statistic(matrix, scale)
 

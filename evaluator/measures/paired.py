@@ -109,7 +109,8 @@ def compare(pair: Paired, bootstrap: Bootstrap, permutations: int = PERMUTATIONS
     joined = [np.concatenate(both, axis=1) for both in zip(*arrays, strict=True)]
     found = bootstrap.estimate([Stratum(*named) for named in zip(names, joined, strict=True)], difference)
     one, other = first.values, second.values
-    observed = logs_where(first.ratio, other) - logs_where(first.ratio, one)
+    with np.errstate(invalid="ignore"):  # of two infinities
+        observed = logs_where(first.ratio, other) - logs_where(first.ratio, one)
     # influences are linear in the statistic: those of a difference are the differences of both sides'
     sides = [influences(values, side.tested) for values, side in zip(arrays, (first, second), strict=True)]
     spread = [b - a for a, b in zip(*sides, strict=True)]

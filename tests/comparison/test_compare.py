@@ -15,6 +15,7 @@ from evaluator.cli import compare as compare_command
 from evaluator.comparison.differences import COMPARED, too_few_permutations
 from evaluator.store.files import write_json
 from evaluator.store.run import Run
+from evaluator_serving.errors import InputError
 from tests.reports import pages
 
 from .conftest import invoke, make_run, scores
@@ -156,11 +157,34 @@ def test_names_that_two_runs_have(run: Path, data: Path, tmp_path: Path) -> None
     assert "given twice" in str(invoke("compare", run, run).exception)
 
 
-def test_a_run_without_anything(tmp_path: Path) -> None:
+def test_a_run_without_anything(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "empty"
     Run.create_or_open(out, protocol="default", provenance={})
-    assert "hold no models" in str(invoke("compare", out).exception)
+    assert "empty holds no models: score some first" in str(invoke("compare", out).exception)
+    assert "empty holds no models: score some first" in str(invoke("compare", run, out).exception)
+    for format_ in ("table", "csv", "json", "markdown", "latex", "html"):
+        assert "empty holds no scores: score some models first" in str(invoke("report", out, "--format", format_).exception)
     assert "is not a run" in str(invoke("compare", tmp_path / "none").exception)
+
+
+@pytest.mark.parametrize("format_", ["table", "csv", "json", "markdown", "latex", "html"])
+def test_a_model_without_any_score(format_: str, data: Path, tmp_path: Path) -> None:
+    """Rows that hold probabilities but no score: nothing to compare, told in one line; a report says so."""
+    out = make_run(tmp_path / "run", data, one=scores(), two=scores(0.1))
+    parts = list((out / "imported" / "gest").glob("*one*"))
+    for part in parts:
+        frame = pl.read_parquet(part)
+        frame.with_columns(
+            score=pl.lit(None, pl.Float64), logprob_male=pl.lit(-1.0), logprob_female=pl.lit(-2.0)
+        ).write_parquet(part)
+    assert parts
+    refused = invoke("compare", out, "--format", format_, "--permutations", "9")
+    assert isinstance(refused.exception, InputError)
+    assert "one, two have no scores of the same samples of gest" in str(refused.exception)
+    made = invoke("report", out, "--format", format_, "--resamples", "9")
+    assert made.exit_code == 0, made.exception
+    assert "one: no sample has a score" in made.output
+    assert "one has no rate g_s on gest" in str(invoke("samples", out, "--model", "one", "--data", data).exception)
 
 
 def test_every_format_holds_the_same_numbers(run: Path) -> None:

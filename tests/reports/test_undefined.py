@@ -274,3 +274,15 @@ def test_found_by_use(name: str, format_: str) -> None:
         assert any(row["value"] is None for row in json.loads(text))
     else:
         assert pl.read_csv(io.StringIO(text), schema=TIDY)["value"].null_count() > 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_number_at_all(name: str) -> None:
+    """Every sample is there and nothing of it is known: rows or none, warnings, units, tables."""
+    whole = scores(name)
+    numbers = [column for column, dtype in whole.schema.items() if dtype == pl.Float64]
+    nothing = whole.with_columns(pl.lit(None, pl.Float64).alias(column) for column in numbers)
+    made = task(name)
+    assert plain(report(section(name, made.measure(nothing, OPTIONS))))
+    assert isinstance(made.warnings(nothing, OPTIONS), list)
+    assert isinstance(made.sampled(nothing.filter(pl.col("model") == "one"), OPTIONS), list)
