@@ -74,6 +74,9 @@ def command(run: Path, checked: str | None, scale: Scale, plot: Path | None, fig
     options = MeasureOptions(scale=scale, protocol=opened.protocol)
     words = _beside_words(opened, name, options)
     if words is not None and not tasks_with(opened, validity.CHECK):
+        if plot or figures:
+            option = "--plot" if plot else "--figures"
+            raise InputError(f"{option} shows {name} against WinoBias, which {opened.shown} doesn't have: leave it out")
         if words.is_empty():
             spoken = ", ".join(tasks_with(opened, validity.SPOKEN))
             raise InputError(f"{opened.shown}: no model has both {name} and {spoken} scores: score both tasks on each model")
@@ -122,7 +125,10 @@ def _beside_words(run: Run, gest: str, options: MeasureOptions) -> pl.DataFrame 
         return None
     q = measured(run, gest, options)
     made = [validity.within(q, measured(run, name, options), options.scale) for name in spoken]
-    return pl.concat(made).with_columns(protocol=pl.lit(run.protocol))
+    return pl.concat(made).with_columns(
+        protocol=pl.lit(run.protocol),
+        condition=pl.col("model").replace_strict(run.conditions, default=None, return_dtype=pl.String),
+    )
 
 
 def _keep(run: Run, rows: pl.DataFrame) -> Path | None:

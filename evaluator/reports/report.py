@@ -116,12 +116,9 @@ def measured(run: Run, name: str, options: MeasureOptions) -> Section:
 
     def compute() -> Measured:
         scores = scores_of(run, name)
-        conditions = {
-            model: entry["condition"]["name"] for model, entry in run.record["models"].items() if "condition" in entry
-        }
         rows = tidy(task.measure(scores, options)).with_columns(
             protocol=pl.lit(run.protocol),
-            condition=pl.col("model").replace_strict(conditions, default=None, return_dtype=pl.String),
+            condition=pl.col("model").replace_strict(run.conditions, default=None, return_dtype=pl.String),
         )
         warnings = task.warnings(scores, options)
         return Measured(rows, grouped([*_unanswered(run, name, scores), *warnings]))

@@ -248,6 +248,11 @@ class Run:
         """Names of the models in the order they were added."""
         return list(self.record["models"])
 
+    @property
+    def conditions(self) -> dict[str, str]:
+        """Model → what the system prompt is called that it was asked under; of the models that were asked under one."""
+        return {name: entry["condition"]["name"] for name, entry in self.record["models"].items() if entry.get("condition")}
+
     def asked(self, task: str) -> list[str]:
         """Names of the models that this run scores on a task, answered or not."""
         return [name for name, entry in self.record["models"].items() if task in entry.get("heads_used", {})]

@@ -112,6 +112,18 @@ def make_words(path: Path, *, others: str = "") -> Path:
     return path
 
 
+def test_words_have_their_condition_and_no_figure(tmp_path: Path) -> None:
+    path = make_words(tmp_path / "run")
+    record = json.loads((path / "run.json").read_text("utf8"))
+    record["models"]["a"]["condition"] = {"name": "fair", "system": "Be fair."}
+    (path / "run.json").write_text(json.dumps(record), "utf8")
+    rows = json.loads(CliRunner().invoke(command, [str(path), "--format", "json"]).stdout)
+    assert {(row["model"], row["condition"]) for row in rows} == {("a", "fair"), ("b", None)}
+    for option in ("--figures", "--plot"):
+        with pytest.raises(InputError, match=f"{option} shows gest against WinoBias"):
+            CliRunner().invoke(command, [str(path), option, str(tmp_path / "x.svg")], catch_exceptions=False)
+
+
 def test_words_of_other_models_are_said_to_be(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no model has both gest and gest-who"):
         CliRunner().invoke(command, [str(make_words(tmp_path / "run", others="2"))], catch_exceptions=False)

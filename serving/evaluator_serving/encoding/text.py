@@ -309,8 +309,7 @@ class TextTokenizer:
         try:
             prefix = self._chat_text(turns)
         except InputError as error:
-            remedy = "leave --chat-template out" if system is None else "it can't be asked under system prompts"
-            raise InputError(f"model {spec}: {error}: {remedy}") from error
+            raise InputError(f"model {spec}: {error}: leave --chat-template and --system out, or this model") from error
         encoding = self._encode(prefix, special=False, control=True)
         if system is not None:
             plain = self._chat_text((Turn("system", "a"), *turns[1:]))
