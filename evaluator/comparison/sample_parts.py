@@ -37,7 +37,7 @@ COLUMNS = (
     "P second",
     "mass",
     "rate",
-    "without it",
+    "change without it",
     "text",
 )
 
@@ -97,4 +97,4 @@ def _cells(row: Mapping[str, Any], layout: Layout) -> tuple[str, ...]:
     group = layout.named(row["sample_group"]) if row["sample_group"] else ""
     said = [str(row["sample"]), row["language"] or "", row["template"] or "", group, short(row["score"])]
     words = ["" if row[name] is None else short(row[name]) for name in ("p_first", "p_second", "mass")]
-    return (*said, *words, short(row["rate"]), short(row["without"]), row["text"] or "")
+    return (*said, *words, short(row["rate"]), short(row["move"]), row["text"] or "")

@@ -1,6 +1,7 @@
 """Models and tasks that don't all go together, and samples that can't be asked: left out, told, and no reason to try again."""
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from evaluator.cli.plan import command as plan_command
 from evaluator.cli.run import finish
 from evaluator.cli.status import command as status_command
 from evaluator.cli.status import model_rows
+from evaluator.comparison.build import build, sides
 from evaluator.reports.notes import run_notes
 from evaluator.reports.report import build_report
 from evaluator.run.askable import Loss
@@ -383,6 +385,7 @@ def test_a_model_whose_samples_were_left_out_is_not_done_before_it_is(folder: Pa
     """The state is read from what is stored: 4 requests can't be asked, and 4 others have no answer."""
     mine = own(tmp_path / "own.csv", LONG, LONGER)
     run = execute(RunSpec((model(folder, "gpt"),), (mine,), tmp_path / "run")).run
+    whole = Run.open(shutil.copytree(run.path, tmp_path / "whole"))
     answers = run.answers("gpt")
     lost = answers["request"].unique(maintain_order=True)[:4].to_list()
     (kind,) = run.answers_folder("gpt").iterdir()
@@ -394,3 +397,7 @@ def test_a_model_whose_samples_were_left_out_is_not_done_before_it_is(folder: Pa
     assert (row["state"], row["done"], row["total"], row["unaskable"]) == ("interrupted", 32, 36, 4)
     said = f"{mine.name}: gpt: 4 of 40 requests have no answer yet, the rows hold the others: run the same command again"
     assert said in build_report(run, MeasureOptions(resamples=20)).warnings
+    compared = build(sides([whole, run]), MeasureOptions(resamples=20), permutations=19)
+    assert f"run:gpt: 4 of 40 requests of {mine.name} have no answer yet." in compared.notes
+    assert set(compared.rows["difference"].drop_nulls()) == {0.0}  # one model's answers, on the samples that both runs have
+    assert set(compared.rows["p"].drop_nulls()) == {1.0}
