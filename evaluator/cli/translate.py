@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evaluator.cli.options import data_option
+from evaluator.cli.options import data_option, finite
 from evaluator.cli.translators import Money, open_translator, outcomes, talking_options
 
 if TYPE_CHECKING:
@@ -46,7 +46,14 @@ def write_csv(path: Path, rows: list[tuple[str, ...]]) -> None:
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for SYSTEM/LANGUAGE/translations.csv.")
 @click.option("--cache", type=click.Path(path_type=Path), help="File of answers that are never asked for twice.")
 @click.option("--offline", is_flag=True, help="Let the cache alone serve.")
-@click.option("--max-cost", type=click.FloatRange(min=0), default=0.0, show_default=True, help="US dollars for paid systems.")
+@click.option(
+    "--max-cost",
+    type=click.FloatRange(min=0),
+    callback=finite,
+    default=0.0,
+    show_default=True,
+    help="US dollars for paid systems.",
+)
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Copies of a local model, on Ray.")
 @talking_options
 @data_option

@@ -50,20 +50,24 @@ def open_translator(spec: str, cache: Path, money: Money, talking: Mapping[str, 
     `talking`: values of `talking_options`. Raises InputError.
     """
     from evaluator.answer_cache import AnswerCache
-    from evaluator.journal import Journal
     from evaluator.translate.base import make_translator
     from evaluator.translate.cache import CachedTranslator
+    from evaluator_serving.models.served import is_served
 
     kind = spec.partition(":")[0]
     options: tuple[Any, ...] = (_asking(talking, money),) if kind == "llm" else ()
     if kind != "llm" and (given := [name for name, value in talking.items() if value and value not in ("auto", "float32")]):
         raise InputError(f"--{given[0].replace('_', '-')} goes with --translator llm:SPEC, not with {spec!r}: leave it out")
+    if kind == "llm" and money.limit and is_served(spec.partition(":")[2]) and not options[0].options.extra.get("max_cost"):
+        raise InputError(
+            "a limit on the cost needs prices: --extra prompt_price=… --extra answer_price=… (US dollars a million tokens)"
+        )
     if workers > 1:
         translator = _sharded(spec, kind, options, workers)
     else:
         # What is paid for is on disk answer by answer, whatever batch it is in.
-        kept = (Journal(cache.with_suffix(".replies.jsonl")),) if kind == "llm" else ()
-        translator = make_translator(spec, *options, *kept)
+        replies = (cache.with_suffix(".replies.jsonl"),) if kind == "llm" else ()
+        translator = make_translator(spec, *options, *replies)
     report = lambda line: click.echo(line, err=True)  # noqa: E731
     return CachedTranslator(translator, AnswerCache(cache), offline=money.offline, max_cost=money.limit, report=report)
 

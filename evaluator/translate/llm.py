@@ -3,9 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from evaluator.answer_cache import answer_key
+from evaluator.journal import Journal
 from evaluator.translate.prompt import TranslationPrompt, own_prompt
 from evaluator.translate.tidy import Tidied, tidied
 from evaluator_serving.chats import Chat, Finish, Kept, Turn
@@ -42,13 +44,13 @@ class LLMTranslator:
     price = 0.0
     """Per character: none. A server's tokens are reckoned by its engine (`max_cost` of its options)."""
 
-    def __init__(self, spec: str, asking: Asking | None = None, kept: Kept | None = None) -> None:
-        """Find the model; it is loaded with the first text. `kept`: see `Engine.generate`.
+    def __init__(self, spec: str, asking: Asking | None = None, replies: Path | None = None) -> None:
+        """Find the model; it is loaded with the first text. `replies`: file where each of its replies is kept as it comes.
 
         Raises InputError for a model that can't chat and for options that its engine has no use for.
         """
         self._asking = asking or Asking()
-        self._kept = kept
+        self._replies = replies
         self._source = resolve_here(spec)
         if not self._source.heads & {"causal", "chat"}:
             raise InputError(f"model {spec} generates no text: it can't translate (an encoder-decoder model: model:{spec})")
@@ -80,6 +82,11 @@ class LLMTranslator:
             "max_tokens": str(self._asking.max_tokens),
             "details": answer_key(dict(info.details)),
         }
+
+    @cached_property
+    def _kept(self) -> Kept | None:
+        """This model's replies so far: the file has other models', too."""
+        return Journal(self._replies, answer_key(self.system, dict(self.parameters))) if self._replies else None
 
     @cached_property
     def _encoder(self) -> Any:

@@ -18,7 +18,7 @@ from chat_server import ChatServer, Fault
 from tiny_models import tiny_model
 
 from evaluator.answer_cache import AnswerCache
-from evaluator.journal import Journal
+from evaluator.cli.translators import Money, open_translator
 from evaluator.tasks.gest_mt import find_translations
 from evaluator.translate.base import make_translator
 from evaluator.translate.cache import CachedTranslator
@@ -133,7 +133,7 @@ def test_models_that_can_not(tmp_path: Path) -> None:
 
 def served(server: ChatServer, cache: Path, **extra: str) -> CachedTranslator:
     options = EngineOptions(extra={"concurrency": "2", "retries": "1", **extra})
-    made = LLMTranslator(server.spec, Asking(options=options), Journal(cache.with_suffix(".replies.jsonl")))
+    made = LLMTranslator(server.spec, Asking(options=options), cache.with_suffix(".replies.jsonl"))
     return CachedTranslator(made, AnswerCache(cache))
 
 
@@ -157,6 +157,27 @@ def test_the_text_that_a_server_refuses_is_named(tmp_path: Path) -> None:
             served(server, tmp_path / "a.jsonl").translate(["a", "b"], "sk")
         served(server, tmp_path / "a.jsonl").translate(["a"], "sk")
         assert sum(server.answered.values()) == 1
+
+
+def test_another_model_is_asked_for_itself_with_the_same_files(tmp_path: Path) -> None:
+    """Even where the first one's answers aren't in the cache yet, but only in the file of single replies."""
+    gone = Fault(400, body={"error": {"message": "gone"}})
+    for answer in ("one", "two"):
+        said = Fault(message={"content": answer})
+        with ChatServer(lambda content, before, said=said: said if content.endswith("a") else gone, model=answer) as server:
+            made = served(server, tmp_path / "a.jsonl")
+            with pytest.raises(EngineError, match="gone"):
+                made.translate(["a", "b"], "sk")
+            assert made.translate(["a"], "sk") == [answer]
+            assert sum(server.answered.values()) == 1
+
+
+def test_a_limit_without_prices_is_refused(tmp_path: Path) -> None:
+    with ChatServer() as server:
+        talking: Any = {"dtype": "float32", "device": "auto", "extra": (), "engine": "auto", "prompt": None, "max_tokens": None}
+        with pytest.raises(InputError, match="a limit on the cost needs prices"):
+            open_translator(f"llm:{server.spec}", tmp_path / "a.jsonl", Money(False, 5.0), talking)
+        open_translator(f"llm:{server.spec}", tmp_path / "a.jsonl", Money(False, 0.0), talking)
 
 
 def test_what_was_answered_before_a_server_died_is_not_asked_again(tmp_path: Path) -> None:
