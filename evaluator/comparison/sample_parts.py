@@ -19,7 +19,7 @@ from evaluator_serving.errors import InputError
 TOP = 10
 """Sentences at either end, of each model."""
 CONTENT = (
-    "Content: these sentences are stereotypes, in full; they can offend. They belong to the data set, whose licence says to "
+    "These sentences are stereotypes, in full; they can offend. They belong to the data set, whose licence says to "
     "whom this page may be given."
 )
 EXPLAINED = (
@@ -27,18 +27,8 @@ EXPLAINED = (
     "one first; mass: their sum. Empty where the task has no two words."
 )
 COLUMNS = (
-    "drives",
-    "sample",
-    "language",
-    "template",
-    "group",
-    "score",
-    "P first",
-    "P second",
-    "mass",
-    "rate",
-    "change without it",
-    "text",
+    *("drives", "sentence", "sample", "place", "group", "score"),
+    *("P first", "P second", "mass", "rate", "change without it"),
 )
 
 
@@ -95,6 +85,7 @@ def _rows(found: pl.DataFrame, layout: Layout) -> Iterator[Row]:
 
 def _cells(row: Mapping[str, Any], layout: Layout) -> tuple[str, ...]:
     group = layout.named(row["sample_group"]) if row["sample_group"] else ""
-    said = [str(row["sample"]), row["language"] or "", row["template"] or "", group, short(row["score"])]
+    place = " ".join(part for part in (row["language"], row["template"]) if part)
+    said = [row["text"] or "", str(row["sample"]), place, group, short(row["score"])]
     words = ["" if row[name] is None else short(row[name]) for name in ("p_first", "p_second", "mass")]
-    return (*said, *words, short(row["rate"]), short(row["move"]), row["text"] or "")
+    return (*said, *words, short(row["rate"]), short(row["move"]))

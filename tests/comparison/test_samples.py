@@ -93,11 +93,13 @@ def test_a_page_has_the_sentences_only_where_they_are_wanted(run: Path, data: Pa
     made = invoke(*few, "html", "--samples", "--data", data)
     assert made.exit_code == 0, made.output
     shown = pages.text(made.stdout)
-    assert "these sentences are stereotypes, in full; they can offend" in shown
+    assert "These sentences are stereotypes, in full; they can offend" in shown
     for model in ("base", "tuned"):
         found = rows(run, "--model", model, "--data", data, "--top", 10)
-        wanted = [(f"{float(row['move']):.4g}", row["text"]) for row in found]
-        listed = re.findall(rf"<td>{model}</td><td>(?:up|down) .*?([^>]+)</td><td>(Sentence \d+\.)</td></tr>", made.stdout)
+        wanted = [(row["text"], f"{float(row['move']):.4g}") for row in found]
+        listed = re.findall(
+            rf"<td>{model}</td><td>(?:up|down) \d+</td><td>(Sentence \d+\.)</td>.*?([^>]+)</td></tr>", made.stdout
+        )
         assert listed == wanted
     for other in ("table", "csv", "json", "markdown", "latex"):
         assert f"--samples belongs to --format html, not {other}" in str(invoke(*few, other, "--samples").exception)
