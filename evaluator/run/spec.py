@@ -43,8 +43,8 @@ class Condition:
                 content = Path(content).read_text("utf8").strip()
             except (OSError, UnicodeDecodeError) as error:
                 raise InputError(f"--system {text!r}: can't read {content}: {error}") from error
-        elif re.fullmatch(r"\S*\.(txt|md)|(/|\./|\.\./|~/)\S+", content):
-            # A mistyped name would be asked as words, and nobody would see it.
+        elif re.fullmatch(r"\S*\.(txt|md)|(/[^/\s]+|\.\.?|~)/\S+", content):
+            # A mistyped name would be asked as words, and nobody would see it (/no_think is words that some models know).
             raise InputError(f"--system {text!r}: there is no file {content}: correct its name")
         if name == "none":
             raise InputError("--system none=…: `none` means no system prompt: choose another name")

@@ -137,6 +137,7 @@ def test_words_of_the_option(tmp_path: Path) -> None:
     long = "Ставтеся до всіх людей однаково. " * 40
     assert Condition.read(f"a={long}") == Condition("a", long)
     assert Condition.read("a=Why/why not?") == Condition("a", "Why/why not?")
+    assert Condition.read("a=/no_think") == Condition("a", "/no_think")
     for wrong in ("just words", "none=a", long, "x=careful.txt", f"x={tmp_path}/no", "x=./no"):
         with pytest.raises(InputError, match=r"--system .*: (write|choose|correct)"):
             Condition.read(wrong)
