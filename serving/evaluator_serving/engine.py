@@ -135,6 +135,7 @@ class Engine(ABC):
         reads_weights: whether loading it reads the model's weights; a server has its own.
         comparable: whether its numbers should be the oracle's (the transformers engine's). One that computes something else on
             purpose is only checked against itself.
+        sized: whether it is loaded with room for its rows and has none for longer ones.
         repeatable: whether a chat without randomness (temperature 0) gets the same answer from the same rows every time.
         costs: whether its answers to chats are paid for: each is then on disk before the next one is asked for.
         device_kind: where this one computes; set by `__init__`. Work is cut for it.
@@ -153,6 +154,7 @@ class Engine(ABC):
     start_seconds: ClassVar[Mapping[str, float]] = {}
     reads_weights: ClassVar[bool] = True
     comparable: ClassVar[bool] = True
+    sized: ClassVar[bool] = False
     repeatable: ClassVar[bool] = True
     costs: ClassVar[bool] = False
 

@@ -171,6 +171,27 @@ def test_rows_that_are_no_longer_are_checked_by_those_of_an_earlier_run_and_alon
     assert found.difference < 1e-4
 
 
+def test_an_engine_without_room_for_longer_rows_is_not_asked_remembered_ones(
+    checked: tuple[Shifted, ModelSource, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is loaded for these rows alone, as vLLM is."""
+    engine, source, _ = checked
+    asked: list[int] = []
+
+    def score(rows: Any) -> Any:
+        asked.extend(row.length for row in rows)
+        return super(Shifted, engine).score(rows)
+
+    short = [Row("causal", (7, 8, 9), ((2, 10),)), Row("causal", (8, 7), ((1, 10),))]
+    for sized, longest in ((False, max(row.length for row in ROWS)), (True, 3)):
+        asked.clear()
+        monkeypatch.setattr(Shifted, "sized", sized)
+        monkeypatch.setattr(engine, "score", score)
+        found = verify_engine(engine, source, EngineOptions(device="cpu"), short)
+        assert max(asked) == longest
+        assert found.difference < 1e-4
+
+
 @pytest.mark.usefixtures("no_oracle")
 @pytest.mark.parametrize("rows", [ROWS[::2], ROWS[1:20:3]])
 def test_a_wrong_engine_is_told_by_what_is_remembered(

@@ -33,7 +33,8 @@ def package_folder(name: str, inside: str) -> Path:
     """A folder within an installed package that isn't imported (its code isn't wanted); skips where it is missing."""
     spec = importlib.util.find_spec(name)
     if spec is None or not spec.submodule_search_locations:
-        pytest.skip(f"package with {name!r} isn't installed")
+        big = "GEMMA: " if "gemma" in name else ""
+        pytest.skip(f"{big}package with {name!r} isn't installed")
     return Path(next(iter(spec.submodule_search_locations))) / inside
 
 

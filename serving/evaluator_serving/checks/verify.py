@@ -98,7 +98,8 @@ def _expected(
         memory = Remembered.of(source, dtype)
         if all(row in memory.answers for row in few):
             return "transformers (as remembered)", few, [memory.answers[row] for row in few]
-        if like := sample_rows(memory.like(few)):
+        # What is remembered may be longer than anything that this engine has room for.
+        if like := [] if engine.sized else sample_rows(memory.like(few)):
             method = "transformers (as remembered of an earlier run's rows) and itself one row at a time"
             return method, [*like, *few], [*(memory.answers[row] for row in like), *_alone(engine, few)]
     device = _oracle_device(source, options, dtype) if engine.comparable else None

