@@ -100,8 +100,6 @@ def command(
     if samples and format_ != "html":
         raise InputError(f"--samples belongs to --format html, not {format_}: evaluator samples {run} lists the sentences")
     opened = Run.open(run)
-    if not opened.tasks:
-        raise InputError(f"{opened.shown} holds no scores: score some models first")
     options = MeasureOptions(
         scale=cast(Scale, scale),
         interval=cast(Interval, interval),
@@ -110,6 +108,8 @@ def command(
         protocol=opened.protocol,
         settings=parse_settings(settings_of(opened, tasks), key_values(chosen, "--set")),
     )
+    if not opened.tasks:
+        raise InputError(f"{opened.shown} holds no scores: score some models first")
     if figures is not None or format_ == "html":
         from evaluator.reports.page import check_libraries
 

@@ -102,7 +102,8 @@ class Worker:
             self._kept = Journal(journal) if journal else None
             opened = time.perf_counter()
             verified: str | bool | None = None
-            if is_checked(load.engine) and any(row.chat is None for row in load.rows):
+            chats_alone = bool(load.rows) and all(row.chat is not None for row in load.rows)
+            if is_checked(load.engine) and not chats_alone:
                 verified = load.verify and str(verify_engine(self._engine, source, load.options, load.rows))
             seconds = {"fetch": self._fetched, "engine": opened - begun, "verify": time.perf_counter() - opened}
             kind, reused = self._engine.device_kind, self._before > 0
