@@ -217,6 +217,21 @@ def tiny_model(family: str, folder: Path, *, tokenizer: str | None = None, seed:
     return folder
 
 
+CHAT_TEMPLATE = (
+    "{% for m in messages %}{{ '<s>' + m.role + ' : ' + m.content + '</s>' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<s>assistant :' }}{% endif %}"
+)
+
+
+def tiny_talker(folder: Path, template: str | None = CHAT_TEMPLATE) -> Path:
+    """A small llama with a chat template, and room for a prompt in single bytes; returns `folder`."""
+    made = tiny_model("llama", folder, tokenizer="llama-bytes", max_position_embeddings=1024)
+    tokens = transformers.AutoTokenizer.from_pretrained(made)
+    tokens.chat_template = template
+    tokens.save_pretrained(made)
+    return made
+
+
 def drawn_wide(model: Any, seed: int = 0) -> Any:
     """The model with all its weights drawn anew."""
     torch.manual_seed(seed)

@@ -84,12 +84,14 @@ def measure(
     from evaluator.bench.asked import Asked
     from evaluator.bench.measure import bench
     from evaluator.sweep.benches import Hardware, keep
+    from evaluator.tasks import usual_task
+    from evaluator.vocabulary import DataSource
 
     unknown = [name for name in against if name not in BASELINES]
     if unknown:
         raise InputError(f"--against {unknown[0]!r} is no baseline: choose from {', '.join(BASELINES)}")
     hardware = Hardware.here() if device == "auto" or device.startswith("cuda") else Hardware.processor()
-    chosen = task or _task(data)
+    chosen = task or usual_task(DataSource(data))
     count = threads or (usable_cores() if hardware.kind == "cpu" else 0)
     folder = str(data) if data else ""
     known = {"model": model, "task": chosen, "limit": limit, "data": folder, "dtype": dtype, "device": device}
@@ -103,15 +105,6 @@ def measure(
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf8")
-
-
-def _task(data: Path | None) -> str:
-    """GEST where its sentences are here, else those that the package ships."""
-    from evaluator.datasets.registry import dataset, folder, path_of
-    from evaluator.vocabulary import DataSource
-
-    root = folder(DataSource(data))
-    return "gest" if all(path_of(dataset("gest"), file, root).is_file() for file in dataset("gest").files) else "gest-demo"
 
 
 def usable_engines() -> list[str]:

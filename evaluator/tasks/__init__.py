@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evaluator.tasks.base import Task
-from evaluator.vocabulary import Inputs
+from evaluator.vocabulary import DataSource, Inputs
 from evaluator_serving.errors import InputError, in_words
 from evaluator_serving.plugins import Plugin, Plugins, plugins
 
@@ -106,6 +106,14 @@ def known_tasks() -> Iterator[Known]:
             yield Known(name, plugin.package, _of_plugin(plugin))
         except InputError as error:
             yield Known(name, plugin.package, None, str(error))
+
+
+def usual_task(data: DataSource) -> str:
+    """What models are asked where no task is named: GEST where its sentences are, else those that the package ships."""
+    from evaluator.datasets.registry import dataset, folder, path_of
+
+    gest, root = dataset("gest"), folder(data)
+    return "gest" if all(path_of(gest, file, root).is_file() for file in gest.files) else "gest-demo"
 
 
 def tasks_that(fits: Callable[[Task], bool]) -> str:

@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers
 from chat_server import ChatServer
-from tiny_models import tiny_model
+from tiny_models import tiny_talker
 
 import evaluator
 from evaluator.run.driver import execute
@@ -25,25 +25,13 @@ from evaluator_serving.models.resolving import resolve
 from evaluator_serving.opening import open_engine
 from evaluator_serving.requests import Choice, Continuation
 
-TEMPLATE = (
-    "{% for m in messages %}{{ '<s>' + m.role + ' : ' + m.content + '</s>' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<s>assistant :' }}{% endif %}"
-)
 WITHOUT = "{% for m in messages %}{% if m.role == 'user' %}{{ '<s>' + m.content + '</s>' }}{% endif %}{% endfor %}"
 FAIR = "Treat all people alike."
 
 
-def talker(folder: Path, template: str = TEMPLATE) -> Path:
-    made = tiny_model("llama", folder, tokenizer="llama-bytes", max_position_embeddings=512)
-    tokens = transformers.AutoTokenizer.from_pretrained(made)
-    tokens.chat_template = template
-    tokens.save_pretrained(made)
-    return made
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return talker(tmp_path_factory.mktemp("talker") / "model")
+    return tiny_talker(tmp_path_factory.mktemp("talker") / "model")
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +136,7 @@ def test_words_of_the_option(tmp_path: Path) -> None:
 
 
 def test_a_template_without_a_system_turn_is_told(tmp_path: Path) -> None:
-    models = under([ModelSpec(str(talker(tmp_path / "model", WITHOUT)), "transformers")], [f"fair={FAIR}"])
+    models = under([ModelSpec(str(tiny_talker(tmp_path / "model", WITHOUT)), "transformers")], [f"fair={FAIR}"])
     with pytest.raises(InputError, match=r"doesn't write the system prompt"):
         execute(RunSpec(models, (task("gest-demo"),), tmp_path / "run", limit=4))
     assert not (tmp_path / "run").exists()

@@ -15,7 +15,7 @@ import pytest
 import torch
 import transformers
 from chat_server import ChatServer, Fault
-from tiny_models import tiny_model
+from tiny_models import CHAT_TEMPLATE, tiny_model, tiny_talker
 
 from evaluator.answer_cache import AnswerCache
 from evaluator.cli.translators import Money, open_translator
@@ -30,10 +30,6 @@ from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.openai_engine.costs import CostError
 
-TEMPLATE = (
-    "{% for m in messages %}{{ '<s>' + m.role + ' : ' + m.content + '</s>' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<s>assistant :' }}{% endif %}"
-)
 TEXTS = ["I cook.", "I work with my friends every day.", "I always think quietly."]
 PROMPT = """
 system = "You speak {language}."
@@ -49,18 +45,9 @@ to = "Eu {language}."
 """
 
 
-def talker(folder: Path, template: str | None = TEMPLATE) -> Path:
-    """A small llama with a chat template."""
-    made = tiny_model("llama", folder, tokenizer="llama-bytes", max_position_embeddings=1024)
-    tokens = transformers.AutoTokenizer.from_pretrained(made)
-    tokens.chat_template = template
-    tokens.save_pretrained(made)
-    return made
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return talker(tmp_path_factory.mktemp("talker") / "model")
+    return tiny_talker(tmp_path_factory.mktemp("talker") / "model")
 
 
 def test_turns() -> None:
@@ -118,12 +105,12 @@ def test_models_that_can_not(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"generates no text: it can't translate"):
         LLMTranslator(str(tiny_model("bert", tmp_path / "masked")))
     with pytest.raises(InputError, match="no option speed"):
-        LLMTranslator(str(talker(tmp_path / "model")), Asking(options=EngineOptions(extra={"speed": "1"})))
+        LLMTranslator(str(tiny_talker(tmp_path / "model")), Asking(options=EngineOptions(extra={"speed": "1"})))
     with pytest.raises(InputError, match=r"llm:SPEC"):
         make_translator("llm")
-    system = "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
-    for template, remedy in ((system + TEMPLATE, r": it takes a prompt without `system` \(--prompt FILE\)$"), (None, r"\)$")):
-        made = LLMTranslator(str(talker(tmp_path / "model", template)))
+    system = "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}" + CHAT_TEMPLATE
+    for template, remedy in ((system, r": it takes a prompt without `system` \(--prompt FILE\)$"), (None, r"\)$")):
+        made = LLMTranslator(str(tiny_talker(tmp_path / "model", template)))
         with pytest.raises(InputError, match=r"no chat template for a system turn.*" + remedy):
             made.ask(["I cook."], "sk")
 
