@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny_models import FAMILIES, tiny_model, tiny_tokenizer
+from tiny_models import FAMILIES, tiny_model, tiny_talker, tiny_tokenizer
 from tokenizers import Tokenizer, pre_tokenizers
 
+from evaluator_serving.chats import Chat, Turn
 from evaluator_serving.checks import verify
 from evaluator_serving.checks.verify import verify_engine
+from evaluator_serving.encoding import encoder_for
 from evaluator_serving.encoding.text import TextTokenizer
 from evaluator_serving.engine import Engine, EngineOptions
 from evaluator_serving.errors import InputError
@@ -119,6 +121,22 @@ def test_a_chat_template_is_asked_of_transformers(tmp_path: Path) -> None:
     light = tokenizer_of(source)
     assert isinstance(light, KnownTokenizer)
     assert TextTokenizer(source, light).prompt_ids("he is") == expected
+
+
+def test_all_chats_of_a_remembered_model_take_one_loading_of_its_tokenizer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tiny_talker(tmp_path)
+    source = resolve(str(folder))
+    chats = [Chat((Turn("user", text),)) for text in ("he is", "she is", "they are")]
+    expected = [encoder_for(source).encode(chat).rows[0].ids for chat in chats]
+    remember(source)
+    loadings: list[ModelSource] = []
+    monkeypatch.setattr(known, "load_tokenizer", lambda asked: loadings.append(asked) or load_tokenizer(asked))
+    encoder = encoder_for(source)
+    assert isinstance(tokenizer_of(source), KnownTokenizer)
+    assert [encoder.encode(chat).rows[0].ids for chat in chats] == expected
+    assert len(loadings) == 1
 
 
 ROWS = [Row("causal", tuple(range(5, 6 + n)), ((n, 9), (n, 11))) for n in range(1, 30)]

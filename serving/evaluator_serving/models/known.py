@@ -78,7 +78,7 @@ def _loaded(path: Path, spec: str, *, text: bool) -> Any:
     return config.get_text_config() if text else config
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class KnownTokenizer:
     """What encoders ask of a transformers tokenizer, over the `tokenizers` object inside it."""
 
@@ -98,8 +98,12 @@ class KnownTokenizer:
         return one(ids) if isinstance(ids, int) else [one(i) for i in ids]
 
     def apply_chat_template(self, *arguments: Any, **options: Any) -> Any:
-        """transformers' own, loaded for it."""
-        return load_tokenizer(self.source).apply_chat_template(*arguments, **options)
+        """transformers' own, loaded for the first chat."""
+        return self._whole.apply_chat_template(*arguments, **options)
+
+    @functools.cached_property
+    def _whole(self) -> Any:
+        return load_tokenizer(self.source)
 
 
 _ROLES = tuple(field.name for field in fields(KnownTokenizer))[2:]
