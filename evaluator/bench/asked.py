@@ -1,11 +1,14 @@
 """What a bench asks of every way: a task's real requests for one model, cut into slices of samples."""
 
 import json
+import tempfile
+import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Self
 
+from evaluator.run.driver import check_devices
 from evaluator.run.prepare import LoadedTask, PreparedModel, Renderer, load_tasks, prepare_model
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.tasks import chosen_tasks
@@ -99,3 +102,12 @@ class Work:
                 slices[place[sample]][request] = None
         counts = [sum(number == part for number in place.values()) for part in range(asked.slices)]
         return cls(spec, tuple(tasks), model, requests, tuple(map(tuple, slices)), tuple(counts))
+
+
+def check(asked: Asked) -> None:
+    """Raise InputError for a model, task or data that no way could measure: each would find out in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # which engine is the fastest is to be seen
+        any_engine = replace(asked, way="engine", engine="auto")
+        check_devices(any_engine.spec(Path(folder)).models)
+        Work.of(any_engine, Path(folder) / "run")

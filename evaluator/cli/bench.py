@@ -10,13 +10,17 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from evaluator.cli.listing import fitted
 from evaluator.cli.options import data_option
 from evaluator_serving.engine import BYTES
 from evaluator_serving.errors import InputError
 from evaluator_serving.memory import usable_cores
 
-WIDTH = 136
-"""Columns of the table."""
+WIDTH = 80
+"""Columns of what is printed, more where the terminal has more."""
+SPEEDS = ("sentences/s", "±", "tokens/s", "of peak", "of memory", "max |Δ|")
+COSTS = ("GiB", "start s", "encode s", "forward s", "write s")
+"""Columns of the two tables, besides the way's name."""
 BASELINES = ("transformers-loop", "lm-eval", "lm-eval-vllm")
 
 
@@ -81,15 +85,13 @@ def measure(
     Example:
       evaluator bench gpt2 --engine onnx --against transformers-loop --json gpt2.json
     """
-    from evaluator.bench.asked import Asked
+    from evaluator.bench.asked import Asked, check
     from evaluator.bench.measure import bench
     from evaluator.sweep.benches import Hardware, keep
     from evaluator.tasks import usual_task
     from evaluator.vocabulary import DataSource
 
-    unknown = [name for name in against if name not in BASELINES]
-    if unknown:
-        raise InputError(f"--against {unknown[0]!r} is no baseline: choose from {', '.join(BASELINES)}")
+    check_ways(model, engines, against)
     hardware = Hardware.here() if device == "auto" or device.startswith("cuda") else Hardware.processor()
     chosen = task or usual_task(DataSource(data))
     count = threads or (usable_cores() if hardware.kind == "cpu" else 0)
@@ -98,6 +100,7 @@ def measure(
     asked = [Asked(way=name, engine="", threads=count, slices=slices, **known) for name in against]  # type: ignore[arg-type]
     for name in engines or usable_engines():
         asked.append(Asked(way="engine", engine=name, threads=count, slices=slices, **known))  # type: ignore[arg-type]
+    check(asked[0])
     record = bench(asked, hardware, lambda line: click.echo(line, err=True))
     kept = keep(record)
     show(record)
@@ -105,6 +108,22 @@ def measure(
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf8")
+
+
+def check_ways(model: str, engines: Sequence[str], against: Sequence[str]) -> None:
+    """Raise InputError for what can't be measured on this machine, whatever the model is."""
+    from evaluator_serving.models.served import is_served
+    from evaluator_serving.registry import engine_class
+
+    unknown = [name for name in against if name not in BASELINES]
+    if unknown:
+        raise InputError(f"--against {unknown[0]!r} is no baseline: choose from {', '.join(BASELINES)}")
+    remedy = "bench measures this machine: give a model's folder or hub id, where the server runs"
+    if is_served(model):
+        raise InputError(f"the model at {model} computes at a server, and {remedy}")
+    for name in engines:
+        if engine_class(name).devices == ("server",):
+            raise InputError(f"the {name} engine's models compute at a server, and {remedy}")
 
 
 def usable_engines() -> list[str]:
@@ -115,59 +134,55 @@ def usable_engines() -> list[str]:
 
 
 def show(record: Mapping[str, Any]) -> None:
-    """The record as a table."""
+    """The record as two tables: how fast each way is, and what it took."""
+    console = Console(width=max(WIDTH, Console().width))
     model, work, ceilings = record["model"], record["work"], record["ceilings"]
-    click.echo(
-        f"{record['hardware']['name']}, {work['threads'] or 'GPU'} threads: {model['spec']}, {model['parameters'] / 1e6:.0f}M, "
-        f"{work['sentences']} sentences of {work['task']}"
-    )
+    threads = f", {work['threads']} thread{'' if work['threads'] == 1 else 's'}" if work["threads"] else ""
+    lines = [
+        f"{record['hardware']['name']}{threads}",
+        f"{model['spec']}, {model['parameters'] / 1e6:.0f}M, {work['sentences']} sentences of {work['task']}",
+    ]
     if ceilings:
-        click.echo(
-            f"in the same run matrix products made {ceilings['matrix_gflop_s']:.0f} GFLOP/s, "
-            f"copies {ceilings['memory_gb_s']:.0f} GB/s"
-        )
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("way", no_wrap=True)
-    for column in (
-        "sentences/s",
-        "±",
-        "tokens/s",
-        "of peak",
-        "of memory",
-        "GiB",
-        "start s",
-        "encode s",
-        "forward s",
-        "write s",
-        "max |Δ|",
-    ):
-        table.add_column(column, justify="right", no_wrap=True)
-    for way in record["ways"]:
-        if "error" not in way:
-            table.add_row(*_cells(way))
-    Console(width=max(WIDTH, Console().width)).print(table)
-    for way in record["ways"]:
-        if "error" in way:
-            click.echo(f"{way['way']}: can't run here: {way['error']}")
+        rates = f"{ceilings['matrix_gflop_s']:.0f} GFLOP/s, copies {ceilings['memory_gb_s']:.0f} GB/s"
+        lines.append(f"in the same run matrix products made {rates}")
+    _echo(lines, console.width)
+    ways = [way for way in record["ways"] if "error" not in way]
+    for columns, cells in ((SPEEDS, _speeds), (COSTS, _costs)):
+        table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        table.add_column("way", overflow="fold")
+        for column in columns:
+            table.add_column(column, justify="right", no_wrap=True)
+        for way in ways:
+            table.add_row(way["way"], *cells(way))
+        console.print(table)
+    _echo([f"{way['way']}: can't run here: {way['error']}" for way in record["ways"] if "error" in way], console.width)
 
 
-def _cells(way: Mapping[str, Any]) -> Sequence[str]:
+def _echo(lines: Sequence[str], width: int) -> None:
+    for line in lines:
+        click.echo("\n".join(fitted(line, width)))
+
+
+def _speeds(way: Mapping[str, Any]) -> Sequence[str]:
     def share(name: str) -> str:
         return f"{way[name]:.0%}" if name in way else "-"
 
-    seconds = way["seconds"]
-    start = way.get("start", {})
     return (
-        way["way"],
         f"{way['sentences_s']:.1f}",
         f"{way['noise']:.0%}",
         f"{way['tokens_s']:,.0f}",
         share("share_of_matrix_peak"),
         share("share_of_memory_bandwidth"),
+        f"{way['max_difference']:.0e}",
+    )
+
+
+def _costs(way: Mapping[str, Any]) -> Sequence[str]:
+    start = way.get("start", {})
+    return (
         f"{max(way['peak_gib'], way['device_peak_gib']):.2f}",
         f"{start['process'] + start['first']:.1f}" if start else "-",
-        *(f"{seconds[name]:.2f}" for name in ("encode", "forward", "write")),
-        f"{way['max_difference']:.0e}",
+        *(f"{way['seconds'][name]:.2f}" for name in ("encode", "forward", "write")),
     )
 
 

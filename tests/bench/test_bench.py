@@ -13,7 +13,7 @@ from evaluator.bench.compare import differing, ratios
 from evaluator.bench.measure import noise, record
 from evaluator.bench.ways import serve
 from evaluator.bench.worker import Worker
-from evaluator.cli.bench import command, read
+from evaluator.cli.bench import command, read, show
 from evaluator.sweep.benches import Hardware, keep, measured_in
 from evaluator_serving.errors import EngineError, InputError
 from tests.tiny_models import tiny_model
@@ -132,6 +132,49 @@ def test_commands_refuse_what_is_no_bench(tmp_path: Path) -> None:
     told = CliRunner().invoke(command, ["compare", *map(str, files)])
     assert told.exit_code == 0, told.output
     assert "onnx: 2.5 to 4.9 sentences/s, 2.00 times as fast" in told.stdout
+
+
+def test_what_nothing_here_can_measure_is_refused_before_a_process_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def started(asked: Asked) -> Worker:
+        raise AssertionError(asked)
+
+    monkeypatch.setattr(Worker, "start", started)
+    model = str(tiny_model("gpt2", tmp_path / "gpt2"))
+    (tmp_path / "empty").mkdir()
+    for words, told in (
+        (["http://127.0.0.1:9/v1#gpt"], "computes at a server, and bench measures this machine"),
+        ([model, "--engine", "openai"], "compute at a server"),
+        ([model, "--engine", "abacus"], "unknown engine 'abacus'"),
+        ([model, "--task", "no-such-task"], "no-such-task"),
+        ([str(tmp_path / "empty"), "--task", "gest-demo"], "empty"),
+        ([model, "--task", "gest-demo", "--device", "cuda:9"], "no device 'cuda:9' here"),
+    ):
+        done = CliRunner().invoke(command, words)
+        assert isinstance(done.exception, InputError), (words, done.exception)
+        assert told in str(done.exception)
+    with pytest.raises(AssertionError, match="ceilings"):  # what can be measured is
+        CliRunner().invoke(command, [model, "--task", "gest-demo", "--engine", "onnx"], catch_exceptions=False)
+
+
+def test_tables_fit_80_columns(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    fast = worker("a-plug-in-with-a-long-name", [1.0, 3.0], passes=4, computed=600)
+    broken = Worker(Asked(way="engine", engine="vllm", model="m", task="gest", limit=20), None, error="no vllm " * 30)  # type: ignore[arg-type]
+    made = record([fast, worker("", [1e4, 1e4]), broken], [{"matrix_gflop_s": 1e5, "memory_gb_s": 1e3}], {}, CPU)
+    made["model"]["spec"] = "an-organisation/a-language-model-with-a-very-long-name-70B-Instruct-v0.1"
+    made["hardware"]["name"] = "A Processor(R) of an Uncommonly Long Name, its Speed and its Number of Cores and More"
+    way = made["ways"][0]
+    way |= {"sentences_s": 12345.6, "tokens_s": 1234567.0, "noise": 0.28, "peak_gib": 123.45, "max_difference": 3e-06}
+    way["start"] |= {"process": 1234.5}
+    way["seconds"] |= {"encode": 123.45, "forward": 1234.56, "write": 123.45}
+    show(made)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    told = " ".join(lines).split()
+    for number in ("12345.6", "28%", "1,234,567", "123.45", "1238.5", "1234.56", "3e-06", "transformers-loop"):
+        assert number in told
 
 
 def test_a_way_that_cannot_start_is_told() -> None:
