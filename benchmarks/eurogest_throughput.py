@@ -20,12 +20,15 @@ import json
 import os
 import platform
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from glm_throughput import Counter, Numbers, Worker, matrix_peak, serve
+from glm_throughput import Counter
+from sides import Score, Side, cut, interleaved, numbers, serve
 
 from evaluator.bench.measure import versions
+from evaluator.bench.worker import Worker
 from evaluator.demo import demo_model
 from evaluator.tasks.eurogest import EuroGest
 from evaluator.tasks.pair_requests import compared, split
@@ -39,7 +42,6 @@ AIMS = {"transformers": 5.0, "vllm": 6.0, "onnx": 5.0}
 """How many times as fast as the loop each engine is to be."""
 
 Pair = Sequence[str]
-Score = Callable[[Sequence[Pair]], Numbers]
 
 
 def pairs(count: int, languages: Sequence[str]) -> list[tuple[str, str]]:
@@ -69,83 +71,36 @@ def open_loop(model: str, counter: Counter) -> Score:
 
 def open_ours(name: str, model: str, counter: Counter) -> Score:
     """This project's engine, from texts to scores as a run does it."""
-    from evaluator_serving.answers import assemble
-    from evaluator_serving.encoding import encoder_for
+    from evaluator.bench.asking import opened
     from evaluator_serving.engine import EngineOptions
     from evaluator_serving.models.resolving import resolve_here
-    from evaluator_serving.opening import open_engine
-    from evaluator_serving.rows import Encoded, chunks, merge
 
-    source = resolve_here(model)
-    encoder = encoder_for(source)
-
-    def encode(chosen: Sequence[Pair]) -> list[Encoded]:
-        return [encoder.encode(compared(masculine, feminine)) for masculine, feminine in chosen]
-
-    engine = open_engine(name, source, EngineOptions(), merge(encode(pairs(10**6, LANGUAGES))).rows)
-    if name == "onnx":
-        counter.of_graphs(engine)
-    elif name == "vllm":
-        counter.of_scheduler(engine._llm)  # type: ignore[attr-defined]
-    else:
-        counter.of_embeddings(source.config.get_text_config().vocab_size)
-    weights = sum(file.stat().st_size for file in source.path.glob("*.safetensors")) // 4
-    tokens = engine.chunk_tokens(weights, engine.device_kind)
-
-    def score(chosen: Sequence[Pair]) -> Numbers:
-        encoded = encode(chosen)
-        found = {
-            answer.request: sum(answer.logprobs[0]) - sum(answer.logprobs[1])
-            for chunk in chunks(encoded, tokens=tokens)
-            for answer in assemble(chunk, engine.score(chunk.merged.rows))
-        }
-        return [found[item.request] for item in encoded]
-
-    return score
+    known = [compared(*pair) for pair in pairs(10**6, LANGUAGES)]
+    ask = opened(name, resolve_here(model), EngineOptions(), known, counter)
+    return lambda chosen: [first - second for first, second in ask([compared(*pair) for pair in chosen])]
 
 
 OPEN: dict[str, Callable[[str, Counter], Score]] = {
     "loop": open_loop,
-    "transformers": lambda model, counter: open_ours("transformers", model, counter),
-    "vllm": lambda model, counter: open_ours("vllm", model, counter),
-    "onnx": lambda model, counter: open_ours("onnx", model, counter),
+    **{way: partial(open_ours, way) for way in WAYS[1:]},
 }
 
 
-def measure(model: str, chosen: Sequence[Pair], threads: int, slices: int) -> tuple[list[Worker], list[float]]:
-    """Every way on every slice, one at a time, in an order that changes from slice to slice; before each slice the peak."""
-    import torch
-
-    torch.set_num_threads(threads)
-    peaks = []
-    workers = [Worker.start(way, model, threads, __file__) for way in WAYS]
-    running = [worker for worker in workers if not worker.error]
-    size = -(-len(chosen) // slices)
-    for index in range(slices):
-        peaks.append(matrix_peak())
-        turn = index % len(running)
-        for worker in running[turn:] + running[:turn]:
-            worker.ask(index, chosen[index * size : (index + 1) * size])
-    for worker in workers:
-        worker.close()
-    return workers, peaks
-
-
-def result(worker: Worker, loop: Worker, chosen: Sequence[Pair]) -> dict[str, Any]:
+def result(worker: Worker[Side], loop: Worker[Side], chosen: Sequence[Pair]) -> dict[str, Any]:
     """What is reported of one way."""
     if worker.error:
-        return {"way": worker.way, "error": worker.error}
+        return {"way": worker.asked.name, "error": worker.error}
     slices = [answer["wall"] / loop.slices[index]["wall"] for index, answer in worker.slices.items()]
     alike = [bool(split(*pair)[0]) for pair in chosen]
-    both = zip(worker.numbers(), loop.numbers(), alike, strict=True)
+    both = zip(numbers(worker), numbers(loop), alike, strict=True)
     return {
-        "way": worker.way,
+        "way": worker.asked.name,
         "ms_a_pair": round(1e3 * worker.total("wall") / len(chosen), 2),
         "tokens_a_pair": round(worker.total("tokens") / len(chosen), 2),
         "faster_than_loop": round(loop.total("wall") / worker.total("wall"), 2),
         "faster_than_loop_slowest_fastest_slice": [round(1 / max(slices), 2), round(1 / min(slices), 2)],
         "faster_than_loop_cpu": round(loop.total("cpu") / worker.total("cpu"), 2),
-        "load_s": round(worker.load_s, 1),
+        "load_s": round(worker.ready["load_s"], 1),
         "max_difference": max(abs(a - b) for a, b, compare in both if compare),
     }
 
@@ -159,21 +114,21 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--model", help="folder, GGUF file or hub id (default: the demo model)")
     parser.add_argument("--json", type=Path, default=Path(__file__).with_name("results") / "eurogest_throughput.json")
-    parser.add_argument("--serve", choices=WAYS, help=argparse.SUPPRESS)
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
-        serve(arguments.serve, arguments.model, OPEN, pairs(6, LANGUAGES))
+        serve(OPEN, Counter(), pairs(6, LANGUAGES))
         return
     from evaluator_serving.models.resolving import resolve_here
 
     model = str(resolve_here(arguments.model or str(demo_model())).path)
     chosen = pairs(arguments.pairs, arguments.languages.split(","))
-    workers, peaks = measure(model, chosen, arguments.threads, arguments.slices)
+    workers, peaks = interleaved(__file__, WAYS, model, arguments.threads, cut(chosen, arguments.slices))
     results = [result(worker, workers[0], chosen) for worker in workers]
     reached = {r["way"]: r["faster_than_loop"] >= AIMS[r["way"]] for r in results if r["way"] in AIMS and "error" not in r}
     machine = {"cpu": platform.processor() or platform.machine(), "threads": arguments.threads}
     inputs = {"pairs": len(chosen), "languages": arguments.languages}
-    least = [sum(answer["flop"] / peaks[index] / 1e9 for index, answer in worker.slices.items()) for worker in workers]
+    least = {w.asked.name: sum(a["flop"] / peaks[part] / 1e9 for part, a in w.slices.items()) for w in workers}
     report = {
         "machine": {**machine, "matrix_peak_gflop_s": [round(peak, 1) for peak in peaks]},
         "inputs": inputs,
@@ -181,9 +136,7 @@ def main() -> None:
         "results": results,
         "aims": AIMS,
         "reached": reached,
-        "most": {
-            w.way: round(workers[0].total("wall") / seconds, 2) for w, seconds in zip(workers, least, strict=True) if seconds
-        },
+        "most": {way: round(workers[0].total("wall") / seconds, 2) for way, seconds in least.items() if seconds},
     }
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     arguments.json.write_text(json.dumps(report, indent=2) + "\n")

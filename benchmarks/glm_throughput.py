@@ -31,22 +31,22 @@ import json
 import math
 import os
 import platform
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-import polars as pl
+from alone import alone
+from sides import Numbers, Score, Side, cut, interleaved, numbers, sentences, serve
 
+from evaluator.bench import harness
 from evaluator.bench.counter import Counter as BenchCounter
 from evaluator.bench.measure import versions
-from evaluator.bench.ways import harness_on_vllm
+from evaluator.bench.worker import Worker
 from evaluator.demo import demo_model
-from evaluator_serving.memory import peak_memory
+from evaluator_serving.requests import Continuation
 
 WAYS = ("loop", "lm-eval hf", "lm-eval vllm", "transformers", "vllm", "onnx", "onnx int8")
 OURS = ("transformers", "vllm", "onnx")
@@ -66,26 +66,16 @@ SHAPES: dict[str, dict[str, Any]] = {
     }
 }
 """Configurations of Qwen2 models."""
-BATCH_SIZES = (1, 8, 32, 128)
-"""Batch sizes that the harness's hf backend is tried with."""
-
-Numbers = list[float]
-Score = Callable[[Sequence[str]], Numbers]
 
 
-def sentences(rows: int) -> list[str]:
-    """Sentences spread evenly over GEST where EVALUATOR_DATA points at it, else over the demo set that the package ships."""
-    folder = os.environ.get("EVALUATOR_DATA")
-    demo = Path(__file__).resolve().parents[1] / "evaluator" / "datasets" / "demo"
-    file = Path(folder) / "gest" / "gest.csv" if folder else next(demo.glob("*.csv"))
-    column = pl.read_csv(file)["sentence"].to_list()
-    step = max(1, len(column) // rows)
-    return [str(sentence) for sentence in column[::step][:rows]]
+def questions(text: str) -> list[Continuation]:
+    """What is asked of a sentence."""
+    return [Continuation(f'"{text}",', (" he", " she")), Continuation(f'"{text}", the', (" man", " woman"))]
 
 
-def questions(text: str) -> list[tuple[str, str]]:
-    """The four (context, word) pairs of a sentence."""
-    return [(f'"{text}",', " he"), (f'"{text}",', " she"), (f'"{text}", the', " man"), (f'"{text}", the', " woman")]
+def pairs(texts: Sequence[str]) -> list[harness.Pair]:
+    """The same as contexts and words, four a sentence."""
+    return [(asked.context, word) for text in texts for asked in questions(text) for word in asked.candidates]
 
 
 # --- the ways, each in a process of its own -------------------------------------------------------------------------
@@ -103,10 +93,15 @@ class Counter(BenchCounter):
         BenchCounter.reset(self)
         self.flop = self.seconds = 0.0
 
+    def told(self) -> dict[str, float]:
+        """What was counted."""
+        return {**BenchCounter.told(self), "tokens": self.tokens, "flop": self.flop, "seconds": self.seconds}
+
     def of_graphs(self, engine: Any) -> None:
         """Count what goes through the onnx engine's graphs; attention's own products, a few percent, aren't counted."""
         import onnx
 
+        self.counts = True
         graph = onnx.load(engine._folder / "plain.onnx", load_external_data=False).graph
         sizes = {tensor.name: math.prod(tensor.dims) for tensor in graph.initializer if len(tensor.dims) == 2}
         layers = {name: size for name, size in sizes.items() if name[0].isdigit() and name.endswith((".weight", ".int8"))}
@@ -157,81 +152,32 @@ def open_loop(model: str, counter: Counter) -> Score:
     return score
 
 
-def _ask_harness(backend: Any, texts: Sequence[str]) -> Numbers:
-    from lm_eval.api.instance import Instance
-
-    asked = [pair for text in texts for pair in questions(text)]
-    instances = [Instance("loglikelihood", {}, pair, index) for index, pair in enumerate(asked)]
-    return [float(log_p) for log_p, _ in backend.loglikelihood(instances, disable_tqdm=True)]
-
-
 def open_harness_hf(model: str, counter: Counter) -> Score:
     """lm-evaluation-harness on transformers, in the batch size that is fastest here on a few sentences."""
-    import torch
-    from lm_eval.models.huggingface import HFLM
-
-    backend = HFLM(pretrained=model, dtype="float32", device="cuda" if torch.cuda.is_available() else "cpu", batch_size=1)
-    few = sentences(32)
-    times = {}
-    _ask_harness(backend, few[:2])
-    for size in BATCH_SIZES:
-        backend.batch_size_per_gpu = size
-        begun = time.process_time()
-        _ask_harness(backend, few)
-        times[size] = time.process_time() - begun
-    best = min(times, key=lambda size: times[size])
-    backend.batch_size_per_gpu = best
-    print(f"lm-eval hf: batch size {best}", file=sys.stderr)
+    backend = harness.on_transformers(model, "float32", pairs(sentences(32)))
     counter.of_embeddings(backend.model.config.vocab_size)
-    return lambda texts: _ask_harness(backend, texts)
+    return lambda texts: harness.log_probabilities(backend, pairs(texts))
 
 
 def open_harness_vllm(model: str, counter: Counter) -> Score:
     """lm-evaluation-harness on vLLM, with the same start-up options as our engine has."""
-    backend = harness_on_vllm(model, "float32", max_length=256)
+    backend = harness.on_vllm(model, "float32", max_length=256)
     counter.of_scheduler(backend.model)
-    return lambda texts: _ask_harness(backend, texts)
+    return lambda texts: harness.log_probabilities(backend, pairs(texts))
 
 
 def open_ours(name: str, model: str, counter: Counter) -> Score:
     """This project's engine, from sentences to log-probabilities as a run does it."""
-    from evaluator_serving.answers import assemble
-    from evaluator_serving.encoding import encoder_for
+    from evaluator.bench.asking import opened
     from evaluator_serving.engine import EngineOptions
     from evaluator_serving.models.resolving import resolve_here
-    from evaluator_serving.opening import open_engine
-    from evaluator_serving.requests import Continuation
-    from evaluator_serving.rows import Encoded, chunks, merge
 
-    source = resolve_here(model)
-    encoder = encoder_for(source)
-
-    def encode(texts: Sequence[str]) -> list[Encoded]:
-        pairs = [(Continuation(f'"{t}",', (" he", " she")), Continuation(f'"{t}", the', (" man", " woman"))) for t in texts]
-        return [encoder.encode(request) for pair in pairs for request in pair]
+    def asked(texts: Sequence[str]) -> list[Continuation]:
+        return [question for text in texts for question in questions(text)]
 
     name, _, dtype = name.partition(" ")
-    options = EngineOptions(dtype=dtype or "float32")
-    engine = open_engine(name, source, options, merge(encode(sentences(10**6))).rows)
-    if name == "vllm":
-        counter.of_scheduler(engine._llm)  # type: ignore[attr-defined]
-    elif name == "onnx":
-        counter.of_graphs(engine)
-    else:
-        counter.of_embeddings(source.config.get_text_config().vocab_size)
-    weights = sum(file.stat().st_size for file in source.path.glob("*.safetensors")) // 4
-    tokens = engine.chunk_tokens(weights, engine.device_kind)
-
-    def score(texts: Sequence[str]) -> Numbers:
-        encoded = encode(texts)
-        found = {
-            answer.request: [sum(candidate) for candidate in answer.logprobs]
-            for chunk in chunks(encoded, tokens=tokens)
-            for answer in assemble(chunk, engine.score(chunk.merged.rows))
-        }
-        return [number for item in encoded for number in found[item.request]]
-
-    return score
+    ask = opened(name, resolve_here(model), EngineOptions(dtype=dtype or "float32"), asked(sentences(10**6)), counter)
+    return lambda texts: [number for numbers in ask(asked(texts)) for number in numbers]
 
 
 OPEN: dict[str, Callable[[str, Counter], Score]] = {
@@ -240,63 +186,6 @@ OPEN: dict[str, Callable[[str, Counter], Score]] = {
     "lm-eval vllm": open_harness_vllm,
     **{way: functools.partial(open_ours, way) for way in WAYS[3:]},
 }
-
-
-def matrix_peak() -> float:
-    """GFLOP/s of a large float32 matrix product, the best of several."""
-    import torch
-
-    a, b = torch.randn(2048, 2048), torch.randn(2048, 2048)
-    times = []
-    for _ in range(8):
-        begun = time.perf_counter()
-        torch.mm(a, b)
-        times.append(time.perf_counter() - begun)
-    return 2 * 2048**3 / min(times) / 1e9
-
-
-def engine_alone(job: dict[str, Any]) -> dict[str, Any]:
-    """Peak memory of the onnx engine in a process of its own, which as a run does without torch: rows come as token ids."""
-    from evaluator_serving.engine import EngineOptions
-    from evaluator_serving.models.resolving import resolve
-    from evaluator_serving.onnx.engine import OnnxEngine
-    from evaluator_serving.rows import Row
-
-    before = peak_memory()
-    source = resolve(job["spec"])
-    rows = [Row("causal", tuple(ids), tuple(map(tuple, lookups))) for ids, lookups in job["rows"]]
-    engine = OnnxEngine(source, EngineOptions(device="cpu"), rows)
-    engine.score(rows)
-    assert "torch" not in sys.modules
-    weights = (engine._folder / "weights.bin").stat().st_size
-    mib = 1 << 20
-    return {
-        "peak_mib": peak_memory() // mib,
-        "before_mib": before // mib,
-        "weights_mib": weights // mib,
-        "times_the_weights": round(peak_memory() / weights, 2),
-        "engine_times_the_weights": round((peak_memory() - before) / weights, 2),
-    }
-
-
-def ask_alone(model: str, texts: Sequence[str], threads: int) -> dict[str, Any]:
-    """`engine_alone` in a process of its own, on the rows of some sentences."""
-    from evaluator_serving.encoding import encoder_for
-    from evaluator_serving.models.resolving import resolve_here
-    from evaluator_serving.requests import Continuation
-    from evaluator_serving.rows import merge
-
-    source = resolve_here(model)
-    encoder = encoder_for(source)
-    rows = merge([encoder.encode(Continuation(text, (word,))) for t in texts for text, word in questions(t)]).rows
-    job = {"spec": source.spec, "rows": [(row.ids, row.lookups) for row in rows]}
-    environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
-    command = [sys.executable, __file__, "--alone"]
-    done = subprocess.run(command, input=json.dumps(job), env=environment, capture_output=True, text=True)
-    if done.returncode:
-        return {"failed": (done.stderr.strip().splitlines() or ["?"])[-1][:200]}
-    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return answer
 
 
 def shaped_model(shape: str, folder: Path) -> Path:
@@ -314,126 +203,21 @@ def shaped_model(shape: str, folder: Path) -> Path:
     return folder
 
 
-def serve(way: str, model: str, opened: Mapping[str, Callable[[str, Counter], Callable[[Any], Numbers]]], few: Any) -> None:
-    """A way's process: load, say so, then score each line's inputs and say what they took. `few` inputs are scored first."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever libraries print must not get between the answers
-    counter = Counter()
-    try:
-        begun = time.perf_counter()
-        score = opened[way](model, counter)
-        score(few)  # the first pass allocates and compiles
-        ready: dict[str, Any] = {"load_s": time.perf_counter() - begun}
-    except Exception as error:
-        ready = {"error": f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"[:300]}
-    print(json.dumps(ready), file=answers, flush=True)
-    for line in sys.stdin:
-        counter.reset()
-        wall, cpu = time.perf_counter(), time.process_time()
-        numbers = score(json.loads(line))
-        done = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu, "tokens": counter.tokens}
-        done |= {"flop": counter.flop, "seconds": counter.seconds}
-        print(json.dumps({**done, "peak": peak_memory(), "numbers": numbers}), file=answers, flush=True)
-
-
-# --- the parent -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class Worker:
-    """A way's process, and what it has answered."""
-
-    way: str
-    process: subprocess.Popen[str]
-    load_s: float = 0.0
-    error: str | None = None
-    slices: dict[int, dict[str, Any]] = field(default_factory=dict)
-
-    @classmethod
-    def start(cls, way: str, model: str, threads: int, program: str = __file__) -> "Worker":
-        """Start it and wait until it has loaded, so that nothing loads while something else is timed.
-
-        `program` is a benchmark that serves a way of this name, as this one does.
-        """
-        environment = os.environ | {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
-        command = [sys.executable, program, "--serve", way, "--model", model]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
-        worker = cls(way, process)
-        try:
-            answer = worker._read()
-        except (ValueError, EOFError) as error:
-            answer = {"error": str(error)}
-        worker.load_s, worker.error = answer.get("load_s", 0.0), answer.get("error")
-        return worker
-
-    def ask(self, index: int, inputs: Sequence[Any]) -> None:
-        """Let it score one slice."""
-        print(json.dumps(list(inputs)), file=self._pipe(self.process.stdin), flush=True)
-        self.slices[index] = self._read()
-
-    def total(self, name: str) -> float:
-        """Sum over the slices."""
-        return float(sum(answer[name] for answer in self.slices.values()))
-
-    def numbers(self) -> Numbers:
-        """All log-probabilities, in the order of the slices."""
-        return [number for _, answer in sorted(self.slices.items()) for number in answer["numbers"]]
-
-    def close(self) -> None:
-        """End the process."""
-        self._pipe(self.process.stdin).close()
-        self.process.wait(60)
-
-    def _read(self) -> dict[str, Any]:
-        line = self._pipe(self.process.stdout).readline()
-        if not line:
-            raise EOFError("its process ended")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-    @staticmethod
-    def _pipe(pipe: IO[str] | None) -> IO[str]:
-        assert pipe is not None
-        return pipe
-
-
-def measure(model: str, texts: list[str], threads: int, slices: int, ways: Sequence[str]) -> tuple[list[Worker], list[float]]:
-    """Every way on every slice, one at a time, in an order that changes from slice to slice; before each slice the peak."""
-    import torch
-
-    torch.set_num_threads(threads)
-    workers, peaks = [], []
-    for way in ways:
-        workers.append(Worker.start(way, model, threads))
-        said = f"can't run here: {workers[-1].error}" if workers[-1].error else f"loaded in {workers[-1].load_s:.0f} s"
-        print(f"{way}: {said}", file=sys.stderr, flush=True)
-    running = [worker for worker in workers if not worker.error]
-    size = -(-len(texts) // slices)
-    for index in range(slices):
-        peaks.append(matrix_peak())
-        turn = index % len(running)
-        for worker in running[turn:] + running[:turn]:
-            worker.ask(index, texts[index * size : (index + 1) * size])
-    for worker in workers:
-        worker.close()
-    return workers, peaks
-
-
-def result(worker: Worker, loop: Worker, count: int, peaks: Sequence[float]) -> dict[str, Any]:
+def result(worker: Worker[Side], loop: Worker[Side], count: int, peaks: Sequence[float]) -> dict[str, Any]:
     """What is reported of one way."""
     if worker.error:
-        return {"way": worker.way, "error": worker.error}
+        return {"way": worker.asked.name, "error": worker.error}
     slices = [answer["wall"] / loop.slices[index]["wall"] for index, answer in worker.slices.items()]
-    differences = (abs(a - b) for a, b in zip(worker.numbers(), loop.numbers(), strict=True))
+    differences = (abs(a - b) for a, b in zip(numbers(worker), numbers(loop), strict=True))
     busy = worker.total("seconds")
     rates = {"gflop_s": round(worker.total("flop") / busy / 1e9, 1)} if busy else {}
-    if rates and "int8" not in worker.way:
+    if rates and "int8" not in worker.asked.name:
         shares = [answer["flop"] / answer["seconds"] / 1e9 / peaks[index] for index, answer in worker.slices.items()]
         rates["share_of_peak"] = round(sum(shares) / len(shares), 3)
         at_peak = sum(answer["flop"] / peaks[index] for index, answer in worker.slices.items())
         rates["ms_a_sentence_at_peak"] = round(at_peak / count / 1e6, 2)
     return {
-        "way": worker.way,
+        "way": worker.asked.name,
         **rates,
         "ms_a_sentence": round(1e3 * worker.total("wall") / count, 2),
         "cpu_ms_a_sentence": round(1e3 * worker.total("cpu") / count, 2),
@@ -441,8 +225,8 @@ def result(worker: Worker, loop: Worker, count: int, peaks: Sequence[float]) -> 
         "faster_than_loop": round(loop.total("wall") / worker.total("wall"), 2),
         "faster_than_loop_slowest_fastest_slice": [round(1 / max(slices), 2), round(1 / min(slices), 2)],
         "faster_than_loop_cpu": round(loop.total("cpu") / worker.total("cpu"), 2),
-        "load_s": round(worker.load_s, 1),
-        "peak_gib": round(max(answer["peak"] for answer in worker.slices.values()) / (1 << 30), 2),
+        "load_s": round(worker.ready["load_s"], 1),
+        "peak_gib": round(max(answer["host"] for answer in worker.slices.values()) / (1 << 30), 2),
         "max_difference": max(differences),
     }
 
@@ -482,14 +266,10 @@ def main() -> None:
     parser.add_argument("--shape", choices=SHAPES, help="a model of random weights instead")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS, help="the first is what the others are compared with")
     parser.add_argument("--json", type=Path, default=Path(__file__).with_name("results") / "glm_throughput.json")
-    parser.add_argument("--serve", choices=WAYS, help=argparse.SUPPRESS)
-    parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.alone:
-        print(json.dumps(engine_alone(json.loads(sys.stdin.read()))))
-        return
     if arguments.serve:
-        serve(arguments.serve, arguments.model, OPEN, sentences(8))
+        serve(OPEN, Counter(), sentences(8))
         return
     from evaluator_serving.models.resolving import resolve_here
 
@@ -500,14 +280,15 @@ def main() -> None:
             os.environ["EVALUATOR_CACHE"] = str(Path(folder) / "cache")  # its graph isn't kept
         else:
             model = str(resolve_here(arguments.model or str(demo_model())).path)
-        workers, peaks = measure(model, texts, arguments.threads, arguments.slices, arguments.ways)
-        alone = ask_alone(model, texts[:32], arguments.threads) if "onnx" in arguments.ways else None
+        workers, peaks = interleaved(__file__, arguments.ways, model, arguments.threads, cut(texts, arguments.slices))
+        few = [question for text in texts[:32] for question in questions(text)]
+        by_itself = alone(resolve_here(model), few, "float32", arguments.threads) if "onnx" in arguments.ways else None
     results = [result(worker, workers[0], len(texts), peaks) for worker in workers]
     machine = {"cpu": platform.processor() or platform.machine(), "threads": arguments.threads, "sentences": len(texts)}
     machine["matrix_peak_gflop_s"] = [round(peak, 1) for peak in peaks]
     report = {"model": arguments.shape or "SmolLM2-135M-Instruct" if not arguments.model else arguments.model}
     report |= {"machine": machine, "versions": versions(), "results": results, "comparison": compare(results)}
-    report["onnx_engine_alone"] = alone
+    report["onnx_engine_alone"] = by_itself
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     arguments.json.write_text(json.dumps(report, indent=2) + "\n")
     print(f"{'way':14} {'wall':>9} {'cpu':>9} {'tokens':>7} {'× loop':>7} {'by cpu':>7} {'load':>6} {'peak':>9} {'max |Δ|':>8}")
@@ -520,8 +301,8 @@ def main() -> None:
             f"{r['faster_than_loop']:7.2f} {r['faster_than_loop_cpu']:7.2f} {r['load_s']:4.0f} s {r['peak_gib']:5.2f} GiB "
             f"{r['max_difference']:8.1e}" + (f" {r['share_of_peak']:.0%} of the peak" if "share_of_peak" in r else "")
         )
-    if alone:
-        print(f"onnx engine alone: {json.dumps(alone)}")
+    if by_itself:
+        print(f"onnx engine alone: {json.dumps(by_itself)}")
     print(json.dumps(report["comparison"]))
 
 

@@ -12,12 +12,12 @@ lm-eval comes from `pip install lm-eval`.
 import argparse
 import json
 import tempfile
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from evaluator.bench.measure import versions
 from evaluator.demo import demo_model
 from evaluator.run.driver import execute
 from evaluator.run.spec import ModelSpec, RunSpec
@@ -71,7 +71,7 @@ def main() -> None:
         "ours": mine,
         "harness": theirs,
         "max_difference_of_d": max(abs(a - b) for a, b in zip(differences, expected, strict=True)),
-        "versions": {name: version(name) for name in ("lm_eval", "torch", "transformers")},
+        "versions": versions(),
     }
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     arguments.json.write_text(json.dumps(report, indent=2) + "\n")

@@ -26,10 +26,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import torch
 import transformers
+from sides import sentences
 
+from evaluator.bench.measure import versions
 from evaluator.demo import demo_model
 from evaluator_serving.answers import assemble
 from evaluator_serving.encoding import encoder_for
@@ -46,16 +47,6 @@ from evaluator_serving.transformers_engine.engine import TransformersEngine
 AIMS = {"smollm2": 7.5, "bert-base": 5.0, "xlmr-base": 10.0}
 SLICES = 5
 """The loop's sentences are cut into this many parts, and the engine scores all sentences between them."""
-
-
-def sentences(rows: int) -> list[str]:
-    """Sentences spread evenly over the data set."""
-    folder = os.environ.get("EVALUATOR_DATA")
-    demo = Path(__file__).resolve().parents[1] / "evaluator" / "datasets" / "demo"
-    file = Path(folder) / "gest" / "gest.csv" if folder else next(demo.glob("*.csv"))
-    column = pl.read_csv(file)["sentence"].to_list()
-    step = max(1, len(column) // rows)
-    return [str(s) for s in column[::step][:rows]]
 
 
 # --- the models ---------------------------------------------------------------------------------------------------
@@ -253,9 +244,8 @@ def main() -> None:
     texts = sentences(arguments.rows)
     results = [measure(case, texts, arguments.threads) for case in arguments.cases]
     machine = {"cpu": platform.processor() or platform.machine(), "threads": arguments.threads, "sentences": len(texts)}
-    versions = {"torch": torch.__version__, "transformers": transformers.__version__}
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
-    arguments.json.write_text(json.dumps({"machine": machine, "versions": versions, "results": results}, indent=2) + "\n")
+    arguments.json.write_text(json.dumps({"machine": machine, "versions": versions(), "results": results}, indent=2) + "\n")
     print("case             loop      engine   ratio     cpu   aim  peak loop   engine   max |Δ|")
     for r in results:
         print(

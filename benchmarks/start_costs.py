@@ -27,7 +27,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +177,8 @@ def compare(models: Sequence[Entry], repeats: int, note: str) -> Iterator[dict[s
 
 def record_of(models: Sequence[Entry], runs: dict[str, list[dict[str, Any]]], worst: float, note: str) -> dict[str, Any]:
     """All that is written down."""
+    from evaluator.bench.measure import versions
+
     sides = {way: summary(runs[way], models) for way in WAYS}
     keys = ("mean_seconds_a_start", "scheduling_seconds_a_model", "sweep_seconds_a_model")
     ratios = {key: sides["reused"][key] / sides["process"][key] for key in keys}
@@ -190,7 +191,7 @@ def record_of(models: Sequence[Entry], runs: dict[str, list[dict[str, Any]]], wo
         "reused_over_process": ratios,
         "aim": AIM,
         "machine": {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count(), "note": note},
-        "versions": {name: version(name) for name in ("torch", "transformers", "ray", "onnxruntime")},
+        "versions": versions(),
     }
 
 

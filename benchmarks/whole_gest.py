@@ -16,12 +16,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import polars as pl
-from reference_loop import make_shape, sentences
+from reference_loop import make_shape
+from sides import sentences
+
+from evaluator.bench.measure import versions
 
 ENGINES = ("onnx", "transformers")
 NUMBERS = ("value", "low", "high")
@@ -81,10 +83,9 @@ def main() -> None:
             results.append(
                 compare(f"{shape}, random weights", make_shape(shape, Path(folder), sentences(3565)), arguments.data)
             )
-    versions = {name: version(name) for name in ("torch", "transformers", "onnxruntime")}
     machine = {"cpu": platform.processor() or platform.machine(), "threads": os.cpu_count()}
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
-    arguments.json.write_text(json.dumps({"machine": machine, "versions": versions, "results": results}, indent=2) + "\n")
+    arguments.json.write_text(json.dumps({"machine": machine, "versions": versions(), "results": results}, indent=2) + "\n")
     for result in results:
         print(json.dumps(result))
 

@@ -17,7 +17,6 @@ import platform
 import tempfile
 import time
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
+from evaluator.bench.measure import versions
 from evaluator.datasets.crows import read_pairs
 from evaluator.tasks import task
 from evaluator.vocabulary import DataSource, Samples
@@ -172,7 +172,7 @@ def main() -> None:
         sample = encoded[:: len(encoded) // options.sample][: options.sample]
         result: dict[str, Any] = {
             "machine": f"{platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads",
-            "versions": {name: version(name) for name in ("torch", "transformers", "onnxruntime")},
+            "versions": versions(),
             "crows-pairs": {"pairs": frame.height, **counts(encoded, cut), "encoding_s": encoding},
             "stereoset-genderswap": task_counts("stereoset-genderswap", folder, encoder, 251),
             "stereoset-race-control": task_counts("stereoset-race-control", folder, encoder, 1000),

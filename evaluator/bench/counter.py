@@ -18,6 +18,10 @@ class Counter:
         """Forget what was counted."""
         self.tokens = self.passes = 0
 
+    def told(self) -> dict[str, float]:
+        """What was counted, for an answer: tokens `computed` and `passes`, where they are known."""
+        return {"computed": self.tokens, "passes": self.passes} if self.counts else {}
+
     def add(self, tokens: int) -> None:
         """One forward pass over so many tokens."""
         self.tokens += tokens

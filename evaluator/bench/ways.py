@@ -4,24 +4,19 @@ It answers a line of JSON each: when it is ready what its start took, then what 
 last line `again` makes an engine load the model once more in the same process.
 """
 
-import json
-import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib import metadata
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Protocol
 
+from evaluator.bench import answering, harness
 from evaluator.bench.asked import Asked, Work
 from evaluator.bench.counter import Counter
-from evaluator_serving.memory import peak_memory
 
-BATCH_SIZES = (1, 8, 32, 128)
-"""Batch sizes that the harness's hf backend is tried with."""
 TRIED = 8
-"""Requests for that, and to warm a way up: the first pass allocates and compiles."""
+"""Requests that warm a way up: the first pass allocates and compiles."""
 
 Numbers = dict[str, list[float]]
 """Request's id → log P of each candidate."""
@@ -169,77 +164,40 @@ class HarnessWay:
     def start(self) -> dict[str, float]:
         """Load the backend."""
         begun = time.perf_counter()
+        path, dtype = str(self._work.model.source.path), self._asked.dtype
         if self._kind == "hf":
-            self._open_hf()
+            few = self._pairs(list(self._work.requests)[: 4 * TRIED])
+            self._backend = harness.on_transformers(path, dtype, [pair for _, pair in few])
+            self._counter.of_embeddings(self._backend.model.config.vocab_size)
         else:
-            self._open_vllm()
+            self._backend = harness.on_vllm(path, dtype)
+            self._counter.of_scheduler(self._backend.model)
         return {"engine": time.perf_counter() - begun}
 
-    def _open_hf(self) -> None:
-        import torch
-        from lm_eval.models.huggingface import HFLM
-
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        path, dtype = str(self._work.model.source.path), self._asked.dtype
-        self._backend = HFLM(pretrained=path, dtype=dtype, device=device, batch_size=1)
-        few = list(self._work.requests)[: 4 * TRIED]
-        self._ask(few[:2])
-        times = {}
-        for size in BATCH_SIZES:
-            self._backend.batch_size_per_gpu = size
-            begun = time.process_time() if device == "cpu" else time.perf_counter()
-            self._ask(few)
-            times[size] = (time.process_time() if device == "cpu" else time.perf_counter()) - begun
-        self._backend.batch_size_per_gpu = min(times, key=lambda size: times[size])
-        self._counter.of_embeddings(self._backend.model.config.vocab_size)
-
-    def _open_vllm(self) -> None:
-        self._backend = harness_on_vllm(str(self._work.model.source.path), self._asked.dtype)
-        self._counter.of_scheduler(self._backend.model)
-
-    def _ask(self, ids: Sequence[str]) -> Numbers:
-        from lm_eval.api.instance import Instance
-
+    def _pairs(self, ids: Sequence[str]) -> list[tuple[str, harness.Pair]]:
+        """Request's id, and a context with one of its continuations."""
         from evaluator_serving.requests import Continuation
 
-        asked = []
+        pairs = []
         for key in ids:
             request = self._work.requests[key]
             if not isinstance(request, Continuation):
                 raise ValueError("lm-evaluation-harness scores continuations only, of generative models")
-            asked += [(key, request.context, candidate) for candidate in request.candidates]
-        instances = [Instance("loglikelihood", {}, (context, word), n) for n, (_, context, word) in enumerate(asked)]
-        found: Numbers = {}
-        for (key, _, _), (log_p, _) in zip(asked, self._backend.loglikelihood(instances, disable_tqdm=True), strict=True):
-            found.setdefault(key, []).append(float(log_p))
-        return found
+            pairs += [(key, (request.context, candidate)) for candidate in request.candidates]
+        return pairs
 
     def score(self, ids: Sequence[str]) -> tuple[Numbers, dict[str, float]]:
         """All their candidates."""
         begun = time.perf_counter()
-        numbers = self._ask(ids)
+        pairs = self._pairs(ids)
+        numbers: Numbers = {}
+        for (key, _), log_p in zip(pairs, harness.log_probabilities(self._backend, [p for _, p in pairs]), strict=True):
+            numbers.setdefault(key, []).append(log_p)
         return numbers, {"forward": time.perf_counter() - begun}
 
     def again(self) -> float:
         """Says nothing of engines."""
         return 0.0
-
-
-def harness_on_vllm(model: str, dtype: str, *, max_length: int = 512) -> Any:
-    """lm-evaluation-harness's vLLM backend, with the start-up options that our engine has."""
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-    import vllm
-    from vllm.platforms import current_platform
-
-    size: dict[str, Any] = {"kv_cache_memory_bytes": 1 << 30} if current_platform.is_cpu() else {}
-    plain = metadata.version
-    # The harness asks for the version of a package called "vllm"; the CPU build's is called otherwise.
-    metadata.version = lambda distribution_name: vllm.__version__ if distribution_name == "vllm" else plain(distribution_name)
-    try:
-        from lm_eval.models.vllm_causallms import VLLM
-    finally:
-        metadata.version = plain
-    return VLLM(pretrained=model, dtype=dtype, max_length=max_length, batch_size="auto", enforce_eager=True, **size)
 
 
 class Ceilings:
@@ -300,26 +258,22 @@ def serve(asked: Asked, lines: Iterator[str], answers: IO[str]) -> None:
         prepared = time.perf_counter() - began
         start = way.start()
         way.score([key for ids in work.slices for key in ids][:TRIED])
-        _say(answers, {"start": start, "prepared": prepared, "model": _model(work), "sentences": list(work.sentences)})
+        ready = {"start": start, "prepared": prepared, "model": _model(work), "sentences": list(work.sentences)}
+        answering.say(answers, ready)
         for line in lines:
             if line.strip() == "again":
-                _say(answers, {"again": way.again()})
-                continue
-            counter.reset()
-            wall, cpu = time.perf_counter(), time.process_time()
-            numbers, took = way.score(work.slices[int(line)])
-            took |= {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu, "host": peak_memory()}
-            counts = {"computed": counter.tokens, "passes": counter.passes} if counter.counts else {}
-            _say(answers, {**took, **counts, "numbers": numbers})
+                answering.say(answers, {"again": way.again()})
+            else:
+                answering.say(answers, answering.measured(counter, partial(way.score, work.slices[int(line)])))
 
 
 def serve_ceilings(asked: Asked, lines: Iterator[str], answers: IO[str]) -> None:
     """The process that measures the machine itself."""
     ceilings = Ceilings(asked)
     ceilings.measure()
-    _say(answers, {"ready": True})
+    answering.say(answers, {"ready": True})
     for _ in lines:
-        _say(answers, ceilings.measure())
+        answering.say(answers, ceilings.measure())
 
 
 def _model(work: Work) -> dict[str, Any]:
@@ -353,24 +307,11 @@ def _reads(work: Work) -> int:
     return sum(len({position for position, _ in row.lookups}) for row in _rows(work))
 
 
-def _say(answers: IO[str], what: Mapping[str, Any]) -> None:
-    print(json.dumps(what), file=answers, flush=True)
-
-
 def main() -> None:
     """Serve what the first line of input asks."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever libraries print must not get between the answers
-    lines = iter(sys.stdin)
-    asked = Asked.parse(next(lines))
-    try:
-        if asked.way == CEILINGS:
-            serve_ceilings(asked, lines, answers)
-        else:
-            serve(asked, lines, answers)
-    except Exception as error:
-        _say(answers, {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]})
-        raise
+    with answering.asked() as (lines, answers):
+        asked = Asked.parse(next(lines))
+        (serve_ceilings if asked.way == CEILINGS else serve)(asked, lines, answers)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,34 @@
-"""A way's process as the measuring one sees it."""
+"""A way's process as the measuring one sees it; `answering` is the inside."""
 
 import json
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import IO, Any, Self
+from typing import IO, Any, Generic, Protocol, Self, TypeVar
 
-from evaluator.bench.asked import Asked
+PROGRAM = ("-m", "evaluator.bench.ways")
+
+
+class Asking(Protocol):
+    """What a process is for: the way's name, the threads that it may use (0: as many as it likes), its first line."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def threads(self) -> int: ...
+
+    def json(self) -> str: ...
+
+
+Asked = TypeVar("Asked", bound=Asking)
 
 
 @dataclass(slots=True)
-class Worker:
+class Worker(Generic[Asked]):
     """One way: its process, what it said when it was ready, and what each slice took.
 
     Attributes:
@@ -29,24 +45,27 @@ class Worker:
     slices: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     @classmethod
-    def start(cls, asked: Asked) -> Self:
-        """Start it and wait until it has loaded, so that nothing loads while something else is timed."""
-        environment = os.environ | {"TOKENIZERS_PARALLELISM": "false"}
+    def start(cls, asked: Asked, program: Sequence[str] = PROGRAM, environment: Mapping[str, str] | None = None) -> Self:
+        """Start Python's `program` and wait until it has loaded, so that nothing loads while something else is timed."""
+        known = os.environ | {"TOKENIZERS_PARALLELISM": "false"} | dict(environment or {})
         if asked.threads:
-            environment["OMP_NUM_THREADS"] = str(asked.threads)
-        command = [sys.executable, "-m", "evaluator.bench.ways"]
-        begun = time.perf_counter()
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
-        )
+            known["OMP_NUM_THREADS"] = str(asked.threads)
+        pipe, begun = subprocess.PIPE, time.perf_counter()
+        command = [sys.executable, *program]
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=known)
         worker = cls(asked, process)
         worker.ready = worker._ask(asked.json())
         worker.seconds = time.perf_counter() - begun
         return worker
 
-    def slice(self, number: int) -> None:
+    @property
+    def said(self) -> str:
+        """How its start went, in a line."""
+        return f"{self.asked.name}: " + (f"can't run here: {self.error}" if self.error else f"ready in {self.seconds:.0f} s")
+
+    def slice(self, number: int, line: str) -> None:
         """Let it score one slice; a way that fails is left out from then on."""
-        answer = self._ask(str(number))
+        answer = self._ask(line)
         if self.error is None:
             self.slices[number] = answer
 
@@ -61,10 +80,6 @@ class Worker:
     def total(self, name: str) -> float:
         """Sum over the slices; 0 for what this way doesn't count."""
         return float(sum(answer.get(name, 0.0) for answer in self.slices.values()))
-
-    def numbers(self) -> dict[str, list[float]]:
-        """All log-probabilities by request."""
-        return {key: values for answer in self.slices.values() for key, values in answer["numbers"].items()}
 
     def close(self) -> None:
         """End the process."""

@@ -63,7 +63,7 @@ def _load(family: str, model: Path) -> Any:
     return (transformers.AutoModelForMaskedLM if family == "bert" else transformers.AutoModelForCausalLM).from_pretrained(model)
 
 
-def worker(engine: str, walls: list[float], **answer: Any) -> Worker:
+def worker(engine: str, walls: list[float], **answer: Any) -> Worker[Asked]:
     """A way of which all is known: 10 and 10 sentences, 1,000 tokens, a body of 5 and a head of 2 million numbers."""
     asked = Asked(way="engine" if engine else "transformers-loop", engine=engine, model="m", task="gest", limit=20, slices=2)
     made = Worker(asked, None, seconds=12.0)  # type: ignore[arg-type]
@@ -137,7 +137,7 @@ def test_commands_refuse_what_is_no_bench(tmp_path: Path) -> None:
 def test_what_nothing_here_can_measure_is_refused_before_a_process_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def started(asked: Asked) -> Worker:
+    def started(asked: Asked) -> Worker[Asked]:
         raise AssertionError(asked)
 
     monkeypatch.setattr(Worker, "start", started)
@@ -182,5 +182,5 @@ def test_a_way_that_cannot_start_is_told() -> None:
     failed.close()
     assert failed.error is not None
     assert "no-such-task" in failed.error
-    failed.slice(0)
+    failed.slice(0, "0")
     assert failed.slices == {}

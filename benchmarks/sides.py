@@ -1,0 +1,102 @@
+"""What benchmarks of engines share: sentences, and ways in processes of their own, interleaved (see `evaluator.bench`).
+
+A benchmark's program serves one of its ways where it is called with `--serve` alone.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import polars as pl
+
+from evaluator.bench.answering import asked, measured, say
+from evaluator.bench.asked import Asked
+from evaluator.bench.counter import Counter
+from evaluator.bench.measure import interleave
+from evaluator.bench.ways import CEILINGS
+from evaluator.bench.worker import Worker
+
+Counts = TypeVar("Counts", bound=Counter)
+Numbers = list[float]
+Score = Callable[[Any], Numbers]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A way of a benchmark, the model that it loads, and the threads that it may use; it travels as JSON."""
+
+    name: str
+    model: str
+    threads: int
+
+    def json(self) -> str:
+        """As JSON."""
+        return json.dumps(asdict(self))
+
+
+def sentences(rows: int) -> list[str]:
+    """Sentences spread evenly over GEST where EVALUATOR_DATA points at it, else over the demo set that the package ships."""
+    folder = os.environ.get("EVALUATOR_DATA")
+    demo = Path(__file__).resolve().parents[1] / "evaluator" / "datasets" / "demo"
+    file = Path(folder) / "gest" / "gest.csv" if folder else next(demo.glob("*.csv"))
+    column = pl.read_csv(file)["sentence"].to_list()
+    step = max(1, len(column) // rows)
+    return [str(sentence) for sentence in column[::step][:rows]]
+
+
+# --- a way's process ------------------------------------------------------------------------------------------------
+
+
+def serve(opened: Mapping[str, Callable[[str, Counts], Score]], counter: Counts, few: Any) -> None:
+    """Load the way that is asked for, say so, then score each line's inputs. `few` inputs are scored before."""
+    with asked() as (lines, answers):
+        side = Side(**json.loads(next(lines)))
+        begun = time.perf_counter()
+        score = opened[side.name](side.model, counter)
+        score(few)  # the first pass allocates and compiles
+        say(answers, {"load_s": time.perf_counter() - begun})
+        for line in lines:
+            inputs = json.loads(line)
+            say(answers, measured(counter, lambda inputs=inputs: (score(inputs), {})))
+
+
+# --- the parent -----------------------------------------------------------------------------------------------------
+
+
+def interleaved(
+    program: str, ways: Sequence[str], model: str, threads: int, parts: Sequence[Sequence[Any]], *, device: str = "auto"
+) -> tuple[list[Worker[Side]], list[float]]:
+    """Every way of a program on every part of the inputs; before each the rate of a large matrix product, in GFLOP/s."""
+    machine = Worker.start(Asked(CEILINGS, engine="", model="", task="", limit=0, device=device, threads=threads))
+    workers: list[Worker[Side]] = []
+    try:
+        for way in ways:
+            offline = {"HF_HUB_OFFLINE": "1"}
+            workers.append(Worker.start(Side(way, model, threads), (program, "--serve"), offline))
+            tell(workers[-1].said)
+        rates = interleave(workers, [json.dumps(list(part)) for part in parts], machine.measure, tell)
+    finally:
+        for worker in (*workers, machine):
+            worker.close()
+    return workers, [rate["matrix_gflop_s"] for rate in rates]
+
+
+def tell(line: str) -> None:
+    """What goes on."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def cut(inputs: Sequence[Any], parts: int) -> list[Sequence[Any]]:
+    """So many parts of about the same size."""
+    size = -(-len(inputs) // parts)
+    return [inputs[start : start + size] for start in range(0, len(inputs), size)]
+
+
+def numbers(worker: Worker[Side]) -> Numbers:
+    """All that it gave, in the order of the parts."""
+    return [number for _, answer in sorted(worker.slices.items()) for number in answer["numbers"]]
