@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from glm_throughput import Counter
-from sides import Score, Side, cut, interleaved, numbers, serve
+from sides import Score, Side, cut, interleaved, numbers, opened_engine, serve
 
 from evaluator.bench.measure import versions
 from evaluator.bench.worker import Worker
@@ -71,12 +71,11 @@ def open_loop(model: str, counter: Counter) -> Score:
 
 def open_ours(name: str, model: str, counter: Counter) -> Score:
     """This project's engine, from texts to scores as a run does it."""
-    from evaluator.bench.asking import opened
     from evaluator_serving.engine import EngineOptions
     from evaluator_serving.models.resolving import resolve_here
 
     known = [compared(*pair) for pair in pairs(10**6, LANGUAGES)]
-    ask = opened(name, resolve_here(model), EngineOptions(), known, counter)
+    ask = opened_engine(name, resolve_here(model), EngineOptions(), known, counter)
     return lambda chosen: [first - second for first, second in ask([compared(*pair) for pair in chosen])]
 
 

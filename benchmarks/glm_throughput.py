@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Any
 
 from alone import alone
-from sides import Numbers, Score, Side, cut, interleaved, numbers, sentences, serve
+from sides import Numbers, Score, Side, cut, interleaved, numbers, opened_engine, sentences, serve
 
 from evaluator.bench import harness
 from evaluator.bench.counter import Counter as BenchCounter
@@ -168,7 +168,6 @@ def open_harness_vllm(model: str, counter: Counter) -> Score:
 
 def open_ours(name: str, model: str, counter: Counter) -> Score:
     """This project's engine, from sentences to log-probabilities as a run does it."""
-    from evaluator.bench.asking import opened
     from evaluator_serving.engine import EngineOptions
     from evaluator_serving.models.resolving import resolve_here
 
@@ -176,7 +175,7 @@ def open_ours(name: str, model: str, counter: Counter) -> Score:
         return [question for text in texts for question in questions(text)]
 
     name, _, dtype = name.partition(" ")
-    ask = opened(name, resolve_here(model), EngineOptions(dtype=dtype or "float32"), asked(sentences(10**6)), counter)
+    ask = opened_engine(name, resolve_here(model), EngineOptions(dtype=dtype or "float32"), asked(sentences(10**6)), counter)
     return lambda texts: [number for numbers in ask(asked(texts)) for number in numbers]
 
 

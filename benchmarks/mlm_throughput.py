@@ -31,9 +31,8 @@ from typing import Any
 
 from alone import MIB, alone
 from reference_loop import make_shape, published_masked, requests
-from sides import Numbers, Score, Side, interleaved, sentences, serve
+from sides import Numbers, Score, Side, interleaved, opened_engine, sentences, serve
 
-from evaluator.bench.asking import opened
 from evaluator.bench.counter import Counter
 from evaluator.bench.measure import versions
 from evaluator.bench.worker import Worker
@@ -123,7 +122,7 @@ def engine(source: ModelSource, way: str, counter: Counter) -> Score:
     """One of this program's engines, by the way that a run takes."""
     name, _, dtype = way.partition("-")
     options = EngineOptions(device="cpu", dtype=dtype or "float32")
-    ask = opened(name, source, options, requests(["I am here."], masked=True), counter)
+    ask = opened_engine(name, source, options, requests(["I am here."], masked=True), counter)
     return lambda texts: [he - she for he, she in ask(requests(texts, masked=True))]
 
 

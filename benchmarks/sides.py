@@ -20,6 +20,9 @@ from evaluator.bench.counter import Counter
 from evaluator.bench.measure import interleave
 from evaluator.bench.ways import CEILINGS
 from evaluator.bench.worker import Worker
+from evaluator_serving.engine import EngineOptions
+from evaluator_serving.models.source import ModelSource
+from evaluator_serving.requests import Request
 
 Counts = TypeVar("Counts", bound=Counter)
 Numbers = list[float]
@@ -63,6 +66,35 @@ def serve(opened: Mapping[str, Callable[[str, Counts], Score]], counter: Counts,
         for line in lines:
             inputs = json.loads(line)
             say(answers, measured(counter, lambda inputs=inputs: (score(inputs), {})))
+
+
+def opened_engine(
+    name: str, source: ModelSource, options: EngineOptions, known: Sequence[Request], counter: Counter
+) -> Callable[[Sequence[Request]], list[list[float]]]:
+    """Load an engine for requests such as `known`, and count in it. What comes back asks it by the way that a run takes.
+
+    It gives each request's log P by candidate.
+    """
+    from evaluator_serving.answers import assemble
+    from evaluator_serving.encoding import encoder_for
+    from evaluator_serving.opening import open_engine
+    from evaluator_serving.rows import chunks, merge
+
+    encoder = encoder_for(source)
+    engine = open_engine(name, source, options, merge([encoder.encode(request) for request in known]).rows)
+    counter.of_engine(engine, source.config.get_text_config().vocab_size)
+    tokens = engine.chunk_tokens(source.parameters, engine.device_kind)
+
+    def score(requests: Sequence[Request]) -> list[list[float]]:
+        encoded = [encoder.encode(request) for request in requests]
+        found = {
+            answer.request: [sum(candidate) for candidate in answer.logprobs]
+            for chunk in chunks(encoded, tokens=tokens)
+            for answer in assemble(chunk, engine.score(chunk.merged.rows))
+        }
+        return [found[item.request] for item in encoded]
+
+    return score
 
 
 # --- the parent -----------------------------------------------------------------------------------------------------
