@@ -21,7 +21,8 @@ for line in sys.stdin:
     if what == "own":
         kept.append(bytearray(b"x") * (64 << 20))
     else:
-        kept.append(mmap.mmap(open(what, "rb").fileno(), 0, access=mmap.ACCESS_READ))
+        with open(what, "rb") as file:
+            kept.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         kept[-1][::4096]
     print(flush=True)
 """
