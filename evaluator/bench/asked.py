@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from evaluator.run.driver import check_devices
+from evaluator.run.driver import check_engines
 from evaluator.run.prepare import LoadedTask, PreparedModel, Renderer, load_tasks, prepare_model
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.tasks import chosen_tasks
@@ -109,5 +109,4 @@ def check(asked: Asked) -> None:
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # which engine is the fastest is to be seen
         any_engine = replace(asked, way="engine", engine="auto")
-        check_devices(any_engine.spec(Path(folder)).models)
-        Work.of(any_engine, Path(folder) / "run")
+        check_engines([Work.of(any_engine, Path(folder) / "run").model])

@@ -19,10 +19,10 @@ from evaluator.run.prepare import (
 )
 from evaluator.run.progress import ProgressView
 from evaluator.run.replica import Supplier
-from evaluator.run.spec import ModelSpec, RunSpec
+from evaluator.run.spec import RunSpec
 from evaluator.store.run import Run
-from evaluator_serving.devices import has_cuda, has_driver
 from evaluator_serving.errors import InputError
+from evaluator_serving.registry import check_here
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +61,17 @@ def prepare(spec: RunSpec) -> Prepared:
     return Prepared(tuple(tasks), tuple(models), errors)
 
 
-def check_devices(models: Sequence[ModelSpec]) -> None:
-    """Raise InputError where a model shall run on a GPU and this process has none, so that no run begins without it."""
+def check_engines(models: Sequence[PreparedModel]) -> None:
+    """Raise InputError where this process, which is to score these models, can't run the engine of one that has work left.
+
+    Asked before anything of the run is made.
+    """
     for model in models:
-        device = model.options.device
-        if device.startswith("cuda") and not (has_driver() or has_cuda()):
-            raise InputError(f"no device {device!r} here: no CUDA device is found; leave --device out, or use --device cpu")
+        if model.encoded:
+            try:
+                check_here(model.info.engine, model.spec.options, frozenset().union(*model.heads.values()))
+            except InputError as error:
+                raise InputError(f"{model.name}: {error}") from error
 
 
 def execute(spec: RunSpec) -> Outcome:
@@ -75,8 +80,8 @@ def execute(spec: RunSpec) -> Outcome:
     Raises InputError before anything is loaded if any part of the request is wrong. A model that fails afterwards is
     recorded and the others go on; with one model its error is raised as it is.
     """
-    check_devices(spec.models)
     ready = prepare(spec)
+    check_engines(ready.models)
     run = record(spec, ready.tasks, ready.models)
     with run.locked():
         errors = score_models(run, ready, spec)

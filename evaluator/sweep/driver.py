@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from evaluator.run.driver import Outcome, Prepared, prepare, score_models
+from evaluator.run.driver import Outcome, Prepared, check_engines, prepare, score_models
 from evaluator.run.failures import Failures
 from evaluator.run.prepare import record
 from evaluator.run.spec import RunSpec
@@ -70,6 +70,8 @@ def sweep(spec: RunSpec, options: SweepOptions) -> Outcome:
     if uses_ray(ray, fleet):
         _check_limits(ready)
     plan = make_plan(ready, fleet, Speeds.known(fleet, threads=worker_threads(ray, fleet)))
+    if not uses_ray(ray, fleet):
+        check_engines(plan.ready.models)
     run = record(spec, plan.ready.tasks, plan.ready.models)
     with run.locked():
         if not uses_ray(ray, fleet):

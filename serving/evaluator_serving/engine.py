@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evaluator_serving.chats import Kept, Reply
+from evaluator_serving.devices import check_cuda
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.rows import Head, Row, Workload
@@ -221,6 +222,16 @@ class Engine(ABC):
                 f"model {source.spec}: these requests need a {other[0]} head, and the {cls.name} engine scores "
                 f"{' and '.join(sorted(cls.heads - {'chat'}))} ones only: use --engine transformers"
             )
+
+    @classmethod
+    def check_here(cls, options: EngineOptions, heads: frozenset[str]) -> None:
+        """Raise InputError where this process hasn't the device, or the engine can't score these heads on it.
+
+        Asked where the model will be loaded, before anything is made or loaded. An engine with more to refuse calls this one
+        first.
+        """
+        if options.device.startswith("cuda") and "cuda" in cls.devices:
+            check_cuda(options.device)
 
     @classmethod
     def _unused(cls, options: EngineOptions) -> Iterator[str]:

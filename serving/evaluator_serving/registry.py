@@ -77,9 +77,7 @@ def known_engines(own: Iterable[str] = tuple(ENGINES)) -> Iterator[Known]:
         except InputError as error:
             yield Known(name, package, None, str(error))
             continue
-        missing = missing_module(made)
-        remedy = f"install stereotype-evaluator[{name}]" if name in ENGINES else f"{package} needs it"
-        yield Known(name, package, made, f"no module {missing}: {remedy}" if missing else "")
+        yield Known(name, package, made, _lacking(name, made, package))
 
 
 def refused_plugins() -> tuple[str, ...]:
@@ -95,6 +93,21 @@ def missing_module(made: type[Engine]) -> str | None:
 def check_fit(name: str, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> None:
     """Raise InputError where the engine called `name` can't score these heads of a model, or has no use for an option."""
     engine_class(name).check(source, options, heads)
+
+
+def check_here(name: str, options: EngineOptions, heads: frozenset[str]) -> None:
+    """Raise InputError where this process can't run the engine called `name`: a module or a device is missing."""
+    made = engine_class(name)
+    if lacking := _lacking(name, made, "it"):
+        raise InputError(f"engine {name!r} can't be used here: {lacking}")
+    made.check_here(options, heads)
+
+
+def _lacking(name: str, made: type[Engine], package: str) -> str:
+    """What keeps an engine from being used here: a module that is missing, with the remedy; empty where nothing does."""
+    missing = missing_module(made)
+    remedy = f"install stereotype-evaluator[{name}]" if name in ENGINES else f"{package} needs it"
+    return f"no module {missing}: {remedy}" if missing else ""
 
 
 def _plugins() -> Plugins:

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from evaluator import cli
-from evaluator.run import driver
 
 
 @pytest.mark.parametrize(
@@ -61,17 +60,3 @@ def test_a_bug_is_one_line_too_and_debug_shows_it(monkeypatch: pytest.MonkeyPatc
     told = capsys.readouterr().err
     assert told.startswith("Traceback (most recent call last):")
     assert told.endswith("evaluator: unexpected KeyError: 'here' (--debug shows where)\n")
-
-
-def test_a_device_that_is_not_here_leaves_nothing_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(driver, "has_cuda", lambda: False)
-    monkeypatch.setattr(driver, "has_driver", lambda: False)
-    out = tmp_path / "run"
-    monkeypatch.setattr("sys.argv", ["evaluator", "run", "gest-demo", "--model", "m", "--device", "cuda:1", "--out", str(out)])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    assert stop.value.code == 2
-    assert "no device 'cuda:1' here" in capsys.readouterr().err
-    assert not out.exists()

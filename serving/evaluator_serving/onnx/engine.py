@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import onnxruntime
@@ -73,14 +73,10 @@ class OnnxEngine(Engine):
         heads = frozenset(row.head for row in rows)
         self.check(source, options, heads)
         self._head = _kind(heads) if heads else exported_head(source)
+        self.check_here(options, frozenset({self._head}))
         self._source, self._options = source, options
-        tensorrt = str(options.extra.get("tensorrt", "false")).lower() == "true"
-        self._device, self._providers = provider_names(options.device, tensorrt=tensorrt)
+        self._device, self._providers = _place(options)
         self.device_kind = "cuda" if self._device == "cuda" else "cpu"
-        if options.dtype == "float16" and self._device == "cpu":
-            raise InputError("the onnx engine runs float16 on CUDA only: choose float32 or int8 on a CPU")
-        if self._head == "causal" and self._device == "cuda":
-            raise InputError("the onnx engine scores generative models on CPUs only: use --device cpu, or vllm or transformers")
         given = options.extra.get("folder")
         self._users = contextlib.ExitStack()
         self._folder = Path(given) if given else cached_export(source, options.dtype, self._head, self._users)
@@ -121,6 +117,16 @@ class OnnxEngine(Engine):
             )
         if heads and (reason := refusal(source.config, _kind(heads))):
             raise InputError(f"model {source.spec}: {reason}; use --engine transformers")
+
+    @classmethod
+    def check_here(cls, options: EngineOptions, heads: frozenset[str]) -> None:
+        """Raise InputError as any engine does, and for what ONNX Runtime or this engine hasn't on the device."""
+        super().check_here(options, heads)
+        device, _ = _place(options)
+        if options.dtype == "float16" and device == "cpu":
+            raise InputError("the onnx engine runs float16 on CUDA only: choose float32 or int8 on a CPU")
+        if "causal" in heads and device == "cuda":
+            raise InputError("the onnx engine scores generative models on CPUs only: use --device cpu, or vllm or transformers")
 
     def describe(self) -> EngineInfo:
         """What is loaded, with the versions that the numbers depend on."""
@@ -230,6 +236,11 @@ def _suits(options: EngineOptions, heads: frozenset[str]) -> bool:
     if options.device == "cpu" or not has_cuda():
         return options.dtype in ("float32", "int8")
     return heads == {"masked"} and options.dtype in DTYPES and "CUDAExecutionProvider" in onnxruntime.get_available_providers()
+
+
+def _place(options: EngineOptions) -> tuple[str, list[Any]]:
+    """(`cpu` or `cuda`, ONNX Runtime's execution providers). Raises InputError where it hasn't what is asked."""
+    return provider_names(options.device, tensorrt=str(options.extra.get("tensorrt", "false")).lower() == "true")
 
 
 def _threads(options: EngineOptions) -> int:

@@ -14,6 +14,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
+from evaluator_serving.devices import has_cuda
 from evaluator_serving.errors import InputError
 from evaluator_serving.onnx.feeds import Inputs
 from evaluator_serving.onnx.manifest import HIDDEN, Manifest
@@ -30,7 +31,7 @@ def provider_names(device: str, *, tensorrt: bool) -> tuple[str, list[Any]]:
     """(`cpu` or `cuda`, ONNX Runtime's execution providers) for a device name. Raises InputError if it isn't there."""
     available = onnxruntime.get_available_providers()
     if device == "auto":
-        device = "cuda" if "CUDAExecutionProvider" in available else "cpu"
+        device = "cuda" if "CUDAExecutionProvider" in available and has_cuda() else "cpu"
     kind, _, index = device.partition(":")
     if kind not in ("cpu", "cuda") or not (index or "0").isdecimal():
         raise InputError(f"the onnx engine doesn't run on {device!r}: use auto, cpu, cuda or cuda:1")

@@ -49,7 +49,9 @@ class TransformersEngine(Engine):
         self, source: ModelSource, options: EngineOptions, rows: Sequence[Row], workload: Workload | None = None
     ) -> None:
         """Load the heads that `rows` need. Raises InputError for options it has no use for and for unusable weights."""
-        self.check(source, options, frozenset(row.head for row in rows))
+        heads = frozenset(row.head for row in rows)
+        self.check(source, options, heads)
+        self.check_here(options, heads)
         self._source = source
         self._dtype = DTYPES[options.dtype]
         self._device = _device(options.device)
@@ -65,6 +67,12 @@ class TransformersEngine(Engine):
             self._speaking()
         for head, some in _by_head(rows).items():
             self._forward(head, [rows[i] for i in some])
+
+    @classmethod
+    def check_here(cls, options: EngineOptions, heads: frozenset[str]) -> None:
+        """Raise InputError as any engine does, and for what is no device of this one."""
+        super().check_here(options, heads)
+        _device(options.device)
 
     @classmethod
     def preference(cls, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> int:
@@ -244,8 +252,6 @@ def _device(name: str) -> torch.device:
         raise InputError(f"unknown device {name!r}: use auto, cpu, cuda or cuda:1") from error
     if device.type not in _TOKENS:
         raise InputError(f"the transformers engine doesn't run on {name!r}: use auto, cpu or cuda")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise InputError(f"no device {name!r} here: {torch.cuda.device_count()} CUDA devices found")
     return device
 
 

