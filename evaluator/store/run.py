@@ -202,10 +202,8 @@ class Run:
         with contextlib.ExitStack() as lock:
             try:
                 lock.enter_context(held(self.path / ".lock", wait=False))
-            except TakenError:
-                raise InputError(
-                    f"{self.shown} is being written by another process: wait for it or use another --out"
-                ) from None
+            except TakenError as taken:
+                raise InputError(f"{self.shown} is being written by {taken.holder}: wait for it or use another --out") from None
             if mirror := mirror_of(self.path):
                 lock.enter_context(mirror.leased())
             yield
