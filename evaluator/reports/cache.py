@@ -18,7 +18,7 @@ from typing import Any
 import polars as pl
 
 import evaluator
-from evaluator.store.files import write_parquet
+from evaluator.store.files import read_parquet, write_parquet
 from evaluator.store.names import folder_name
 from evaluator.store.run import Run
 from evaluator.tasks.base import Task
@@ -45,7 +45,7 @@ def kept(run: Run, task: Task, options: MeasureOptions, compute: Callable[[], Me
     """What is kept of this task and these options, else what `compute` makes, which is kept then."""
     folder = run.path / "tables" / FOLDER
     path = folder / f"{folder_name(task.name)}-{_digest(run, task, options)}.parquet"
-    with contextlib.suppress(OSError, pl.exceptions.PolarsError, KeyError):
+    with contextlib.suppress(OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException, KeyError):
         return _read(path)
     made = compute()
     with contextlib.suppress(OSError):
@@ -61,7 +61,7 @@ def _frame(measured: Measured) -> pl.DataFrame:
 
 
 def _read(path: Path) -> Measured:
-    frame = pl.read_parquet(path)
+    frame = read_parquet([path])
     rows = frame.filter(pl.col(WARNING).is_null()).select(pl.col(name).cast(dtype) for name, dtype in TIDY.items())
     return Measured(rows, tuple(frame[WARNING].drop_nulls()))
 

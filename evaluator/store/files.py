@@ -5,13 +5,14 @@ import json
 import secrets
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from evaluator.store.local import write_whole
+from evaluator.store.parquet import check
 from evaluator.store.remote import mirror_of, shown
 from evaluator_serving.errors import InputError
 
@@ -81,7 +82,7 @@ def read_whole(path: Path, remedy: str, columns: Mapping[str, pl.DataType | None
     Raises InputError, which ends in `remedy`, where it can't be read or holds NaN.
     """
     try:
-        frame = pl.read_parquet(path)
+        frame = read_parquet([path])
         for name, dtype in columns.items():
             if name not in frame.columns or dtype not in (None, frame.schema[name]):
                 raise pl.exceptions.SchemaError(f"no proper column {name!r}")
@@ -89,6 +90,13 @@ def read_whole(path: Path, remedy: str, columns: Mapping[str, pl.DataType | None
     except _UNREADABLE as error:
         reason = "no such file" if not path.exists() else str(error).splitlines()[0]
         raise InputError(f"{shown(path)} can't be read ({reason}): {remedy}") from error
+
+
+def read_parquet(paths: Sequence[Path]) -> pl.DataFrame:
+    """The rows of Parquet files, whatever signs are in their names. Raises what is in `_UNREADABLE` where one can't be read."""
+    for path in paths:
+        check(path)
+    return pl.read_parquet(list(paths), glob=False, hive_partitioning=False)
 
 
 def _checked(frame: pl.DataFrame, right: Callable[[pl.Expr], pl.Expr]) -> pl.DataFrame:
@@ -117,7 +125,7 @@ def read_parts(folder: Path, schema: Mapping[str, pl.DataType], *, absent: Mappi
     frames = [pl.DataFrame(schema=schema)]
     for path in sorted(folder.glob("part-*.parquet")):
         try:
-            frame = pl.read_parquet(path)
+            frame = read_parquet([path])
             frame = frame.with_columns(pl.lit(v).alias(c) for c, v in (absent or {}).items() if c not in frame.columns)
             frame = frame.select(pl.col(c).cast(t) for c, t in schema.items())
             frames.append(_checked(frame, lambda number: number.is_finite().fill_null(False)))
