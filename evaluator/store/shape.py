@@ -17,6 +17,8 @@ _FIELDS: dict[str, type | tuple[type, ...]] = {
     "versions": dict,
 }
 """Fields of a model's entry that it may lack, and their types."""
+_TASK_FIELDS: dict[str, type | tuple[type, ...]] = {"definition": (str, type(None)), "made_of": str, "package": str}
+"""The same of a task's entry."""
 
 
 def mistakes(record: Mapping[str, Any]) -> Iterator[str]:
@@ -26,7 +28,11 @@ def mistakes(record: Mapping[str, Any]) -> Iterator[str]:
             yield name
             return
     yield from (f"attempts[{i}]" for i, attempt in enumerate(record["attempts"]) if not isinstance(attempt, dict))
-    yield from (f"tasks.{name}" for name, task in record["tasks"].items() if not isinstance(task, dict))
+    for name, task in record["tasks"].items():
+        if not isinstance(task, dict):
+            yield f"tasks.{name}"
+        else:
+            yield from (f"tasks.{name}.{field}" for field in _wrong(task, _TASK_FIELDS))
     for name, entry in record["models"].items():
         if not isinstance(entry, dict):
             yield f"models.{name}"
@@ -34,9 +40,12 @@ def mistakes(record: Mapping[str, Any]) -> Iterator[str]:
             yield from (f"models.{name}.{place}" for place in _of_model(entry))
 
 
+def _wrong(entry: Mapping[str, Any], fields: Mapping[str, type | tuple[type, ...]]) -> list[str]:
+    return [field for field, kind in fields.items() if field in entry and not isinstance(entry[field], kind)]
+
+
 def _of_model(entry: Mapping[str, Any]) -> Iterator[str]:
-    wrong = [field for field, kind in _FIELDS.items() if field in entry and not isinstance(entry[field], kind)]
-    if wrong:
+    if wrong := _wrong(entry, _FIELDS):
         yield from wrong
         return
     yield from _values(entry, "heads_used", lambda heads: isinstance(heads, list) and all(isinstance(h, str) for h in heads))

@@ -64,14 +64,28 @@ OPTIONS = {
 """Fields of `Inputs` → the command line's options."""
 
 
-def restore(name: str, definition: str | None) -> Task:
-    """The task that a run recorded: by name, or from the definition (TOML text) that the user's own task was made of."""
+def restore(name: str, definition: str | None, made_of: str | None = None) -> Task:
+    """The task that a run recorded: by name or, where it has a definition, from that by the task that it was made of.
+
+    Older versions didn't record which that was: their definitions' tables say it.
+    """
     if definition is None:
         return task(name)
+    return task(made_of or _made_of(definition)).restored(definition)
+
+
+def _made_of(definition: str) -> str:
     tables = tomllib.loads(definition)
-    kind = next((kind for kind in ("pairs", "eurogest", "who") if kind in tables), "gest")
-    make: Callable[[str], Task] = _attribute(f"evaluator.tasks.{'gest_who' if kind == 'who' else kind}:restored")
-    return make(definition)
+    return next((task for table, task in _TABLES.items() if table in tables), "gest")
+
+
+_TABLES = {"pairs": "pairs", "eurogest": "eurogest", "who": "gest-who"}
+
+
+def package_of(name: str) -> str:
+    """The package, with its version, that a task comes from; empty for the program's own."""
+    plugin = _plugins().found.get(name)
+    return plugin.package if plugin else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +190,20 @@ def chosen_tasks(names: Sequence[str], inputs: Inputs) -> tuple[Task, ...]:
             takers = tasks_that(lambda each, given=given: given in each.takes)  # type: ignore[misc]
             raise InputError(f"{OPTIONS[given]} goes with one of the tasks {takers} alone: leave it out, or the others")
     chosen = tuple(each.using(inputs) for each in tasks)
-    for own in chosen:
+    for name, own in zip(names, chosen, strict=True):
         if own.definition is not None and own.name in task_names():
             raise InputError(f"{inputs.templates}: name: {own.name!r} is a task of this program: choose another name")
+        if package_of(name):
+            _check_restorable(own)
     return chosen
+
+
+def _check_restorable(own: Task) -> None:
+    """Raise InputError where a report couldn't make a plug-in's task again from what a run records of it."""
+    try:
+        again = restore(own.name, own.definition, own.made_of)
+        wrong = None if (again.name, again.definition) == (own.name, own.definition) else f"it makes {again.name!r}"
+    except Exception as error:
+        wrong = in_words(error)
+    if wrong:
+        raise InputError(f"task {own.name}: a run couldn't restore it ({wrong}): its package must mend made_of and restored()")

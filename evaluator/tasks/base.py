@@ -90,8 +90,20 @@ class Task(ABC):
 
     @property
     def definition(self) -> str | None:
-        """The text that a run restores the task from, where its name alone doesn't do."""
+        """The text that a run restores the task from, where its name alone doesn't do: see `restored`."""
         return None
+
+    @property
+    def made_of(self) -> str:
+        """The name under which the program knows the task that `using` made this one of; its `restored` makes it again."""
+        return self.name
+
+    def restored(self, definition: str) -> "Task":
+        """The task that a run recorded by its `definition`, of the one called `made_of`; for tasks that may have a definition.
+
+        It must be able to score and measure what the run has; what it was loaded from need not be there any more.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no restored()")
 
     @property
     def protocols(self) -> frozenset[Protocol_]:

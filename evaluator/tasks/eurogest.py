@@ -84,6 +84,7 @@ class EuroGest(Task):
     scales: ClassVar[frozenset[Scale]] = frozenset({"ratio", "published", "log10", "eurogest"})
 
     takes: ClassVar[frozenset[str]] = frozenset({"languages", "template"})
+    made_of: ClassVar[str] = "eurogest"
 
     name: str = field()
     languages: tuple[str, ...]
@@ -108,6 +109,11 @@ class EuroGest(Task):
         template: Template | None = inputs.template or self.template
         parts = ["eurogest"] if len(languages) == len(LANGUAGES) else ["eurogest", "+".join(languages)]
         return replace(self, name="-".join([*parts, *([template] if template else [])]), languages=languages, template=template)
+
+    def restored(self, definition: str) -> Task:
+        """The task from the text that `definition` gave."""
+        found = tomllib.loads(definition)["eurogest"]
+        return EuroGest(found["name"], tuple(found["languages"]), found.get("template"))
 
     def load(self, data: DataSource) -> Samples:
         """The sentences with both their texts (columns `masculine`, `feminine`) under the template of each."""
@@ -299,12 +305,6 @@ def _notes(scale: Scale) -> dict[str, str]:
 def eurogest() -> EuroGest:
     """EuroGEST in all its languages: one loading of a model serves them all."""
     return EuroGest("eurogest", known_languages(()))
-
-
-def restored(definition: str) -> EuroGest:
-    """The task of a run from the text recorded there."""
-    found = tomllib.loads(definition)["eurogest"]
-    return EuroGest(found["name"], tuple(found["languages"]), found.get("template"))
 
 
 def eurogest_language(language: str) -> EuroGest:

@@ -60,6 +60,7 @@ class GestTask(Task):
 
     strata: ClassVar[tuple[str, ...]] = ("polarity", "group")
     measures: ClassVar[Sequence[str]] = MEASURES
+    made_of: ClassVar[str] = "gest"
     columns: ClassVar[Mapping[str, pl.DataType]] = {
         "logprob_male": pl.Float64(),
         "logprob_female": pl.Float64(),
@@ -88,6 +89,11 @@ class GestTask(Task):
     def using(self, inputs: Inputs) -> Task:
         """The user's own task, where there are files for one: see `custom`."""
         return custom(inputs.samples, inputs.templates) if inputs.named else self
+
+    def restored(self, definition: str) -> Task:
+        """The user's own task from its TOML text; its sentences are in the run, not on the disk."""
+        plan = parse_definition(definition, "the run's definition")
+        return GestTask(plan.name, plan, data="gest", definition=definition)
 
     def reading(self, samples: Path) -> Task:
         """The user's own task with its sentences."""
@@ -246,9 +252,3 @@ def custom(samples: Path | None = None, templates: Path | None = None) -> GestTa
     name = f"gest-{sha256(samples)[:8]}"
     text = gest_toml().replace('name = "gest"', f'name = "{name}"')
     return GestTask(name, parse_definition(text, "gest.toml"), data=samples, definition=text)
-
-
-def restored(definition: str) -> GestTask:
-    """The task of a run from the TOML text recorded there; its sentences are in the run, not on the disk."""
-    plan = parse_definition(definition, "the run's definition")
-    return GestTask(plan.name, plan, data="gest", definition=definition)

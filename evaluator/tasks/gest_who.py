@@ -74,6 +74,7 @@ class GestWho(Task):
     columns: ClassVar[Mapping[str, pl.DataType]] = {name: pl.Float64() for name in COLUMNS}
     takes: ClassVar[frozenset[str]] = frozenset({"wording", "way", "orders", "answers", "temperature", "max_tokens", "seed"})
     protocols: ClassVar[frozenset[Protocol_]] = frozenset({"default"})
+    made_of: ClassVar[str] = "gest-who"
 
     name: str = "gest-who"
     way: Way | None = None
@@ -132,6 +133,12 @@ class GestWho(Task):
             self.wording.mark if self.wording else None,
         )
         return "-".join(["gest-who", *(part for part in parts if part)])
+
+    def restored(self, definition: str) -> Task:
+        """The task from the text that `definition` gave."""
+        found = tomllib.loads(definition)["who"]
+        wording = found.pop("wording", None)
+        return GestWho(**found, wording=Wording.parse(wording, "the run's definition") if wording else None)
 
     def load(self, data: DataSource) -> Samples:
         """GEST's sentences: columns `sample, sentence, group, polarity`."""
@@ -296,10 +303,3 @@ def _weighed(table: pl.DataFrame, answers: pl.DataFrame) -> pl.DataFrame:
 def gest_who() -> GestWho:
     """Every sentence in all six orders, in the program's wording."""
     return GestWho()
-
-
-def restored(definition: str) -> GestWho:
-    """The task of a run from the text recorded there."""
-    found = tomllib.loads(definition)["who"]
-    wording = found.pop("wording", None)
-    return GestWho(**found, wording=Wording.parse(wording, "the run's definition") if wording else None)

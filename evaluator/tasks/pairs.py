@@ -76,6 +76,7 @@ class Pairs(Task):
     measures: ClassVar[Sequence[str]] = MEASURES
     columns: ClassVar[Mapping[str, pl.DataType]] = {"direction": pl.String()}
     takes: ClassVar[frozenset[str]] = frozenset({"samples", "templates"})
+    made_of: ClassVar[str] = "pairs"
 
     name: str = field()
     read: Callable[[DataSource], Samples]
@@ -89,6 +90,15 @@ class Pairs(Task):
     def using(self, inputs: Inputs) -> Task:
         """The user's own pairs, where there are files for them: see `custom`."""
         return custom(inputs.samples, inputs.templates) if inputs.named else self
+
+    def restored(self, definition: str) -> Task:
+        """The user's own pairs from their TOML text; the sentences are in the run, not on the disk."""
+        name, _ = parse(definition, "the run's definition")
+
+        def read(_: DataSource) -> Samples:
+            raise InputError(f"task {name} was made of a file: give it again with --samples")
+
+        return Pairs(name, read, definition)
 
     def reading(self, samples: Path) -> Task:
         """The user's own pairs from their file, read as it was before."""
@@ -203,16 +213,6 @@ def custom(samples: Path | None, templates: Path | None = None) -> Pairs:
 def _named(samples: Path) -> str:
     """What the task of a file in a published layout is called."""
     return f"pairs-{sha256(samples)[:8]}"
-
-
-def restored(definition: str) -> Pairs:
-    """The task of a run from the TOML text recorded there; its sentences are in the run, not on the disk."""
-    name, _ = parse(definition, "the run's definition")
-
-    def read(_: DataSource) -> Samples:
-        raise InputError(f"task {name} was made of a file: give it again with --samples")
-
-    return Pairs(name, read, definition)
 
 
 class _Pairs(Table):

@@ -7,11 +7,11 @@ import polars as pl
 
 from evaluator.datasets.normal_forms import normal_forms
 from evaluator.store.run import Run
-from evaluator.tasks import restore
+from evaluator.tasks import package_of, restore
 from evaluator.tasks.base import Task
 from evaluator.tasks.settings import Settings
 from evaluator.vocabulary import SCORES, Samples
-from evaluator_serving.errors import InputError
+from evaluator_serving.errors import InputError, first_line
 
 
 def task_entry(task: Task, samples: Samples) -> dict[str, Any]:
@@ -23,6 +23,8 @@ def task_entry(task: Task, samples: Samples) -> dict[str, Any]:
         "failures": [list(pair) for pair in samples.failures],
         "facts": dict(samples.facts),
         "definition": task.definition,
+        **({"made_of": task.made_of} if task.definition is not None else {}),
+        **({"package": package} if (package := package_of(task.made_of)) else {}),
         "normal_forms": normal_forms(samples.frame),
     }
 
@@ -32,7 +34,18 @@ def task_of(run: Run, name: str) -> Task:
     entry = run.record["tasks"].get(name)
     if entry is None:
         raise InputError(f"{run.shown} has no task {name!r}: it has {', '.join(run.tasks) or 'none'}")
-    return restore(name, entry.get("definition"))
+    made_of, package = entry.get("made_of"), entry.get("package")
+    if package and not package_of(made_of or name):
+        raise InputError(f"{run.shown}: task {name} is one of {package}, which isn't installed here: install that package")
+    try:
+        return restore(name, entry.get("definition"), made_of)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(
+            f"{run.shown}/run.json: task {name} can't be restored from its definition ({first_line(error)}): restore the file, "
+            "or use the version that wrote it"
+        ) from error
 
 
 def settings_of(run: Run, names: Sequence[str] = ()) -> dict[str, type[Settings]]:

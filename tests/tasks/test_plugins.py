@@ -3,14 +3,22 @@
 import json
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
+import polars as pl
 import pytest
 from click.testing import CliRunner
 
 from evaluator.cli import cli
-from evaluator.tasks import task, task_names
+from evaluator.comparison.build import build, sides
+from evaluator.reports.report import build_report
+from evaluator.store.run import Run
+from evaluator.tasks import chosen_tasks, task, task_names
+from evaluator.tasks.stored import task_entry
 from evaluator.translate.base import make_translator
+from evaluator.vocabulary import Inputs, MeasureOptions, Samples
 from evaluator_serving.errors import InputError
+from evaluator_serving.plugins import Plugins
 
 Install = Callable[..., None]
 
@@ -88,6 +96,111 @@ def test_one_that_fails_is_a_line_and_stops_no_other(install: Install) -> None:
             task(name)
     assert told.stderr.splitlines() == ["plug-in 'gest' of made-task 1.5 is left out: this program has that name"]
     assert type(task("gest")).__module__ == "evaluator.tasks.gest"
+
+
+OWN = """
+import json
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import polars as pl
+
+from evaluator.measures.sampled import Label, Sampled, Units
+from evaluator.tasks.base import Task
+from evaluator.vocabulary import tidy
+
+
+@dataclass(frozen=True, slots=True)
+class Own(Task):
+    about: ClassVar[str] = "what a user gives"
+    takes: ClassVar[frozenset[str]] = frozenset({"template"})
+    measures: ClassVar[tuple[str, ...]] = ("times",)
+    made_of: ClassVar[str] = "own"
+    name: str = "own"
+    heads: frozenset[str] = frozenset({"causal"})
+    times: int = 1
+
+    @property
+    def definition(self):
+        return None if self.times == 1 else json.dumps({"times": self.times})
+
+    def using(self, inputs):
+        return self if inputs.template is None else replace(self, name=f"own-{inputs.template}", times=int(inputs.template))
+
+    def restored(self, definition):
+        times = json.loads(definition)["times"]
+        return replace(self, name=f"own-{times}", times=times)
+
+    def load(self, data): ...
+    def render(self, samples, heads, protocol): ...
+    def score(self, table, answers, protocol): ...
+
+    def measure(self, scores, options):
+        keys = ["model", "task", "language", "template", "group"]
+        rows = scores.group_by(keys, maintain_order=True).agg(value=pl.col("score").mean() * self.times, n=pl.len())
+        return tidy(rows.with_columns(measure=pl.lit("times"), n=pl.col("n").cast(pl.Int64)))
+
+    def sampled(self, scores, options):
+        values = np.stack([scores["score"].to_numpy(), np.ones(scores.height)], axis=1)
+        times = self.times
+
+        def mean(sums):
+            return sums[..., :1, 0] / sums[..., :1, 1] * times
+
+        return [Sampled((Label("t", "times", "a"),), (Units("a", tuple(scores["sample"]), values),), mean, np.array([False]))]
+"""
+
+
+def own_run(out: Path, models: dict[str, float]) -> Run:
+    """A run of the package's task as the user asked it, with a made-up score of each model."""
+    (own,) = chosen_tasks(("own",), Inputs(template="3"))
+    run = Run.create_or_open(out, protocol="default", provenance={"command": []})
+    for name, score in models.items():
+        scores = pl.DataFrame(
+            {"language": "en", "template": "t", "sample": [0, 1], "group": "a", "score": [score, score + 1.0]}
+        )
+        entry = task_entry(own, Samples(scores.select("sample"), {}))
+        run.add_imported(own.name, entry, name, scores, {"made": "up"})
+    return run
+
+
+def test_a_run_of_a_plug_in_with_what_a_user_gave_it_is_restored_as_a_built_in_is(install: Install, tmp_path: Path) -> None:
+    install("own-task", "own_up_task", OWN, "own = own_up_task:Own")
+    run = own_run(tmp_path / "run", {"m": 0.5, "n": 1.5})
+    assert run.record["tasks"]["own-3"] | {"made_of": "own", "package": "own-task 1.5"} == run.record["tasks"]["own-3"]
+    rows = build_report(run, MeasureOptions(resamples=5)).rows
+    assert dict(rows.select("model", "value").iter_rows()) == {"m": 3.0, "n": 6.0}
+    other = own_run(tmp_path / "other", {"k": -0.5})
+    compared = build(sides([run, other]), MeasureOptions(resamples=5), permutations=5).rows
+    assert dict(compared.select("model", "difference").iter_rows()) == {"n": 3.0, "k": -3.0}
+
+
+def test_a_run_of_a_package_that_is_gone_names_it(install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install("own-task", "own_up_task", OWN, "own = own_up_task:Own")
+    run = own_run(tmp_path / "run", {"m": 0.5})
+    monkeypatch.setattr("evaluator.tasks._plugins", lambda: Plugins({}))
+    with pytest.raises(InputError, match=r"task own-3 is one of own-task 1\.5, which isn't installed here: install"):
+        build_report(run, MeasureOptions())
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (('    made_of: ClassVar[str] = "own"\n', ""), "unknown task 'own-3'"),
+        (('return replace(self, name=f"own-{times}", times=times)', "return self"), "it makes 'own'"),
+        (("    def restored(self, definition):", "    def other(self, definition):"), r"Own has no restored\(\)"),
+        (("return None if self.times == 1 else", "return None if self.times else"), "unknown task 'own-3'"),
+    ],
+)
+def test_what_no_run_could_restore_is_refused_before_anything_is_asked(
+    install: Install, change: tuple[str, str], said: str
+) -> None:
+    assert change[0] in OWN
+    install("own-task", "own_up_task", OWN.replace(*change), "own = own_up_task:Own")
+    with pytest.raises(InputError, match=f"task own-3: a run couldn't restore it .*{said}"):
+        chosen_tasks(("own",), Inputs(template="3"))
+    assert chosen_tasks(("own",), Inputs())[0].name == "own"
 
 
 def test_the_list_as_json() -> None:
