@@ -180,7 +180,7 @@ def command(
 
     machines = parse_fleet(fleet) if fleet is not None else local_fleet(workers)
     speeds = Speeds.known(machines, throughput, worker_threads(ray, machines))
-    spec = data_of_sweep(context, data, read_sweep(file, out=out))
+    spec = data_of_sweep(context, data, read_sweep(file, out=out)).asking
     if configurations is None:
         plan, notes = make_plan(prepare(spec), machines, speeds), []
     else:

@@ -3,7 +3,7 @@
 import shlex
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -196,19 +196,19 @@ def command(
     finish(perform(spec), specs)
 
 
-def perform(spec: RunSpec) -> "Outcome":
+def perform(spec: RunSpec, score: "Callable[[RunSpec], Outcome] | None" = None) -> "Outcome":
     """Score the models on the tasks that ask them, and what is given to the others. Raises InputError where one is missing."""
     from evaluator.run.driver import execute
     from evaluator.run.given import score_given
 
-    asking = tuple(task for task in spec.tasks if task.heads)
+    asking = spec.asking.tasks
     silent = tuple(task for task in spec.tasks if not task.heads)
     if asking and not spec.models:
         raise InputError("no --model is given: name at least one, e.g. --model gpt2")
     if spec.models and not asking:
         raise InputError(f"{silent[0].name} asks no model: leave --model out")
     given = score_given(replace(spec, models=(), tasks=silent)) if silent else None
-    return execute(replace(spec, tasks=asking)) if asking or given is None else given
+    return (score or execute)(spec.asking) if asking or given is None else given
 
 
 def finish(outcome: "Outcome", models: Sequence[ModelSpec] = ()) -> None:

@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 from evaluator.cli.options import RUN, data_option, finite, leaving_out_options, size, watching_options
-from evaluator.cli.run import finish, interrupt
+from evaluator.cli.run import finish, interrupt, perform
 from evaluator.run.spec import RunSpec
 from evaluator.vocabulary import DataSource
 
@@ -107,5 +107,5 @@ def command(
         command=("evaluator", *sys.argv[1:]),
     )
     memory = int(worker_memory * GIB) if worker_memory is not None else None
-    outcome = sweep(spec, SweepOptions(ray, workers, memory, start_deadline, price))
-    finish(outcome, spec.models)
+    options = SweepOptions(ray, workers, memory, start_deadline, price)
+    finish(perform(spec, lambda asking: sweep(asking, options)), spec.models)

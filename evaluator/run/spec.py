@@ -149,6 +149,11 @@ class RunSpec:
     weights_cache: int | None = None
     command: tuple[str, ...] = ()
 
+    @property
+    def asking(self) -> "RunSpec":
+        """With the tasks that ask models alone: the others' answers are given."""
+        return replace(self, tasks=tuple(task for task in self.tasks if task.heads))
+
 
 def named_model(text: str) -> tuple[str, str]:
     """The label (empty if none is given) and the spec of `--model NAME=SPEC` or `--model SPEC`.

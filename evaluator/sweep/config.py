@@ -5,10 +5,16 @@ out = "runs/night"                 # may also be given as --out
 protocol = "default"               # or "published"
 data = "DATA"                      # folder of public data sets
 limit = 100                        # samples of each task, spread over its groups
-way = "text"                       # of gest-who, as are wording, orders, answers, temperature, max_tokens and seed
 systems = ["none", "fair=Treat all people alike."]   # system prompts that every model is asked under, as --system takes them
 strict = true                      # refuse what can't be asked of a model instead of leaving it out
 weights_cache = "500GB"            # for fetched weights on each machine; may also be given as --weights-cache
+
+[task.gest-who]                    # what a task is given: `run`'s options, those that it takes (evaluator tasks lists them)
+way = "text"                       # above all tables such a key is for every task that takes it
+orders = 2
+
+[task.gest-mt]                     # asks no model: its translations are scored into the same run
+translations = "translations"
 
 [defaults]                         # for every model; any key of [[models]] but model, name, revisions
 dtype = "bfloat16"
@@ -31,7 +37,7 @@ allow_pickle = true                # its weights are pickled files (.bin), and c
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -40,7 +46,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from evaluator.run.prepare import check_names
 from evaluator.run.spec import ModelSpec, RunSpec, under
 from evaluator.store.remote import run_folder
-from evaluator.tasks import chosen_tasks, task
+from evaluator.tasks import OPTIONS as FLAGS
+from evaluator.tasks import chosen_tasks, task, untaken
 from evaluator.tasks.base import Task
 from evaluator.toml_file import Document, MistakesError, Place, Table
 from evaluator.vocabulary import DataSource, Inputs, Protocol_
@@ -52,9 +59,8 @@ from evaluator_serving.weights.cache import parse_size
 OPTIONS = frozenset({"dtype", "device", "tensor_parallel", "pipeline_parallel", "quantization", "batch_tokens", "extra"})
 """Keys that are fields of EngineOptions."""
 
-FILES = ("samples", "templates", "wording")
-ASKING = ("way", "orders", "answers", "temperature", "max_tokens", "seed")
-"""Keys that are fields of `Inputs`."""
+FILES = ("samples", "templates", "translations", "wording")
+"""Keys of `Given` that are paths."""
 
 
 def _engine(name: str) -> str:
@@ -142,8 +148,32 @@ class Entry(Defaults):
         return [f"{self.model}@{revision}" for revision in self.revisions] or [self.model]
 
 
-class Sweep(Table):
-    """A whole file."""
+class Given(Table):
+    """[task.NAME]: what a task is given besides data sets, see `Inputs`."""
+
+    samples: str | None = None
+    templates: str | None = None
+    translations: str | None = None
+    languages: list[str] = Field(default_factory=list)
+    template: str | None = None
+    wording: str | None = None
+    way: str | None = None
+    orders: Number | None = None
+    answers: Number | None = None
+    temperature: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    max_tokens: Number | None = None
+    seed: Annotated[int, Field(ge=0)] | None = None
+
+    def inputs(self) -> dict[str, Any]:
+        """Fields of `Inputs` that are given."""
+        given = {key: value for key, value in _given(self).items() if key in Given.model_fields}
+        return {
+            key: Path(value) if key in FILES else tuple(value) if key == "languages" else value for key, value in given.items()
+        }
+
+
+class Sweep(Given):
+    """A whole file; what it gives tasks itself is for all that take it."""
 
     tasks: Tasks = Field(default_factory=list)
     out: str | None = None
@@ -152,15 +182,7 @@ class Sweep(Table):
     limit: Number | None = None
     strict: bool = False
     weights_cache: Annotated[int, BeforeValidator(_size)] | None = None
-    samples: str | None = None
-    templates: str | None = None
-    wording: str | None = None
-    way: str | None = None
-    orders: Number | None = None
-    answers: Number | None = None
-    temperature: Annotated[float, Field(ge=0)] | None = None
-    max_tokens: Number | None = None
-    seed: Annotated[int, Field(ge=0)] | None = None
+    task: dict[str, Given] = Field(default_factory=dict)
     systems: list[str] = Field(default_factory=list)
     defaults: Defaults = Defaults()
     models: Annotated[list[Entry], Field(min_length=1, description="a sweep needs one or more [[models]]")]
@@ -181,33 +203,65 @@ def _given(table: Table) -> dict[str, Any]:
 
 
 def _asked(document: Document, sweep: Sweep) -> tuple[tuple[Task, ...], list[tuple[str, ...]]]:
-    """The tasks that any model is asked, and for each model the names of its own where they aren't all of them."""
+    """The tasks of the run, and for each model the names of its own where they aren't all that ask models."""
     own = sweep.own_tasks()
     missing = 'tasks is missing: a sweep needs tasks = ["gest", …], for all models or in every [[models]]'
     if without := [(("models", index), missing) for index, names in enumerate(own) if not names]:
         raise document.error(*without)
+    silent = {name for name in sweep.tasks if not task(name).heads}
     asked = {name for names in own for name in names}
     order = dict.fromkeys([*sweep.tasks, *sweep.defaults.tasks, *(name for names in own for name in names)])
-    names = tuple(name for name in order if name in asked)
-    samples, templates, wording = (Path(name) if (name := getattr(sweep, key)) is not None else None for key in FILES)
-    inputs = Inputs(
-        samples,
-        templates,
-        wording=wording,
-        way=sweep.way,
-        orders=sweep.orders,
-        answers=sweep.answers,
-        temperature=sweep.temperature,
-        max_tokens=sweep.max_tokens,
-        seed=sweep.seed,
-    )
+    names = tuple(name for name in order if name in asked | silent)
+    if mistakes := [*_silenced(sweep, own), *_misplaced(sweep, names)]:
+        raise document.error(*mistakes)
+    tasks = {name: _with_inputs(document, sweep, name) for name in names}
+    mine = [[name for name in these if tasks[name].heads] for these in own]
+    return tuple(tasks.values()), [
+        () if set(these) == asked - silent else tuple(tasks[n].name for n in these) for these in mine
+    ]
+
+
+def _silenced(sweep: Sweep, own: Sequence[Sequence[str]]) -> Iterator[tuple[Place, str]]:
+    """Models that are to be asked tasks which ask none."""
+    for index, names in enumerate(own):
+        silent = [name for name in names if not task(name).heads]
+        if silent and (sweep.models[index].tasks or sweep.defaults.tasks):
+            place: Place = ("models", index, "tasks") if sweep.models[index].tasks else ("defaults", "tasks")
+            yield place, f"{silent[0]} asks no model: name it in the tasks above all tables alone"
+        elif len(silent) == len(names):
+            yield ("models", index), f"{silent[0]} asks no model: name a task that does, or use evaluator run {silent[0]}"
+
+
+def _misplaced(sweep: Sweep, names: Sequence[str]) -> Iterator[tuple[Place, str]]:
+    """What is given to a task that isn't asked or doesn't take it, and above all tables to no task that takes it."""
+    known = {name: task(name) for name in names}
+    for key in sweep.inputs():
+        if message := untaken(list(known.values()), key):
+            yield (key,), message
+    for name, given in sweep.task.items():
+        if name not in known:
+            yield ("task", name), f"the sweep has no task {name}: its tasks are {', '.join(names)}"
+            continue
+        takes = ", ".join(sorted(known[name].takes)) or "nothing"
+        yield from (
+            (("task", name, key), f"{name} takes no such thing: it takes {takes}")
+            for key in given.inputs()
+            if key not in known[name].takes
+        )
+
+
+def _with_inputs(document: Document, sweep: Sweep, name: str) -> Task:
+    """The task with what is given to it: in its own table, else above all tables."""
+    takes, own = task(name).takes, sweep.task.get(name, Given()).inputs()
+    common = {key: value for key, value in sweep.inputs().items() if key in takes}
     try:
-        tasks = chosen_tasks(names, inputs)
+        (made,) = chosen_tasks((name,), Inputs(**(common | own)))
     except InputError as error:
-        key = next((key for key in (*FILES, *ASKING) if getattr(sweep, key) is not None), "tasks")
-        raise document.error(((key,), str(error))) from error
-    called = dict(zip(names, (made.name for made in tasks), strict=True))
-    return tasks, [() if set(these) == asked else tuple(called[name] for name in these) for these in own]
+        told = str(error)
+        named = [key for key in (*own, *common) if re.search(rf"{FLAGS[key]}|\b{key}\b", told)] or [*own, *common]
+        place: Place = ("tasks",) if not named else ("task", name, named[0]) if named[0] in own else (named[0],)
+        raise document.error((place, told)) from error
+    return made
 
 
 def _models(entry: Entry, tasks: Sequence[str]) -> list[ModelSpec]:

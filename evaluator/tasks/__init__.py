@@ -180,22 +180,29 @@ def _attribute(place: str) -> Any:
 
 
 def chosen_tasks(names: Sequence[str], inputs: Inputs) -> tuple[Task, ...]:
-    """The tasks named on the command line, with what the user gives them.
+    """The tasks named on the command line, with what the user gives them: each gets what it takes.
 
-    Raises InputError for an unknown task, and for inputs that it doesn't take or that more than one task is given.
+    Raises InputError for an unknown task, and for inputs that none of the tasks takes.
     """
     tasks = tuple(task(name) for name in names)
     for given in inputs.named:
-        if len(tasks) != 1 or given not in tasks[0].takes:
-            takers = tasks_that(lambda each, given=given: given in each.takes)  # type: ignore[misc]
-            raise InputError(f"{OPTIONS[given]} goes with one of the tasks {takers} alone: leave it out, or the others")
-    chosen = tuple(each.using(inputs) for each in tasks)
+        if message := untaken(tasks, given):
+            raise InputError(message)
+    chosen = tuple(each.using(inputs.only(each.takes)) for each in tasks)
     for name, own in zip(names, chosen, strict=True):
         if own.definition is not None and own.name in task_names():
             raise InputError(f"{inputs.templates}: name: {own.name!r} is a task of this program: choose another name")
         if package_of(name):
             _check_restorable(own)
     return chosen
+
+
+def untaken(tasks: Sequence[Task], given: str) -> str:
+    """Why a field of `Inputs` is of no use to any of the tasks; empty where one takes it."""
+    if any(given in each.takes for each in tasks):
+        return ""
+    takers = tasks_that(lambda each: given in each.takes)
+    return f"{OPTIONS[given]} goes with the tasks {takers}: name one of them, or leave it out"
 
 
 def _check_restorable(own: Task) -> None:

@@ -1,6 +1,6 @@
 """A data set on its way to the models: where it is, its samples, the requests that they became."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,10 @@ class Inputs:
     def named(self) -> tuple[str, ...]:
         """Names of those that are given."""
         return tuple(each.name for each in fields(self) if getattr(self, each.name) not in (None, ()))
+
+    def only(self, names: Collection[str]) -> "Inputs":
+        """Those of these names."""
+        return Inputs(**{name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True, slots=True)

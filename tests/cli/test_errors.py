@@ -18,7 +18,7 @@ from evaluator import cli
         (
             ["run", "gest-demo", "--model", "m", "--language", "sk"],
             2,
-            "--language goes with one of the tasks gest-mt",
+            "--language goes with the tasks gest-mt",
         ),
         (["run", "stereoset-en", "--model", "m", "--set", "case=orig"], 2, "evaluator report RUN --set case=orig"),
         (["run", "gest-mt", "--model", "m", "--translations", "{run}"], 2, "asks no model: leave --model out"),

@@ -70,15 +70,17 @@ def test_a_sweep_is_read(tmp_path: Path) -> None:
 
 def test_what_a_sweep_has_commented_out_is_right_too(tmp_path: Path) -> None:
     path = written("sweep", tmp_path)
-    text = re.sub(r"^# (?=[a-z_]+ = |\[\[models)", "", path.read_text(), flags=re.M)
-    of_others = "samples|templates|data|wording|way|orders|answers|temperature|max_tokens|seed"  # of files and of gest-who
-    without_files = re.sub(rf"^({of_others}) = .*\n", "", text, flags=re.M)
-    path.write_text(without_files)
+    text = re.sub(r"^# (?=[a-z_]+ = |\[\[models|\[task)", "", path.read_text(), flags=re.M)
+    without_files = re.sub(r"^(samples|templates|data|wording|translations) = .*\n|^\[task.gest-mt\]\n", "", text, flags=re.M)
+    path.write_text(without_files.replace('tasks = ["gest-demo"]', 'tasks = ["gest-demo", "gest", "gest-who", "eurogest"]', 1))
     spec = read_sweep(path)
+    assert [task.name for task in spec.tasks] == ["gest-demo", "gest", "gest-who-text-16tokens", "eurogest-cs+de-N"]
     assert len(spec.models) == 10  # five under two conditions
     assert spec.limit == 100
     said = tomllib.loads(text)
-    assert set(said) == set(config.Sweep.model_fields)  # no key is missing in the example
+    given = set(config.Given.model_fields)
+    assert set(said) == set(config.Sweep.model_fields) - given  # no key is missing in the example
+    assert {key for table in said["task"].values() for key in table} == given
     assert {key for model in said["models"] for key in model} | set(said["defaults"]) == set(config.Entry.model_fields)
 
 

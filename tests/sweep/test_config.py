@@ -1,5 +1,6 @@
 """SWEEP.toml: what is read, and that every mistake is named with its line."""
 
+import json
 import re
 from pathlib import Path
 
@@ -8,8 +9,14 @@ from click.testing import CliRunner
 
 from evaluator.cli.output import clock
 from evaluator.cli.plan import command as plan
+from evaluator.cli.run import command as run_command
+from evaluator.cli.sweep import command as sweep_command
+from evaluator.reports.report import build_report
 from evaluator.run.spec import RunSpec
-from evaluator.sweep.config import read_sweep
+from evaluator.store.run import Run
+from evaluator.sweep.config import Given, read_sweep
+from evaluator.tasks import OPTIONS, chosen_tasks, task
+from evaluator.vocabulary import Inputs, MeasureOptions
 from evaluator_serving.errors import InputError
 from tests.tiny_models import tiny_model
 
@@ -186,7 +193,7 @@ def test_a_task_of_ones_own_is_called_gest_in_a_models_tasks_too(tmp_path: Path)
         (('tasks = ["gest-demo"]', 'tasks = "gest-demo"'), r"line 10: models\[1\]\.tasks: expected a list"),
         (('tasks = ["gest-demo", "winobias"]\n', ""), r"line 4: models\[0\]: tasks is missing: .* or in every \[\[models\]\]"),
         (("strict = true", "strict = 1"), r"line 3: strict: expected true or false, not 1"),
-        (("strict = true", 'samples = "own.csv"'), r"line 3: samples: --samples goes with one of the tasks gest, gest-slavic"),
+        (("strict = true", 'samples = "own.csv"'), r"line 3: samples: --samples goes with the tasks gest, gest-slavic"),
     ],
 )
 def test_mistakes_in_a_models_tasks_are_named_with_their_line(tmp_path: Path, change: tuple[str, str], message: str) -> None:
@@ -266,3 +273,125 @@ def test_how_chat_models_are_asked(tmp_path: Path) -> None:
     assert [model.name for model in spec.models] == ["m"]
     with pytest.raises(InputError, match=r"line 3: orders: gest-who: --orders 7: there are six"):
         read_sweep(write(tmp_path, text.replace("orders = 2", "orders = 7").replace('way = "text"\n', "\n")))
+
+
+def test_what_tasks_are_given_in_a_file_is_what_they_are_given_on_the_command_line(tmp_path: Path) -> None:
+    fields = set(Inputs.__dataclass_fields__)
+    assert set(Given.model_fields) == fields == set(OPTIONS)
+    options = {option for parameter in run_command.params for option in parameter.opts}
+    assert set(OPTIONS.values()) <= options
+
+
+TASKS = """
+tasks = ["gest", "eurogest", "pairs", "gest-who", "gest-mt"]
+out = "o"
+seed = 3
+
+[task.eurogest]
+languages = ["cs", "de"]
+template = "N"
+
+[task.pairs]
+samples = "{folder}/pairs.csv"
+templates = "{folder}/pairs.toml"
+
+[task.gest-who]
+way = "text"
+orders = 2
+
+[task.gest-mt]
+translations = "{folder}/translations"
+languages = ["sk"]
+
+[[models]]
+model = "a"
+
+[[models]]
+model = "b"
+tasks = ["pairs", "gest"]
+"""
+
+
+@pytest.fixture
+def given_files(tmp_path: Path) -> Path:
+    """The files of TASKS."""
+    (tmp_path / "pairs.csv").write_text("a,b\nHe is kind.,She is kind.\n")
+    (tmp_path / "pairs.toml").write_text('name = "mine"\n[pairs]\nmore = "a"\nless = "b"\n')
+    for language in ("sk", "cs"):
+        (tmp_path / "translations" / "sys" / language).mkdir(parents=True)
+        (tmp_path / "translations" / "sys" / language / "translations.csv").write_text("from,to\n")
+    return tmp_path
+
+
+def test_each_task_of_a_sweep_is_given_its_own(given_files: Path) -> None:
+    spec = read_sweep(write(given_files, TASKS.format(folder=given_files)))
+    alone = {
+        "eurogest": Inputs(languages=("cs", "de"), template="N"),
+        "pairs": Inputs(samples=given_files / "pairs.csv", templates=given_files / "pairs.toml"),
+        "gest-who": Inputs(way="text", orders=2, seed=3),
+        "gest-mt": Inputs(translations=given_files / "translations", languages=("sk",)),
+    }
+    expected = [task("gest"), *(chosen_tasks((name,), inputs)[0] for name, inputs in alone.items())]
+    assert [(made.name, made.definition) for made in spec.tasks] == [(made.name, made.definition) for made in expected]
+    assert spec.tasks[-1] == expected[-1]
+    assert asked(spec.asking)[0] == ["gest", "eurogest-cs+de-N", "mine", "gest-who-text-2orders-seed3"]
+    assert asked(spec)[1] == ["mine", "gest"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (('template = "N"', 'template = "Q"'), r"line 8: task\.eurogest\.template: eurogest has no template 'Q'"),
+        (('languages = ["cs", "de"]', 'languages = ["xx"]'), r"line 7: task\.eurogest\.languages: .*'xx'"),
+        (('languages = ["cs", "de"]', 'languages = "cs"'), r"line 7: task\.eurogest\.languages: expected a list, not 'cs'"),
+        (("orders = 2", "orders = 7"), r"line 16: task\.gest-who\.orders: gest-who: --orders 7: there are six"),
+        (
+            ("orders = 2", "order = 2"),
+            r"line 16: task\.gest-who\.order: unknown key: choose from answers, languages, max_tokens",
+        ),
+        (
+            ("orders = 2", 'template = "N"'),
+            r"line 16: task\.gest-who\.template: gest-who takes no such thing: it takes answers, ",
+        ),
+        (
+            ("[task.gest-who]", "[task.gest-1]"),
+            r"line 14: task\.gest-1: the sweep has no task gest-1: its tasks are gest, euro",
+        ),
+        (('translations = "', 'translations = "no'), r"line 19: task\.gest-mt\.translations: .*no"),
+        (("seed = 3", 'seed = 3\nwording = "none.toml"'), r"line 5: wording: .*none\.toml"),
+        (
+            ('tasks = ["pairs", "gest"]', 'tasks = ["gest-mt"]'),
+            r"line 27: models\[1\]\.tasks: gest-mt asks no model: name it in",
+        ),
+        (
+            ('tasks = ["gest", "eurogest", "pairs", "gest-who", "gest-mt"]', 'tasks = ["gest-mt"]'),
+            r"line 2.: .*gest-mt asks no model",
+        ),
+    ],
+)
+def test_mistakes_in_what_tasks_are_given(given_files: Path, change: tuple[str, str], message: str) -> None:
+    text = TASKS.format(folder=given_files)
+    assert text.count(change[0]) == 1
+    with pytest.raises(InputError, match=message):
+        read_sweep(write(given_files, text.replace(*change)))
+
+
+def test_a_sweep_scores_translations_beside_its_models(tmp_path: Path) -> None:
+    (tmp_path / "t" / "sys" / "sk").mkdir(parents=True)
+    (tmp_path / "t" / "sys" / "sk" / "translations.csv").write_text("from,to\nI was sad.,Bola som smutná.\n")
+    (tmp_path / "data" / "gest").mkdir(parents=True)
+    (tmp_path / "data" / "gest" / "gest.csv").write_text("sentence,stereotype\nI was sad.,1\n")
+    model = tiny_model("gpt2", tmp_path / "gpt2")
+    text = (
+        f'tasks = ["gest-mt", "gest"]\nout = "{tmp_path}/run"\ndata = "{tmp_path}/data"\n'
+        f'[task.gest-mt]\ntranslations = "{tmp_path}/t"\n[[models]]\nmodel = "{model}"\nengine = "transformers"\n'
+    )
+    path = write(tmp_path, text)
+    planned = CliRunner().invoke(plan, [str(path), "--format", "json"])
+    assert planned.exit_code == 0, planned.output
+    assert [need["demand"]["name"] for need in json.loads(planned.stdout)["needs"]] == ["gpt2"]
+    done = CliRunner().invoke(sweep_command, [str(path), "--ray", "none", "--no-verify"])
+    assert done.exit_code == 0, done.output
+    rows = build_report(Run.open(tmp_path / "run"), MeasureOptions(resamples=5)).rows
+    assert rows.filter(model="sys", measure="p", group="1")["value"].to_list() == [0.0]
+    assert rows.filter(model="gpt2", task="gest", measure="q", group="1")["value"].is_not_null().all()
