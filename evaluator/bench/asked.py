@@ -27,6 +27,7 @@ class Asked:
         model: spec; task: name; limit: its samples; protocol, data: as in a run; languages: codes with commas, of some tasks.
         dtype, device, threads: how it runs.
         slices: parts into which the samples are cut.
+        allow_pickle: the model's weights may be pickled files.
     """
 
     way: str
@@ -41,6 +42,7 @@ class Asked:
     device: str = "auto"
     threads: int = 1
     slices: int = 4
+    allow_pickle: bool = False
 
     @property
     def name(self) -> str:
@@ -61,7 +63,9 @@ class Asked:
         """The run that asks the same."""
         options = EngineOptions(dtype=self.dtype, device=self.device)
         # A baseline is asked what the transformers engine is: its options are always there.
-        model = ModelSpec(self.model, self.engine or "transformers", options=options, label="model")
+        model = ModelSpec(
+            self.model, self.engine or "transformers", options=options, label="model", allow_pickle=self.allow_pickle
+        )
         data = DataSource(Path(self.data) if self.data else None)
         inputs = Inputs(languages=tuple(code for code in self.languages.split(",") if code))
         return RunSpec((model,), chosen_tasks((self.task,), inputs), folder, self.protocol, data, self.limit)
