@@ -1,5 +1,6 @@
 """The one place where a run's files are written, read and removed; each appears whole or not at all."""
 
+import contextlib
 import io
 import json
 import secrets
@@ -11,6 +12,7 @@ from typing import Any
 
 import polars as pl
 
+from evaluator.store.kept import Kept, stamp
 from evaluator.store.local import write_whole
 from evaluator.store.parquet import check
 from evaluator.store.remote import mirror_of, shown
@@ -20,6 +22,7 @@ _UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
 """What reading a damaged Parquet file throws."""
 LARGEST_JSON = 1 << 28
 """Bytes."""
+_KEPT = Kept()
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -122,13 +125,27 @@ def read_parts(folder: Path, schema: Mapping[str, pl.DataType], *, absent: Mappi
     A part that can't be read (cut short by a failing disk) or holds a number that isn't finite (no engine's answer is stored
     with one) counts as absent: its requests are then scored again.
     """
+    paths = sorted(folder.glob("part-*.parquet"))
+
+    def read(some: Sequence[Path]) -> pl.DataFrame:
+        frame = read_parquet(some)
+        frame = frame.with_columns(pl.lit(v).alias(c) for c, v in (absent or {}).items() if c not in frame.columns)
+        frame = frame.select(pl.col(c).cast(t) for c, t in schema.items())
+        return _checked(frame, lambda number: number.is_finite().fill_null(False))
+
     frames = [pl.DataFrame(schema=schema)]
-    for path in sorted(folder.glob("part-*.parquet")):
+    # All at once, which takes a tenth of the time; one by one where some part isn't like the others.
+    with contextlib.suppress(*_UNREADABLE):
+        key, files = (folder, *schema.items()), stamp(paths)
+        found = _KEPT.get(key, files)
+        if found is None and paths:
+            found = read(paths)
+            _KEPT.put(key, files, found)
+        if found is not None:
+            return found
+    for path in paths:
         try:
-            frame = read_parquet([path])
-            frame = frame.with_columns(pl.lit(v).alias(c) for c, v in (absent or {}).items() if c not in frame.columns)
-            frame = frame.select(pl.col(c).cast(t) for c, t in schema.items())
-            frames.append(_checked(frame, lambda number: number.is_finite().fill_null(False)))
+            frames.append(read([path]))
         except _UNREADABLE as error:
             first = str(error).splitlines()[0]
             told = f"{shown(path)} can't be read and counts as absent, the same command scores it again: {first}"

@@ -14,6 +14,7 @@ answers that other samples share with them don't count.
 """
 
 import contextlib
+import itertools
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -146,7 +147,7 @@ def answers_name(model: str, entry: Entry) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run folder. Every method reads what is there now; nothing is cached."""
+    """A run folder. Every method gives what is there now; answers that were read before aren't read again."""
 
     path: Path
 
@@ -328,17 +329,19 @@ class Run:
     def requests(self, model: str) -> set[str]:
         """Ids of the requests that are asked of a model, answered or not."""
         entry = self.record["models"][model]
-        return {request for task in entry.get("heads_used", {}) for request in self.asked_table(task, entry)["request"]}
+        tables = (self.asked_table(task, entry) for task in entry.get("heads_used", {}))
+        return set(itertools.chain.from_iterable(table["request"].to_list() for table in tables))
 
     def unanswered(self, task: str) -> dict[str, tuple[int, int]]:
         """Model → how many of the requests that this task asks of it have neither an answer nor failed, and of how many."""
         failed = self.failures()
         found = {}
         for name in self.asked(task):
-            requests = set(self.asked_table(task, self.record["models"][name])["request"])
-            left = requests - self.done(name) - set(failed.filter(model=name)["request"])
-            if left:
-                found[name] = (len(left), len(requests))
+            requests = self.asked_table(task, self.record["models"][name]).select("request").unique()
+            left = requests.join(self.answers(name), on="request", how="anti")
+            left = left.join(failed.filter(model=name), on="request", how="anti")
+            if left.height:
+                found[name] = (left.height, requests.height)
         return found
 
     def asked_table(self, task: str, entry: Mapping[str, Any]) -> pl.DataFrame:
@@ -396,7 +399,7 @@ class Run:
 
     def done(self, model: str) -> set[str]:
         """Ids of the requests that this model has answered."""
-        return set(self.answers(model)["request"].unique())
+        return set(self.answers(model)["request"].unique().to_list())
 
     # --- failures and timings ------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluator.store.files import read_parts, read_whole, write_bytes, write_part
+from evaluator.store.kept import Kept
 from evaluator.store.run import ANSWERS, answers_frame
 from evaluator_serving.answers import Answer
 from evaluator_serving.errors import InputError
@@ -57,6 +59,64 @@ def test_a_part_with_numbers_that_are_none_is_damaged(tmp_path: Path, wrong: lis
     with pytest.warns(UserWarning, match=rf"{bad} .* counts as absent, the same command scores it again: logprobs"):
         frame = read_parts(tmp_path, ANSWERS)
     assert frame["request"].to_list() == ["good", "good"]
+
+
+def test_a_folder_of_parts_is_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(20):
+        write_part(tmp_path, pl.DataFrame({"a": [number, -number], "more": [0, 0]}))
+    reads: list[object] = []
+    plain = pl.read_parquet
+
+    def read(source: object, **options: Any) -> pl.DataFrame:
+        reads.append(source)
+        return plain(source, **options)
+
+    monkeypatch.setattr(pl, "read_parquet", read)
+    assert read_parts(tmp_path, {"a": pl.Int64()})["a"].to_list() == [n for i in range(20) for n in (i, -i)]
+    assert len(reads) == 1
+
+
+def test_parts_are_read_again_when_others_came_or_they_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = {"a": pl.Int64()}
+    first = write_part(tmp_path, pl.DataFrame({"a": [1]}))
+    assert read_parts(tmp_path, schema)["a"].to_list() == [1]
+    with monkeypatch.context() as patch:
+        patch.setattr(pl, "read_parquet", lambda *_, **__: pytest.fail("it was read before"))
+        assert read_parts(tmp_path, schema)["a"].to_list() == [1]
+    second = write_part(tmp_path, pl.DataFrame({"a": [2]}))
+    assert read_parts(tmp_path, schema)["a"].to_list() == [1, 2]
+    first.write_bytes(second.read_bytes()[:-5])
+    with pytest.warns(UserWarning, match=first.name):
+        assert read_parts(tmp_path, schema)["a"].to_list() == [2]
+    first.unlink()
+    assert read_parts(tmp_path, schema)["a"].to_list() == [2]
+    assert read_parts(tmp_path, {"a": pl.Int32()}).schema == {"a": pl.Int32()}
+
+
+def test_of_frames_that_were_read_those_are_kept_that_fit() -> None:
+    frames = [pl.DataFrame({"a": range(100)}) for _ in range(3)]
+    kept = Kept(most=2 * frames[0].estimated_size())
+    for name, frame in zip("abc", frames, strict=True):
+        kept.put(name, (), frame)
+        assert kept.get("a", ()) is not None or name == "c"
+    assert [kept.get(name, ()) is not None for name in "abc"] == [True, False, True]
+    assert kept.get("c", (("part", 1, 2, 3),)) is None
+
+
+def test_parts_of_older_versions_are_read_beside_newer_ones(tmp_path: Path) -> None:
+    write_part(tmp_path, pl.DataFrame({"a": [1]}, schema={"a": pl.Int32}))
+    write_part(tmp_path, pl.DataFrame({"a": [2], "kind": ["new"]}))
+    write_part(tmp_path, pl.DataFrame({"a": [3]}))
+    frame = read_parts(tmp_path, {"a": pl.Int64(), "kind": pl.String()}, absent={"kind": "old"})
+    assert frame.rows() == [(1, "old"), (2, "new"), (3, "old")]
+
+
+@pytest.mark.parametrize("name", ["a[1]", "model=m", "every*"])
+def test_a_folder_may_be_called_like_a_pattern(tmp_path: Path, name: str) -> None:
+    path = write_part(tmp_path / name, pl.DataFrame({"a": [1]}))
+    write_part(tmp_path / name, pl.DataFrame({"a": [2]}))
+    assert read_parts(tmp_path / name, {"a": pl.Int64()})["a"].to_list() == [1, 2]
+    assert read_whole(path, "", {}).columns == ["a"]
 
 
 def test_a_file_with_nan_is_refused_by_name(tmp_path: Path) -> None:
