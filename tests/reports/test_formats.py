@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -13,6 +14,7 @@ import pytest
 
 from evaluator.reports import html, latex, markdown, table, tidy
 from evaluator.reports.blocks import Block, Row
+from evaluator.reports.page import vega
 from evaluator.reports.report import Report
 from evaluator.vocabulary import TIDY, MeasureOptions
 from evaluator_serving.errors import InputError
@@ -158,6 +160,17 @@ class TestHtml:
         own = re.sub(r'<script class="library">.*?</script>', "", source, flags=re.DOTALL)
         assert len(own) < len(source) / 2
         assert not re.search(r"https?://|@import|url\(|<link", own)
+
+    def test_vega_is_bundled_once_on_a_machine(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        import vl_convert
+
+        monkeypatch.setenv("EVALUATOR_CACHE", str(tmp_path))
+        vega.cache_clear()
+        bundle = vega()
+        vega.cache_clear()
+        monkeypatch.setattr(vl_convert, "javascript_bundle", lambda *_: pytest.fail("it was bundled before"))
+        assert vega() == bundle
+        assert "vegaEmbed" in bundle
 
     def test_names_are_escaped(self, gest_rows: Any, report: Any) -> None:
         page = html.render(report(gest_rows(("<img src=x>&</script>",)), warnings=("<b>bold</b>",)))

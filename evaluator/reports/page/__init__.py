@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from evaluator.reports.blocks import Block
 from evaluator.reports.figure import Figure
 from evaluator.reports.page.palette import LIGHT, VARIABLES, config, style_sheet
 from evaluator.reports.page.tables import Flat, flat
+from evaluator_serving.cache import cache_dir, remember_json, remembered_json
 from evaluator_serving.errors import InputError
 
 VEGA_LITE = "6.4"
@@ -110,10 +112,14 @@ def _script(source: str) -> str:
 
 @cache
 def vega() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, which defines `vegaEmbed`."""
+    """Vega, Vega-Lite and Vega-Embed as one script, which defines `vegaEmbed`; remembered, as bundling them takes seconds."""
     import vl_convert
 
+    store = cache_dir() / f"vega-{VEGA_LITE}-{version('vl-convert-python')}.json"
+    if isinstance(kept := remembered_json(store).get("script"), str):
+        return kept
     bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", VEGA_LITE)
+    remember_json(store, {"script": bundle})
     return bundle
 
 
