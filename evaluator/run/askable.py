@@ -1,6 +1,6 @@
 """Which samples of a run can be asked of a model, and what is left out because they can't."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -66,24 +66,34 @@ def missing_head(task: Task, heads: frozenset[str], spec: str) -> str | None:
 
 
 def encode(
-    requests: Mapping[str, Request], encoder: Encodes, tables: Mapping[str, pl.DataFrame], name: str, *, strict: bool
+    requests: Mapping[str, Request],
+    encoder: Encodes,
+    tables: Mapping[str, pl.DataFrame],
+    name: str,
+    *,
+    strict: bool,
+    known: dict[str, Encoded] | None = None,
 ) -> tuple[list[Encoded], dict[str, str]]:
     """The requests that can be asked of the model called `name`, encoded; and of the others id → reason, in words.
 
-    With `strict` the first one that can't be asked raises InputError.
+    With `strict` the first one that can't be asked raises InputError. What is in `known` (id → encoded) isn't encoded again,
+    and what is encoded is added there.
     """
     encoded: list[Encoded] = []
     refused: dict[str, str] = {}
+    known = {} if known is None else known
     for request_id, request in requests.items():
         try:
-            encoded.append(encoder.encode(request))
+            if request_id not in known:
+                known[request_id] = encoder.encode(request)
+            encoded.append(known[request_id])
         except InputError as error:
-            reason = f"{name_sample(tables, request_id)}: {error}"
             if strict:
                 kind = ModelError if isinstance(error, ModelError) else InputError
-                raise kind(f"{name}: {reason}") from error
-            refused[request_id] = reason
-    return encoded, refused
+                raise kind(f"{name}: {name_samples(tables, [request_id])[request_id]}: {error}") from error
+            refused[request_id] = str(error)
+    names = name_samples(tables, refused)
+    return encoded, {request_id: f"{names[request_id]}: {reason}" for request_id, reason in refused.items()}
 
 
 def losses(tables: Mapping[str, pl.DataFrame], refused: Mapping[str, str]) -> dict[str, Loss]:
@@ -97,14 +107,20 @@ def losses(tables: Mapping[str, pl.DataFrame], refused: Mapping[str, str]) -> di
     return found
 
 
-def name_sample(tables: Mapping[str, pl.DataFrame], request: str) -> str:
-    """Where a request comes from, in words: the first task, sample and template that asks for it."""
-    for task, table in tables.items():
-        hit = table.filter(pl.col("request") == request).head(1)
-        if hit.height:
-            example = f" (example {hit['example'][0]})" if "example" in hit.columns else ""
-            return f"{task}, sample {hit['sample'][0]}{example}, template {hit['template'][0]}"
-    return f"request {request}"
+def name_samples(tables: Mapping[str, pl.DataFrame], requests: Collection[str]) -> dict[str, str]:
+    """Where requests come from, in words: the first task, sample and template that asks for each.
+
+    All of them at once: there may be thousands, and each table is then gone through once.
+    """
+    names = {request: f"request {request}" for request in requests}
+    left = set(requests)
+    for task, table in tables.items() if left else ():
+        hits = table.filter(pl.col("request").is_in(list(left))).unique("request", keep="first")
+        for hit in hits.iter_rows(named=True):
+            example = f" (example {hit['example']})" if "example" in hit else ""
+            names[hit["request"]] = f"{task}, sample {hit['sample']}{example}, template {hit['template']}"
+        left.difference_update(hits["request"])
+    return names
 
 
 def useless(name: str, reasons: Iterable[str]) -> ModelError:

@@ -9,6 +9,7 @@ from evaluator.run.local import ThisProcess
 from evaluator.run.loop import Loop
 from evaluator.run.metrics import Exporter, Meter
 from evaluator.run.prepare import (
+    Encodings,
     LoadedTask,
     PreparedModel,
     Renderer,
@@ -50,12 +51,12 @@ def prepare(spec: RunSpec) -> Prepared:
     """
     check_names(spec.models)
     tasks = load_tasks(spec)
-    renderer = Renderer(spec.protocol)
+    renderer, encodings = Renderer(spec.protocol), Encodings() if len(spec.models) > 1 else None
     errors = Failures()
     models: list[PreparedModel] = []
     for model in spec.models:
         with errors.of(model.name, refuse=True):
-            models.append(prepare_model(model, spec, tasks, renderer))
+            models.append(prepare_model(model, spec, tasks, renderer, encodings))
     if errors and not models:
         raise errors.told()
     return Prepared(tuple(tasks), tuple(models), errors)

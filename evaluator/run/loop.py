@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from evaluator.run.askable import name_sample
+from evaluator.run.askable import name_samples
 from evaluator.run.failures import Failures, failure_kind, record_failures
 from evaluator.run.metrics import Meter
 from evaluator.run.prepare import PreparedModel
@@ -287,7 +287,8 @@ class Loop:
         if not requests:
             return
         tables, total = model.prepared.tables, len(model.prepared.encoded)
-        reasons = [f"{name_sample(tables, request)}: {error}" for request in requests]
+        names = name_samples(tables, requests)
+        reasons = [f"{names[request]}: {error}" for request in requests]
         kind: Kind = failure_kind(error)
         wrong = EngineError if kind == "retryable" else InputError
         if self._strict:

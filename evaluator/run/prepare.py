@@ -182,6 +182,20 @@ class Renderer:
         return self._rendered[key]
 
 
+class Encodings:
+    """What requests became for models, once for all whose encoders are alike: a sweep has several models with one tokenizer,
+    and token rows of all its requests would take minutes and gigabytes a model."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[str, Encoded]] = {}
+
+    def of(self, source: ModelSource) -> dict[str, Encoded]:
+        """Request id → what it became for models like this one, so far."""
+        from evaluator_serving.encoding import likeness
+
+        return self._known.setdefault(likeness(source), {})
+
+
 def _settled(out: Path, name: str, print_: str) -> tuple[set[str], set[str]]:
     """Requests that the model of this fingerprint has answered in the run, under this name or else another; and those that
     were given up.
@@ -218,8 +232,12 @@ def _engine(spec: ModelSpec, out: Path, source: ModelSource, heads: frozenset[st
     return engine
 
 
-def prepare_model(spec: ModelSpec, run: RunSpec, tasks: Sequence[LoadedTask], renderer: Renderer) -> PreparedModel:
+def prepare_model(
+    spec: ModelSpec, run: RunSpec, tasks: Sequence[LoadedTask], renderer: Renderer, encodings: Encodings | None = None
+) -> PreparedModel:
     """Resolve a model, render its tasks for it and encode every request that has no answer yet.
+
+    `encodings` are those of the run's other models, None where there are none.
 
     A task that can't ask the model, and a sample that can't be asked, are left out and told; with `run.strict` they raise
     InputError. Raises ModelError where no task can ask it.
@@ -243,7 +261,8 @@ def prepare_model(spec: ModelSpec, run: RunSpec, tasks: Sequence[LoadedTask], re
     refused: dict[str, str] = {}
     begun = time.perf_counter()
     if not requests.keys() <= known:
-        encoded, refused = encode(requests, encoder_for(source), tables, spec.name, strict=run.strict)
+        known_rows = encodings.of(source) if encodings else None
+        encoded, refused = encode(requests, encoder_for(source), tables, spec.name, strict=run.strict, known=known_rows)
     encode_seconds = time.perf_counter() - begun
     lost = losses(tables, refused)
     for loaded in mine:

@@ -144,6 +144,8 @@ class EuroGest(Task):
     def load_limited(self, data: DataSource, limit: int | None) -> Samples:
         """As any task; what is said of the sentences is said of those within the limit."""
         found = Task.load_limited(self, data, limit)
+        if limit is None:
+            return found
         return replace(found, facts=_facts(found.frame, data.protocol))
 
     def _read(self, data: DataSource) -> tuple[Samples, Frames]:

@@ -9,8 +9,8 @@ probability per token; to a chat it gives what was said.
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 from evaluator_serving.chats import Chat, Turn
 
@@ -146,5 +146,14 @@ def kind(request: Request) -> str:
 
 def request_id(request: Request) -> str:
     """The request's identity: 32 hexadecimal digits, a BLAKE2b hash of its kind and content."""
-    content = json.dumps([kind(request), asdict(request)], ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    content = _JSON.encode([kind(request), request])
     return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+_JSON = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"), default=_fields)
+"""Writes requests, with their turns, as `asdict` would have them: that copies every text, and there is an id for each sentence
+of each model."""

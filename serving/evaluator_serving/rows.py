@@ -3,6 +3,7 @@
 A row is one forward pass over one token sequence and the log-probabilities to read from it. Everything here is pure.
 """
 
+import functools
 import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -99,6 +100,12 @@ class Read:
     lookup: int
 
 
+@functools.cache
+def read_at(row: int, lookup: int) -> Read:
+    """The read of this row and lookup, one object wherever it occurs: there is one for each token of every text."""
+    return Read(row, lookup)
+
+
 @dataclass(frozen=True, slots=True)
 class EncodedCandidate:
     """A candidate's token ids and, for each, where its log-probability is read."""
@@ -171,20 +178,23 @@ def merge(encoded: Sequence[Encoded]) -> Merged:
     """
     all_rows = [row for item in encoded for row in item.rows]
     hosts = _causal_hosts([r.ids for r in all_rows if r.head == "causal"])
-    order: dict[Row, int] = {}
+    order: dict[tuple[Head, tuple[int, ...], tuple[int, ...] | None, tuple[int, ...] | None, Chat | None], int] = {}
     lookups: list[dict[tuple[int, int], int]] = []
     places = []
     for item in encoded:
         spots = []
         for row in item.rows:
             ids = hosts.get(row.ids, row.ids) if row.head == "causal" else row.ids
-            key = replace(row, ids=ids, lookups=())
-            index = order.setdefault(key, len(order))
+            # What `_inputs` says of a row; a Row made for each would take most of the time.
+            index = order.setdefault((row.head, ids, row.type_ids, row.encoder_ids, row.chat), len(order))
             if index == len(lookups):
                 lookups.append({})
             spots.append((index, tuple(lookups[index].setdefault(pair, len(lookups[index])) for pair in row.lookups)))
         places.append(tuple(spots))
-    rows = tuple(replace(key, lookups=tuple(lookups[index])) for key, index in order.items())
+    rows = tuple(
+        Row(head, ids, tuple(read), types, encoder, chat)
+        for (head, ids, types, encoder, chat), read in zip(order, lookups, strict=True)
+    )
     return Merged(rows, tuple(places))
 
 

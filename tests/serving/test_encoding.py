@@ -1,7 +1,9 @@
 """Requests to rows: which tokens are masked or read, for tokenizers of every kind."""
 
+import hashlib
+import json
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,11 +18,12 @@ from tiny_models import tiny_tokenizer as new_tokenizer
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import MarianConfig, PreTrainedConfig, PreTrainedTokenizerFast, XLMRobertaTokenizer
 
+from evaluator_serving.chats import Chat, Turn
 from evaluator_serving.encoding import Encoder, continuation, masked
 from evaluator_serving.encoding.text import TextTokenizer
 from evaluator_serving.errors import InputError
 from evaluator_serving.models.source import ModelSource
-from evaluator_serving.requests import Continuation, Masked, Pair, Request, SharedTokens, request_id
+from evaluator_serving.requests import Choice, Continuation, Masked, Pair, Request, SharedTokens, request_id
 from evaluator_serving.rows import Coverage, Encoded, Row, merge
 
 MASKED_KINDS = ("wordpiece", "wordpiece-lower", "roberta", "xlmr")
@@ -64,6 +67,24 @@ def read(kind: str, row: Row) -> list[tuple[int, str]]:
 
 def encode(kind: str, request: Request, **options: Any) -> Encoded:
     return encoder(kind, **options).encode(request)
+
+
+def test_an_identity_is_a_hash_of_kind_and_fields() -> None:
+    turns = (Turn("system", "be kind"), Turn("user", 'Žofie \u2028 "said" <|x|>'))
+    asked: list[tuple[str, Request]] = [
+        ("masked", Masked(("a ", " b\n"), (("ß",), ("c d",)), "joint")),
+        ("continuation", Continuation("The nurse", (" he", " she"), "together")),
+        ("continuation", Continuation("", (" he",), encoder="text <extra_id_0>")),
+        ("pair", Pair("one", "two")),
+        ("shared", SharedTokens("one", "two")),
+        ("choice", Choice(turns, ("(a)", "(b)"))),
+        ("chat", Chat(turns, answers=2, temperature=0.7, max_tokens=9, seed=3)),
+    ]
+    for kind, request in asked:
+        content = json.dumps([kind, asdict(request)], ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+        assert request_id(request) == hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
+    # Answers are kept under it: it can never change.
+    assert request_id(Pair("one", "two")) == "ad092dee12f99db6a704f6c4bdabc549"
 
 
 # --- masked ---

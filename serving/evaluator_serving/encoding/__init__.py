@@ -1,18 +1,26 @@
 """From requests to rows: one encoder a model, one module a kind of request."""
 
-from collections.abc import Callable
+import json
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from evaluator_serving.cache import content_hash
 from evaluator_serving.chats import Chat, spoken
 from evaluator_serving.encoding import chat, continuation, masked, pair, seq2seq, shared
 from evaluator_serving.encoding.text import TextTokenizer
 from evaluator_serving.errors import InputError, ModelError
+from evaluator_serving.models.checkpoint import files_beside_weights
 from evaluator_serving.models.config import vocabulary
 from evaluator_serving.models.known import tokenizer_of
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.requests import Choice, Continuation, Masked, Pair, Request, SharedTokens, request_id
 from evaluator_serving.rows import Coverage, Encoded, EncodedCandidate, Head, Row
+
+_NO_TOKENIZER = re.compile(r"(config|generation_config|trainer_state|.*\.index)\.json")
+"""Files beside a model's weights that say nothing of its tokenizer, or of which `likeness` has what does."""
 
 Encode = Callable[[Any, TextTokenizer], tuple[list[Row], list[EncodedCandidate], Coverage]]
 
@@ -81,6 +89,28 @@ class ServedEncoder:
 def encoder_for(source: ModelSource) -> Encoder | ServedEncoder:
     """The encoder of a resolved model; loads its tokenizer."""
     return ServedEncoder(source) if source.served else Encoder(source, tokenizer_of(source))
+
+
+def likeness(source: ModelSource) -> str:
+    """Equal for models whose encoders make the same of every request that neither refuses: checkpoints of one training, sizes
+    of one family, one model under several names.
+
+    What encoders ask of a model: its tokenizer's files and what else decides how they are read, its context, the sizes of its
+    vocabularies. Only of masked and generative models without a program of their own; others are like themselves alone.
+    """
+    config = source.config
+    files = [file for file in files_beside_weights(source.path) if not _NO_TOKENIZER.fullmatch(file.name)]
+    own = source.served or source.heads - {"masked", "causal"} or _has_program(files) or getattr(config, "auto_map", None)
+    if own:
+        return json.dumps([source.revision, source.spec, source.chat_template, source.system])
+    names = ("model_type", "transformers_version", "type_vocab_size")
+    told = [sorted(source.heads), source.context, vocabulary(config), *(getattr(config, name, None) for name in names)]
+    return json.dumps([content_hash(files), *told, source.chat_template, source.system])
+
+
+def _has_program(files: Iterable[Path]) -> bool:
+    """Whether a tokenizer's configuration names a program of the model's own."""
+    return any(file.name == "tokenizer_config.json" and b"auto_map" in file.read_bytes() for file in files)
 
 
 def _encoding(request: Request, heads: frozenset[str]) -> tuple[Encode, Head]:

@@ -6,7 +6,7 @@ from evaluator_serving.encoding.text import TextTokenizer, check_different, chec
 from evaluator_serving.errors import InputError
 from evaluator_serving.packing import shared
 from evaluator_serving.requests import Continuation, ContinuationMethod
-from evaluator_serving.rows import Coverage, EncodedCandidate, Head, Read, Row
+from evaluator_serving.rows import Coverage, EncodedCandidate, Head, Row, read_at
 
 Asked = tuple[list[Row], tuple[int, ...], tuple[int, ...]]
 """A candidate's rows, the tokens that are read from them, and its own tokens."""
@@ -29,7 +29,7 @@ def encode(request: Continuation, text: TextTokenizer) -> tuple[list[Row], list[
     for candidate, (inputs, tokens, own) in zip(request.candidates, asked, strict=True):
         text.check_continuation(request.context, candidate, own)
         coverage += text.coverage(own)
-        reads = tuple(Read(len(rows) + r, lookup) for r, row in enumerate(inputs) for lookup in range(len(row.lookups)))
+        reads = tuple(read_at(len(rows) + r, lookup) for r, row in enumerate(inputs) for lookup in range(len(row.lookups)))
         rows += inputs
         candidates.append(EncodedCandidate(tokens, reads))
         whole.append(own)

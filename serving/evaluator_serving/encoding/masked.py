@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from evaluator_serving.encoding.text import TextTokenizer, Tokens, check_different, check_text
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import SENTINEL, Masked
-from evaluator_serving.rows import Coverage, EncodedCandidate, Read, Row
+from evaluator_serving.rows import Coverage, EncodedCandidate, Row, read_at
 
 
 def encode(request: Masked, text: TextTokenizer, sentinel: bool = False) -> tuple[list[Row], list[EncodedCandidate], Coverage]:
@@ -39,7 +39,7 @@ def _gathered(asked: Iterable[Asked]) -> tuple[list[Row], list[EncodedCandidate]
     rows: list[Row] = []
     candidates = []
     for inputs, ids in asked:
-        reads = tuple(Read(len(rows) + r, lookup) for r, row in enumerate(inputs) for lookup in range(len(row.lookups)))
+        reads = tuple(read_at(len(rows) + r, lookup) for r, row in enumerate(inputs) for lookup in range(len(row.lookups)))
         rows += inputs
         candidates.append(EncodedCandidate(ids, reads))
     return rows, candidates

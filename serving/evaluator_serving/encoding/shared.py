@@ -4,7 +4,7 @@ from difflib import SequenceMatcher
 
 from evaluator_serving.encoding.text import TextTokenizer, Tokens, check_different, check_text
 from evaluator_serving.requests import SharedTokens
-from evaluator_serving.rows import Coverage, EncodedCandidate, Read, Row
+from evaluator_serving.rows import Coverage, EncodedCandidate, Row, read_at
 
 
 def encode(request: SharedTokens, text: TextTokenizer) -> tuple[list[Row], list[EncodedCandidate], Coverage]:
@@ -21,7 +21,7 @@ def encode(request: SharedTokens, text: TextTokenizer) -> tuple[list[Row], list[
     rows: list[Row] = []
     candidates = []
     for tokens, positions in ((first, [a for a, _ in matches]), (second, [b for _, b in matches])):
-        reads = tuple(Read(len(rows) + i, 0) for i in range(len(positions)))
+        reads = tuple(read_at(len(rows) + i, 0) for i in range(len(positions)))
         candidates.append(EncodedCandidate(tuple(tokens.ids[at] for at in positions), reads))
         rows += [_one_masked(tokens, at, text.mask_id) for at in positions]
     return rows, candidates, text.coverage(first.ids) + text.coverage(second.ids)

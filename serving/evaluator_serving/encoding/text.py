@@ -73,6 +73,8 @@ class TextTokenizer:
         self.spelling = Spelling(self._backend)
         self.front = self._leading_specials()
         self._template_control: dict[tuple[str, ...], tuple[int, ...]] = {}
+        # A chat with several candidates for its answer is written once.
+        self._chat_text = functools.lru_cache(maxsize=4)(self._written)
         self._chat = self._chat_opening() if source.chat_template == "user" else None
 
     @property
@@ -171,21 +173,22 @@ class TextTokenizer:
         What special tokens stand in front is the template's affair. Raises InputError where there is no template, it can't
         write these turns or leaves one out, and where a turn holds what the tokenizer reads as a control token.
         """
-        written = self._chat_text(turns)
+        written = self._chat_text(tuple(turns))
         for turn in turns:
             if turn.content.strip() not in written:
                 raise InputError(f"its chat template leaves the {turn.role}'s turn out")
         ids = self.control_ids(written + answer)
         roles = tuple(turn.role for turn in turns)
         if roles not in self._template_control:
-            plain = self._chat_text([Turn(role, "a") for role in roles])
+            plain = self._chat_text(tuple(Turn(role, "a") for role in roles))
             self._template_control[roles] = self._held(self.control_ids(plain))
         if (held := self._held(ids)) != self._template_control[roles]:
             strange = [i for i in held if held.count(i) > self._template_control[roles].count(i)]
             raise self._control_error(strange or held)
         return ids
 
-    def _chat_text(self, turns: Sequence[Turn]) -> str:
+    def _written(self, turns: tuple[Turn, ...]) -> str:
+        """A chat as the model's template writes it, up to the assistant's turn."""
         told = [{"role": turn.role, "content": turn.content} for turn in turns]
         try:
             return str(self._tokenizer.apply_chat_template(told, tokenize=False, add_generation_prompt=True))
