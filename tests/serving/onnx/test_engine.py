@@ -227,7 +227,10 @@ def test_options_it_has_no_use_for_are_refused(options: EngineOptions, message: 
         (EngineOptions(device="cuda:0", extra={"tensorrt": True}), "TensorrtExecutionProvider"),
     ],
 )
-def test_a_missing_provider_is_named(options: EngineOptions, provider: str, tmp_path: Path) -> None:
+def test_a_missing_provider_is_named(
+    options: EngineOptions, provider: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evaluator_serving.engine.check_cuda", lambda name: None)  # a machine on which PyTorch finds the device
     source = tiny(tmp_path)
     with pytest.raises(InputError, match=f"has no {provider}"):
         OnnxEngine(source, options, rows_of(source))
