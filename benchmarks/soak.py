@@ -1,8 +1,9 @@
 """A long sweep on real Ray whose actors are killed every 30 seconds: does anything grow, get lost, doubled or left behind?
 
 One small real model (the demo's SmolLM2, or random weights) on two workers, with as many made-up sentences as take the time
-asked for, or somewhat longer. Every `--every` seconds a process that has loaded its model is killed with SIGKILL. One is
-spared, from the beginning to the end: in processes that live for half a minute no leak would show. In the end
+asked for, or somewhat longer. Every `--every` seconds (or later, where loading takes that long) a process that has loaded its
+model and scores is killed with SIGKILL. One is spared, from the beginning to the end: in processes that live for half a minute
+no leak would show. In the end
 
 - the median memory of the driver, of the spared model process and of the killed ones (while they score) in the last quarter of
   the time is within 10% of that in the first quarter after the warm-up;
@@ -50,14 +51,12 @@ MARK = "EVALUATOR_SOAK"
 """An environment variable with a word of this run's own, which everything that it starts inherits."""
 WARM_UP, WARM_SECONDS = 0.15, 60.0
 """Share of the time that counts as warm-up, and its least seconds (but no more than half): allocators fill."""
-OLD_ENOUGH = 15.0
-"""Seconds after which a model's process has loaded and scored."""
+AT_WORK = 5.0
+"""Seconds of scoring after which a model's process counts, and may be killed."""
 FLAT = 0.10
 """By how much memory may grow between the beginning and the end."""
 CALM = 600
 """Sentences that tell the speed: several chunks for each worker."""
-LOSS = 0.85
-"""Part of the undisturbed speed that is left, at the most, while processes are killed."""
 DRIVER, SPARED, KILLED, RAY = KINDS = ("driver", "spared model process", "killed model processes", "Ray's processes")
 JUDGED = (DRIVER, SPARED, KILLED)
 
@@ -66,26 +65,27 @@ JUDGED = (DRIVER, SPARED, KILLED)
 class Watch:
     """The memory of each kind of process over time: (seconds since the start, MiB); and every process that was ever seen.
 
-    `spared`: the model process that isn't killed, once there is one.
+    `spared`: the model process that isn't killed, once there is one; `scoring`: since when each of them was seen to score.
     """
 
     begun: float
     series: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
     seen: set[psutil.Process] = field(default_factory=set)
     spared: psutil.Process | None = None
+    scoring: dict[psutil.Process, float] = field(default_factory=dict)
 
     def look(self, driver: psutil.Process, family: Sequence[psutil.Process]) -> list[psutil.Process]:
-        """Note what the processes hold now. Returns the model processes that may be killed: loaded, and not spared."""
+        """Note what the processes hold now. Returns the model processes that may be killed: at work, and not spared."""
         at = time.time() - self.begun
         self.seen.update(family)
-        actors = [one for one in family if "ray::Replica" in title(one) and age(one) > OLD_ENOUGH]
+        begun = [one for one in family if title(one).startswith("ray::Replica.score")]
+        working = [one for one in begun if at - self.scoring.setdefault(one, at) >= AT_WORK]
         if self.spared not in family:
-            self.spared = next(iter(actors), None)
-        killable = [one for one in actors if one != self.spared]
-        groups = {DRIVER: [driver], SPARED: [one for one in actors if one == self.spared], KILLED: killable}
+            self.spared = next(iter(working), None)
+        killable = [one for one in working if one != self.spared]
+        groups = {DRIVER: [driver], SPARED: [one for one in working if one == self.spared], KILLED: killable}
         for kind, processes in groups.items():
-            working = [one for one in processes if kind == DRIVER or title(one).startswith("ray::Replica.score")]
-            self.series[kind] += [(at, mib) for one in working if (mib := own_mib(one.pid))]
+            self.series[kind] += [(at, mib) for one in processes if (mib := own_mib(one.pid))]
         if total := sum(own_mib(one.pid) for one in family if name_of(one) in ("raylet", "gcs_server")):
             self.series[RAY].append((at, total))
         return killable
@@ -143,13 +143,6 @@ def start(sweep: Path, out: Path, mark: str, workers: int) -> subprocess.Popen[b
     return subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
 
 
-def age(process: psutil.Process) -> float:
-    """Seconds since it was started, 0 where it has gone."""
-    with contextlib.suppress(psutil.Error):
-        return time.time() - float(process.create_time())
-    return 0.0
-
-
 def left_behind(mark: str, seen: Collection[psutil.Process] = ()) -> list[str]:
     """Titles of live processes that were `seen`, or carry this run's mark (which is gone from where Ray writes its titles)."""
     found = []
@@ -162,13 +155,21 @@ def left_behind(mark: str, seen: Collection[psutil.Process] = ()) -> list[str]:
     return found
 
 
-def speed(folder: Path, model: Path, engine: str, workers: int, sentences: int) -> float:
-    """Sentences a second of so many workers in an undisturbed sweep, while they score."""
+def speed(folder: Path, model: Path, engine: str, workers: int, sentences: int) -> tuple[float, float]:
+    """Sentences a second of one worker in an undisturbed sweep, while it scores; and its seconds until the first are stored."""
     sweep = write_sweep(folder, "calm", model, engine, sentences)
     process = start(sweep, folder / "calm", secrets.token_hex(8), workers)
     assert process.wait() == 0, (folder / "calm.log").read_text()[-3000:]
+    run = Run.open(folder / "calm")
+    starts = [float(start["seconds"]["first_answer"]) for start in run.record["models"]["m"]["starts"]]
     # Not from the first chunk to the last: one worker may have done most of them before the other one had loaded.
-    return workers * sentences / float(Run.open(folder / "calm").timings()["seconds"].sum())
+    return sentences / float(run.timings()["seconds"].sum()), statistics.median(starts)
+
+
+def enough(rate: float, start: float, *, seconds: float, every: float, workers: int) -> int:
+    """Sentences that take about so long where all workers but one are killed, at a worker's rate and seconds to start."""
+    life = max(every, start + AT_WORK)
+    return max(400, int(rate * seconds * (1 + (workers - 1) * (life - start) / life)))
 
 
 def disturbed(sweep: Path, out: Path, mark: str, workers: int, every: float) -> tuple[Watch, dict[str, Any]]:
@@ -198,9 +199,9 @@ def disturbed(sweep: Path, out: Path, mark: str, workers: int, every: float) -> 
 
 def soak(model: Path, engine: str, folder: Path, *, minutes: float, every: float, workers: int = 2) -> dict[str, Any]:
     """The whole experiment. Returns the record; what was found wrong stands in its `wrong`."""
-    rate = speed(folder, model, engine, workers, CALM)
-    sentences = max(400, int(rate * minutes * 60 * LOSS))
-    print(f"{rate:.1f} sentences/s: {sentences} sentences", file=sys.stderr, flush=True)
+    rate, first = speed(folder, model, engine, workers, CALM)
+    sentences = enough(rate, first, seconds=60 * minutes, every=every, workers=workers)
+    print(f"{rate:.1f} sentences/s a worker, {first:.0f} s to start: {sentences}", file=sys.stderr, flush=True)
     mark = secrets.token_hex(8)
     sweep = write_sweep(folder, "run", model, engine, sentences)
     watch, record = disturbed(sweep, folder / "run", mark, workers, every)

@@ -68,18 +68,26 @@ def test_memory_after_the_warm_up(program: ModuleType) -> None:
 
 
 def test_a_look_tells_the_kinds_apart(program: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a process wrote counts, and not what it maps; one model process is spared, however often one looks."""
-    monkeypatch.setattr(program, "OLD_ENOUGH", -1.0)
+    """What a process wrote counts, and not what it maps; one model process is spared, however often one looks.
+
+    One that loads is neither noted nor killed.
+    """
+    monkeypatch.setattr(program, "AT_WORK", 0.0)
     weights = tmp_path / "weights"
     weights.write_bytes(bytes(64 << 20))
     raylet = tmp_path / "raylet"
     raylet.symlink_to("/bin/sleep")
     watch = program.Watch(0.0)
-    with process("driver") as driver, process("ray::Replica.score") as one, process("ray::Replica.score") as two:
+    with (
+        process("driver") as driver,
+        process("ray::Replica.score") as one,
+        process("ray::Replica.score") as two,
+        process("ray::Replica.load") as three,
+    ):
         ray = subprocess.Popen([raylet, "60"])
-        children = [driver, one, two, ray]
+        children = [driver, one, two, three, ray]
         found = {child.pid: psutil.Process(child.pid) for child in children}
-        family = [found[child.pid] for child in (one, two, ray)]
+        family = [found[child.pid] for child in (one, two, three, ray)]
         for kept, child in (("", None), (str(weights), one), ("own", one), ("own", two)):
             if child is not None:
                 tell(child, kept)
@@ -94,6 +102,13 @@ def test_a_look_tells_the_kinds_apart(program: ModuleType, tmp_path: Path, monke
     assert killed == pytest.approx([*killed[:1] * 3, killed[0] + 64], abs=4.0)
     assert program.own_mib(one.pid) == 0.0
     assert program.left_behind("no mark", watch.seen) == []
+
+
+def test_sentences_for_the_time_asked_for(program: ModuleType) -> None:
+    """By hand: the spared worker all the time, the other one 20 of 30 s, or the last 5 of 45 s."""
+    asked = {"seconds": 1200.0, "every": 30.0, "workers": 2}
+    assert program.enough(9.0, 10.0, **asked) == pytest.approx(9 * 1200 * (1 + 20 / 30), abs=1)
+    assert program.enough(9.0, 40.0, **asked) == pytest.approx(9 * 1200 * (1 + 5 / 45), abs=1)
 
 
 def test_what_is_left_behind_is_found_by_its_mark_or_as_seen(program: ModuleType) -> None:
