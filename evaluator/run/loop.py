@@ -256,14 +256,19 @@ class Loop:
             self._finish(member.model)
 
     def _start_failed(self, member: Member, reason: str, allowed: int) -> None:
+        """A replica that can't be started is asked for again a few times; then its model is given up, or goes on without it."""
         model = member.model
         model.start_failures += 1
         self._drop(member)
-        if model.start_failures >= allowed:
-            tried = f"{model.start_failures} starts in a row failed"
-            self._give_up(model, EngineError(f"{model.name}: a replica {reason}; {tried}"))
-        else:
+        if model.start_failures < allowed:
             self._restart(member)
+            return
+        tried = f"a replica {reason}; {model.start_failures} starts in a row failed"
+        if any(other.loaded is not None for other in self._state.of(model)):
+            # The model isn't at fault: another replica of it is at work. The supplier may still start one where that pays.
+            self._view.state(model.name, "running", f"{tried}, the others go on", replica=member.number)
+        else:
+            self._give_up(model, EngineError(f"{model.name}: {tried}"))
 
     def _restart(self, member: Member) -> None:
         """Ask for a replica of a model again, if there is still something for it to do."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from evaluator.run.loop import Loop
+from evaluator.run.loop import START_ATTEMPTS, Loop
 from evaluator.run.replica import Member, Model, State
 from evaluator.run.worker import Loaded
 
@@ -31,3 +31,27 @@ def test_a_replica_that_still_loads_is_ended_with_the_last_one_that_scores(scori
     assert over == ended
     assert loop._state.members == ([loading, last] if scoring else [])
     assert said == ([] if scoring else [("m", "done")])
+
+
+@pytest.mark.parametrize("at_work", [False, True])
+def test_starts_that_fail_end_a_model_that_no_other_replica_scores(at_work: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deaths while loading, by chance or of one bad machine: what another replica can score needn't be lost."""
+    asked: list[Any] = []
+    given_up: list[str] = []
+    supplier = SimpleNamespace(end=lambda replica: None, again=lambda member, state: asked.append(member.number))
+    view = SimpleNamespace(state=lambda *words, **named: None)
+    meter = SimpleNamespace(restarted=lambda name: None)
+    loop = Loop(SimpleNamespace(), view, supplier, meter, verify=True, strict=False)  # type: ignore[arg-type]
+    monkeypatch.setattr(loop, "_give_up", lambda model, error: given_up.append(str(error)))
+    model = Model(SimpleNamespace(name="m", encoded=(1,), kinds={}))  # type: ignore[arg-type]
+    model.work = SimpleNamespace(waiting=["chunk"])  # type: ignore[assignment]
+    scoring = Member(model, "scoring", 9, 0.0, loaded=Loaded("cpu", {}, None))  # type: ignore[arg-type]
+    loop._state = State({"m": model}, [scoring] if at_work else [])
+    for number in range(START_ATTEMPTS + 1):
+        member = Member(model, "loading", number, 0.0)  # type: ignore[arg-type]
+        loop._state.members.append(member)
+        loop._start_failed(member, "died while it loaded (killed)", START_ATTEMPTS)
+        assert asked == list(range(min(number + 1, START_ATTEMPTS - 1)))
+        assert len(given_up) == (0 if at_work else max(0, number + 2 - START_ATTEMPTS))
+    assert loop._state.members == ([scoring] if at_work else [])
+    assert all("5 starts in a row failed" in text for text in given_up[:1])
