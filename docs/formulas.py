@@ -11,4 +11,4 @@ def fence(source: str, language: str, css_class: str, options: Any, md: Any, **_
     made = convert(source.replace("{aligned}", "{align*}"), display="block")  # it knows aligned by that name
     # Of attributes that align a cell browsers know the style alone.
     aligned = re.sub(r'columnalign="(\w+)"', r'style="text-align: \1; padding: 0.3em 0.2em"', made)
-    return f'<div class="{css_class}">{aligned}</div>'
+    return f'<div class="{css_class}" style="overflow-x: auto">{aligned}</div>'

@@ -1,6 +1,8 @@
 """The documentation's site: `make docs` builds it without a warning, and what is generated is there."""
 
+import html
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -55,6 +57,25 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
     for page in site.rglob("*.html"):
         loaded = re.findall(r'<(?:script|link|img)\b[^>]*?(?:src|href)="(https?:[^"]+)"', page.read_text("utf8"))
         assert not loaded, page
+
+
+def test_formulas_are_mathematics_without_a_script() -> None:
+    """What is left of LaTeX in a formula's text would be read as it stands."""
+    formulas = runpy.run_path(str(ROOT / "docs" / "formulas.py"))
+    texts = "".join(page.read_text("utf8") for page in sorted((ROOT / "docs").rglob("*.md")))
+    blocks = re.findall(r"```math\n(.+?)```", texts, re.DOTALL)
+    assert len(blocks) >= 6
+    for block in blocks:
+        made = formulas["fence"](block, "math", "math", {}, None)
+        said = html.unescape(re.sub(r"<[^>]+>", "", made))
+        assert "<math" in made
+        assert not re.search(r"[\\{}&]", said), said
+        assert made.count("<mtr>") == (block.count(r"\\") + 1 if "aligned" in block else 0)
+    assert "LMS=1002n(#[xstereotype>xunrelated]" in re.sub(
+        r"<[^>]+>|\s",
+        "",
+        html.unescape(formulas["fence"](next(block for block in blocks if "LMS" in block), "math", "math", {}, None)),
+    )
 
 
 def test_every_page_is_in_the_contents_and_every_task_on_a_page() -> None:
