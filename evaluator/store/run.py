@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
+import numpy as np
 import polars as pl
 
 from evaluator.store import imported
@@ -104,13 +105,32 @@ _IMPORTED = {**dict.fromkeys(_PLACE), "model": pl.String(), "score": pl.Float64(
 
 
 def answers_frame(answers: Iterable[Answer]) -> pl.DataFrame:
-    """Answers as a frame with a row per candidate (columns ANSWERS)."""
+    """Answers as a frame with a row per candidate (columns ANSWERS).
+
+    Lists are gathered from flat columns: made one by one they would keep a sweep's driver busy, and its devices waiting.
+    """
     rows = [
-        (a.request, i, list(tokens), list(logprobs))
+        (a.request, i, tokens, logprobs)
         for a in answers
         for i, (tokens, logprobs) in enumerate(zip(a.tokens, a.logprobs, strict=True))
     ]
-    return pl.DataFrame(rows, schema=ANSWERS, orient="row")
+    lengths = np.fromiter((len(tokens) for *_, tokens, _ in rows), np.int64)
+    flat = pl.DataFrame(
+        {
+            "row": np.repeat(np.arange(len(rows)), lengths),
+            "tokens": np.fromiter((token for *_, tokens, _ in rows for token in tokens), np.int32),
+            "logprobs": np.fromiter((number for *_, logprobs in rows for number in logprobs), np.float64),
+        }
+    )
+    named = pl.DataFrame(
+        {"request": [row[0] for row in rows], "candidate": [row[1] for row in rows], "row": np.arange(len(rows))},
+        schema={"request": pl.String, "candidate": pl.Int32, "row": pl.Int64},
+    )
+    lists = flat.group_by("row", maintain_order=True).agg("tokens", "logprobs")
+    joined = named.join(lists, on="row", how="left", maintain_order="left")
+    # A candidate without tokens has no row in `flat`.
+    filled = [pl.col(name).fill_null(pl.lit([], ANSWERS[name])) for name in ("tokens", "logprobs")]
+    return joined.select("request", "candidate", *filled)
 
 
 def replies_frame(answers: Iterable[Answer]) -> pl.DataFrame:
