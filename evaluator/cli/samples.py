@@ -65,15 +65,14 @@ def command(
     from evaluator.comparison.samples import differing, drivers, ends, main_rate
     from evaluator.reports.report import check_scale
     from evaluator.reports.texts import sample_texts
-    from evaluator.tasks.stored import scores_of, task_of
+    from evaluator.tasks.stored import task_of
     from evaluator.vocabulary import plain_layout
 
     opened = Run.open(run)
     task = task_of(opened, _only(name, opened.tasks, "task", opened.shown))
     options = MeasureOptions(scale=cast(Scale, scale), resamples=1, protocol=opened.protocol)
     check_scale(task, options.scale)
-    scores = scores_of(opened, task.name)
-    mine = _of(scores, _only(model, opened.models, "model", opened.shown), opened, task.name)
+    mine = _of(_only(model, opened.models, "model", opened.shown), opened, task.name)
     layout = task.layout(options) or plain_layout(task.measure(mine, options))
     if group is not None and group not in set(mine["group"]):
         known = ", ".join(sorted(set(mine["group"].drop_nulls()), key=lambda g: (len(g), g)))
@@ -81,7 +80,7 @@ def command(
     rate = main_rate(layout, measure, group, template)
     texts = sample_texts(opened, task.name, data, file)
     if against is not None:
-        rows = differing(task, mine, _of(scores, against, opened, task.name), texts, rate)
+        rows = differing(task, mine, _of(against, opened, task.name), texts, rate)
     else:
         rows = drivers(task, mine, texts, rate, options)
     if rows.is_empty():
@@ -107,8 +106,10 @@ def _only(name: str | None, names: list[str], what: str, run: str) -> str:
     return name
 
 
-def _of(scores: pl.DataFrame, model: str, run: Run, task: str) -> pl.DataFrame:
-    mine = scores.filter(pl.col("model") == _only(model, run.models, "model", run.shown))
+def _of(model: str, run: Run, task: str) -> pl.DataFrame:
+    from evaluator.tasks.stored import scores_of
+
+    mine = scores_of(run, task, [_only(model, run.models, "model", run.shown)])
     if mine.is_empty():
         raise InputError(f"{model} has no scores of {task} yet: evaluator status {run.shown}")
     return mine

@@ -166,17 +166,16 @@ def _nothing(picked: Sequence[Side], tasks: Sequence[str], notes: Sequence[str])
 
 
 class _Scores:
-    """Per-sample scores of every run and task, read once."""
+    """Per-sample scores of every model and task, read once."""
 
     def __init__(self) -> None:
-        self._frames: dict[tuple[str, str], pl.DataFrame] = {}
+        self._frames: dict[tuple[Side, str], pl.DataFrame] = {}
 
     def of(self, side: Side, task: str) -> pl.DataFrame:
         """One model's scores of a task."""
-        key = (str(side.run.path), task)
-        if key not in self._frames:
-            self._frames[key] = scores_of(side.run, task)
-        return self._frames[key].filter(pl.col("model") == side.name)
+        if (side, task) not in self._frames:
+            self._frames[side, task] = scores_of(side.run, task, [side.name])
+        return self._frames[side, task]
 
     def has(self, side: Side, task: str) -> bool:
         """Whether there are any."""
@@ -234,7 +233,7 @@ def _notes(picked: Sequence[Side], tasks: Sequence[str]) -> Iterator[str]:
         if run.busy:
             yield f"{path} is being written at this moment: what it held when it was read is compared."
         for name in (task for task in tasks if task in run.tasks):
-            left = run.unanswered(name)
+            left = run.unanswered(name, models)
             yield from (
                 f"{side.label}: {left[side.name][0]:,} of {left[side.name][1]:,} requests of {name} have no answer yet."
                 for side in mine

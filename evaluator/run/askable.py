@@ -1,6 +1,7 @@
 """Which samples of a run can be asked of a model, and what is left out because they can't."""
 
-from collections.abc import Collection, Iterable, Mapping
+import functools
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -67,7 +68,7 @@ def missing_head(task: Task, heads: frozenset[str], spec: str) -> str | None:
 
 def encode(
     requests: Mapping[str, Request],
-    encoder: Encodes,
+    encoder: Callable[[], Encodes],
     tables: Mapping[str, pl.DataFrame],
     name: str,
     *,
@@ -77,15 +78,16 @@ def encode(
     """The requests that can be asked of the model called `name`, encoded; and of the others id → reason, in words.
 
     With `strict` the first one that can't be asked raises InputError. What is in `known` (id → encoded) isn't encoded again,
-    and what is encoded is added there.
+    and what is encoded is added there. `encoder` makes the model's, which takes a second, and isn't called where all is known.
     """
+    made = functools.cache(encoder)
     encoded: list[Encoded] = []
     refused: dict[str, str] = {}
     known = {} if known is None else known
     for request_id, request in requests.items():
         try:
             if request_id not in known:
-                known[request_id] = encoder.encode(request)
+                known[request_id] = made().encode(request)
             encoded.append(known[request_id])
         except InputError as error:
             if strict:

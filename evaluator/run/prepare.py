@@ -262,7 +262,7 @@ def prepare_model(
     begun = time.perf_counter()
     if not requests.keys() <= known:
         known_rows = encodings.of(source) if encodings else None
-        encoded, refused = encode(requests, encoder_for(source), tables, spec.name, strict=run.strict, known=known_rows)
+        encoded, refused = encode(requests, lambda: encoder_for(source), tables, spec.name, strict=run.strict, known=known_rows)
     encode_seconds = time.perf_counter() - begun
     lost = losses(tables, refused)
     for loaded in mine:

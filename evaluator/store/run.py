@@ -16,7 +16,7 @@ answers that other samples share with them don't count.
 import contextlib
 import itertools
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -352,11 +352,16 @@ class Run:
         tables = (self.asked_table(task, entry) for task in entry.get("heads_used", {}))
         return set(itertools.chain.from_iterable(table["request"].to_list() for table in tables))
 
-    def unanswered(self, task: str) -> dict[str, tuple[int, int]]:
-        """Model → how many of the requests that this task asks of it have neither an answer nor failed, and of how many."""
+    def unanswered(self, task: str, models: Collection[str] | None = None) -> dict[str, tuple[int, int]]:
+        """Model → how many of the requests that this task asks of it have neither an answer nor failed, and of how many.
+
+        Of every model, or of these.
+        """
         failed = self.failures()
         found = {}
         for name in self.asked(task):
+            if models is not None and name not in models:
+                continue
             requests = self.asked_table(task, self.record["models"][name]).select("request").unique()
             left = requests.join(self.answers(name), on="request", how="anti")
             left = left.join(failed.filter(model=name), on="request", how="anti")

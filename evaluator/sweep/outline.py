@@ -1,7 +1,8 @@
 """A plan from configurations alone: no hub, no tokenizer, no weights. What is exact: requests, parameters, memory, placements.
 What is estimated: tokens, and so the hours."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from evaluator.run.askable import abilities, missing_head
@@ -35,12 +36,13 @@ def outline_plan(
     renderer = Renderer(spec.protocol)
     errors = Failures()
     needs: list[Needs] = []
+    counted: dict[_Heads, _Letters] = {}
     for model in spec.models:
         with errors.of(model.name, refuse=True):
             source = outlined(model.spec, configurations, model.chat_template)
             engine = choose_engine(source, source.heads, model.options) if model.engine == "auto" else model.engine
             check_fit(engine, source, model.options, source.heads)
-            load = _load(model, source, tasks, renderer)
+            load = _load(model, source, tasks, renderer, counted)
             sizes = demand(model, source, engine, load)
             needs.append(Needs(sizes, load.requests, load.forwards, (), ways(sizes, fleet, speeds)))
     if errors and not needs:
@@ -48,19 +50,51 @@ def outline_plan(
     return scheduled(Prepared(tuple(tasks), (), errors), fleet, needs, speeds or Speeds())
 
 
-def _load(model: ModelSpec, source: ModelSource, tasks: Iterable[LoadedTask], renderer: Renderer) -> Load:
-    requests: dict[str, Request] = {}
-    for loaded in tasks:
-        task = loaded.task
-        if (not model.tasks or task.name in model.tasks) and missing_head(task, abilities(source.heads), source.spec) is None:
-            requests |= renderer.render(loaded, task.uses(abilities(source.heads))).requests
-    if not requests:
+@dataclass(frozen=True, slots=True)
+class _Letters:
+    """Letters of some requests: how many requests, forward passes and letters there are, and letters of the longest pass."""
+
+    requests: int
+    passes: int
+    letters: int
+    longest: int
+
+    @classmethod
+    def of(cls, requests: Collection[Request]) -> "_Letters":
+        passes = [_passes(request) for request in requests]
+        return cls(len(passes), sum(map(len, passes)), sum(map(sum, passes)), max(map(max, passes), default=0))
+
+
+_Heads = tuple[tuple[str, frozenset[str]], ...]
+"""Tasks with the heads that a model is asked with."""
+
+
+def _load(
+    model: ModelSpec,
+    source: ModelSource,
+    tasks: Iterable[LoadedTask],
+    renderer: Renderer,
+    counted: dict[_Heads, _Letters],
+) -> Load:
+    """What a model is asked; `counted` is what others were, of whom many are asked the same."""
+    can = abilities(source.heads)
+    mine = [
+        (loaded, loaded.task.uses(can))
+        for loaded in tasks
+        if (not model.tasks or loaded.task.name in model.tasks) and missing_head(loaded.task, can, source.spec) is None
+    ]
+    key = tuple((loaded.task.name, heads) for loaded, heads in mine)
+    if key not in counted:
+        requests: dict[str, Request] = {}
+        for loaded, heads in mine:
+            requests |= renderer.render(loaded, heads).requests
+        counted[key] = _Letters.of(requests.values())
+    asked = counted[key]
+    if not asked.requests:
         raise ModelError(f"{model.name}: no task can ask it: choose another model or task")
-    passes = [_passes(request) for request in requests.values()]
     vocabulary = source.config.get_text_config().vocab_size
     per_token = next(letters for size, letters in LETTERS.items() if vocabulary <= size)
-    tokens = round(sum(map(sum, passes)) / per_token)
-    return Load(len(requests), sum(map(len, passes)), tokens, round(max(map(max, passes)) / per_token))
+    return Load(asked.requests, asked.passes, round(asked.letters / per_token), round(asked.longest / per_token))
 
 
 def _passes(request: Request) -> list[int]:

@@ -1,6 +1,6 @@
 """Tasks of a run on disk: what run.json says of them, and per-sample scores out of the stored answers."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import polars as pl
@@ -69,11 +69,13 @@ def checked(task: Task, scores: pl.DataFrame) -> pl.DataFrame:
     return scores.select(pl.col(name).cast(kind) for name, kind in wanted.items())
 
 
-def scores_of(run: Run, name: str) -> pl.DataFrame:
-    """Per-sample scores of a task for every model of a run (columns SCORES and the task's own)."""
+def scores_of(run: Run, name: str, models: Collection[str] | None = None) -> pl.DataFrame:
+    """Per-sample scores of a task for every model of a run, or for these (columns SCORES and the task's own)."""
     task = task_of(run, name)
     frames = []
     for model, entry in run.record["models"].items():
+        if models is not None and model not in models:
+            continue
         if entry.get("imported"):
             found = run.imported_scores(name, model, entry)
             frames += [frame.with_columns(pl.lit(name).alias("task")) for frame in found]

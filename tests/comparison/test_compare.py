@@ -6,6 +6,7 @@ import json
 import math
 import statistics
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -55,6 +56,20 @@ def test_differences_are_those_of_the_scores(run: Path) -> None:
     assert float(found["p"]) < 5e-4
     error = statistics.stdev(b - a for a, b in zip(base, tuned, strict=True)) / math.sqrt(20)
     assert float(found["smallest"]) == pytest.approx(q[0] * math.expm1((1.959964 + 0.841621) * error), rel=1e-4)
+
+
+def test_only_the_compared_models_are_read(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows(run, "--model", "base", "--model", "copy")  # the whole run's rates are kept from now on
+    read: set[str] = set()
+    plain = Run.imported_scores
+
+    def imported_scores(self: Run, task: str, model: str, entry: Any) -> Any:
+        read.add(model)
+        return plain(self, task, model, entry)
+
+    monkeypatch.setattr(Run, "imported_scores", imported_scores)
+    rows(run, "--model", "base", "--model", "copy")
+    assert read == {"base", "copy"}
 
 
 def test_holm_counts_all_tests_of_a_measure(run: Path) -> None:

@@ -10,7 +10,9 @@ from tiny_models import tiny_model
 from evaluator.run.driver import prepare
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.tasks.gest import custom
+from evaluator_serving import encoding
 from evaluator_serving.encoding import Encoder
+from evaluator_serving.models.source import ModelSource
 from evaluator_serving.requests import Request, request_id
 
 
@@ -38,10 +40,19 @@ def test_models_with_one_tokenizer_are_encoded_once(tmp_path: Path, monkeypatch:
         return plain(self, request)
 
     monkeypatch.setattr(Encoder, "encode", encode)
+    loaded: list[str] = []
+    load = encoding.tokenizer_of
+
+    def tokenizer_of(source: ModelSource) -> object:
+        loaded.append(Path(source.spec).name)
+        return load(source)
+
+    monkeypatch.setattr(encoding, "tokenizer_of", tokenizer_of)
     together = {model.name: model for model in prepare(spec).models}
     asked = len(together["first"].encoded)
     assert Counter(name for name, _ in calls) == {"first": asked, "other": asked, "short": asked}
     assert set(calls.values()) == {1}
     assert len(together["short"].refused) > 0
+    assert loaded == ["first", "other", "short"], "a tokenizer is loaded where something is to be encoded"
     for name, model in together.items():
         assert (model.encoded, model.refused) == (alone[name].encoded, alone[name].refused), name

@@ -11,6 +11,7 @@ from tiny_models import tiny_model
 from evaluator.cli.plan import command
 from evaluator.run.driver import prepare
 from evaluator.run.spec import ModelSpec, RunSpec
+from evaluator.sweep import outline
 from evaluator.sweep.hardware import parse_fleet
 from evaluator.sweep.outline import outline_plan
 from evaluator.sweep.plan import make_plan
@@ -42,6 +43,24 @@ def test_all_but_the_tokens_is_what_a_plan_with_the_model_says(configuration: di
     )
     assert (found.demand.heads, found.demand.kv_heads, found.demand.layers) == (4, 2, 2)
     assert found.demand.tokens == pytest.approx(known.demand.tokens, rel=0.5)
+
+
+def test_what_several_models_are_asked_is_measured_once(
+    configuration: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[object] = []
+    plain = outline._passes
+
+    def passes(request: Any) -> list[int]:
+        measured.append(request)
+        return plain(request)
+
+    monkeypatch.setattr(outline, "_passes", passes)
+    specs = tuple(ModelSpec(name, "transformers") for name in ("me/one", "me/two", "me/three"))
+    needs = outline_plan(
+        RunSpec(specs, (task("gest-demo"),), tmp_path / "run"), dict.fromkeys([s.spec for s in specs], configuration), FLEET
+    ).needs
+    assert {need.requests for need in needs} == {len(measured)}
 
 
 SIZES = {  # in millions, as their makers give them
