@@ -74,6 +74,7 @@ class TestVllm:
         assert asked.logprob_token_ids == [9]
         assert asked.prompt_logprob_start == 1
         assert np.asarray(asked.prompt_logprob_token_ids).tolist() == [[7, 8], [-1, -1]]
+        assert (asked.skip_reading_prefix_cache, _parameters(one, cached=False).skip_reading_prefix_cache) == (False, True)
         assert all(_parameters(query).max_tokens == query.steps for query in plan(row, grid=False))
 
     def test_widest_question(self) -> None:
@@ -91,7 +92,9 @@ class TestVllm:
         assert {"prompts", "sampling_params", "use_tqdm"} <= parameters(LLM.generate)
         assert {"method"} <= parameters(LLM.collective_rpc)
         assert parameters(LLM.reset_prefix_cache) >= {"self"}
-        assert {"prompt_logprobs", "prompt_token_id_logprobs", "outputs"} <= parameters(RequestOutput.__init__)
+        assert {"prompt_logprobs", "prompt_token_id_logprobs", "outputs", "num_cached_tokens"} <= parameters(
+            RequestOutput.__init__
+        )
         assert {"logprobs"} <= parameters(CompletionOutput)
         assert hasattr(VllmConfig, "use_v2_model_runner")
 

@@ -111,6 +111,31 @@ def test_every_arrangement_of_lookups(engine: VllmEngine, smollm: ModelSource, p
         np.testing.assert_allclose(got, expected_row(row, loop), atol=TOLERANCE, rtol=0)
 
 
+@pytest.mark.parametrize("first", [31, 32, 33, 40])
+def test_a_shared_beginning_is_computed_once_and_read_positions_always(
+    engine: VllmEngine, smollm: ModelSource, plain_loop: Any, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks are of 32 tokens: what is read from the 32nd on takes the first 32 from the cache, what is read before can't."""
+    loop, shared = plain_loop(smollm.path), tuple(range(100 + first, 140 + first))
+    tails = [(t, t + 1, t + 2, t + 3) for t in (200, 210, 220)]
+    ids = [(*shared, *tail) for tail in tails]
+    rows = [Row("causal", one, (*((at, one[at + 1]) for at in range(first, 43)), (43, 7), (43, 8))) for one in ids]
+    cached: list[int] = []
+    run = engine._llm.generate
+
+    def watched(*arguments: Any, **options: Any) -> Any:
+        outputs = run(*arguments, **options)
+        cached.append(sum(output.num_cached_tokens for output in outputs))
+        return outputs
+
+    monkeypatch.setattr(engine._llm, "generate", watched)
+    engine._clear()
+    for scored in ([rows[0]], rows[1:]):
+        for row, got in zip(scored, engine.score(scored), strict=True):
+            np.testing.assert_allclose(got, expected_row(row, loop), atol=TOLERANCE, rtol=0)
+    assert cached == ([0, 64, 0] if first < 32 else [0, 64])
+
+
 def test_gest_demo_beginning(engine: VllmEngine, smollm: ModelSource, plain_loop: Any) -> None:
     requests = gest_requests("gest-demo", None, limit=6)
     assert len(requests) == 12

@@ -30,9 +30,9 @@ SUPPORTED = ">=0.31,<0.34"
 _QUERIES_AT_ONCE = 2048
 """Queries handed to vLLM in one call: its answers are lists of Python numbers until they are read into arrays."""
 
-_CHAT_BLOCK = 32
-"""Tokens of a block of the KV cache on CPUs where chats are answered: beginnings that chats share are found again by whole
-blocks, and vLLM's own choice there, 128 tokens, is longer than most questions."""
+_CPU_BLOCK = 32
+"""Tokens of a block of the KV cache on CPUs: beginnings that prompts share are found again by whole blocks, and vLLM's own
+choice there, 128 tokens, is longer than most prompts. On GPUs it is 16."""
 
 _OWN = {
     *("model", "tokenizer", "skip_tokenizer_init", "dtype", "quantization", "tensor_parallel_size", "pipeline_parallel_size"),
@@ -121,16 +121,18 @@ class VllmEngine(Engine):
         self._vocabulary: int = source.config.get_text_config().vocab_size
         self._threads = torch.get_num_threads()
         self._speech: Speech | None = None
-        self._llm = self._load(_extra(options.extra), chats=any(row.chat for row in rows))
+        self._llm = self._load(_extra(options.extra))
         config = self._llm.llm_engine.vllm_config
         mode = config.model_config.logprobs_mode
         assert mode == "raw_logprobs", f"vLLM gives {mode}"
         self._grid = bool(getattr(config, "use_v2_model_runner", False))
 
-    def _load(self, extra: dict[str, Any], *, chats: bool) -> Any:
+    def _load(self, extra: dict[str, Any]) -> Any:
         from vllm import LLM
 
-        blocks = {"block_size": _CHAT_BLOCK} if self._on_cpu and chats else {}
+        # Where a model keeps other states than keys and values, its blocks are what fits those.
+        attends = kv_bytes_per_token(self._source.config, self._options.dtype, 1) is not None
+        blocks = {"block_size": _CPU_BLOCK} if self._on_cpu and attends else {}
         arguments = engine_arguments(self._source, self._options, self._sizes) | blocks | extra
         # vLLM collects garbage again and again while it loads and ends: what its imports made need not be looked through each
         # time (1.3 of 1.5 CPU seconds of a small model's start). It undoes this itself at its end.
@@ -219,12 +221,10 @@ class VllmEngine(Engine):
         for index, row in enumerate(rows):
             self._check_row(index, row)
         self._speech = self._speech or Speech.of(self._source)
-        order = leaders_first([row.ids for row in rows])
-        wanted = [(index, one) for index in order if (chat := rows[index].chat) for one in chat.single()]
-        prompts = [{"prompt_token_ids": list(rows[index].ids)} for index, _ in wanted]
+        wanted = [(index, one) for index, row in enumerate(rows) if (chat := row.chat) for one in chat.single()]
         parameters = [_speaking(one, self._speech) for _, one in wanted]
         said: list[list[Reply]] = [[] for _ in rows]
-        for (index, _), output in zip(wanted, self._run(prompts, parameters), strict=True):
+        for (index, _), output in zip(wanted, self._run([rows[i].ids for i, _ in wanted], parameters), strict=True):
             said[index].append(self._speech.reply(rows[index], output.outputs[0].token_ids))
         return [tuple(replies) for replies in said]
 
@@ -238,7 +238,7 @@ class VllmEngine(Engine):
         queries = [(index, query) for index, row in enumerate(rows) for query in plan(row, grid=self._grid)]
         for begin in range(0, len(queries), _QUERIES_AT_ONCE):
             portion = queries[begin : begin + _QUERIES_AT_ONCE]
-            for (index, query), output in zip(portion, self._generate(rows, portion), strict=True):
+            for (index, query), output in zip(portion, self._outputs(rows, portion), strict=True):
                 tables = _tables(output, rows[index], query)
                 for cell in query.cells:
                     answers[index][cell.lookup] = tables[cell.source][cell.line, cell.column]
@@ -253,16 +253,33 @@ class VllmEngine(Engine):
         if not all(0 <= token < self._vocabulary for token in (*row.ids, *(t for _, t in row.lookups))):
             raise EngineError(f"row {index}: a token id outside the vocabulary of {self._vocabulary}", row=index)
 
-    def _generate(self, rows: Sequence[Row], queries: Sequence[tuple[int, Query]]) -> list[Any]:
-        prompts = [{"prompt_token_ids": list(rows[index].ids[: query.length])} for index, query in queries]
-        return self._run(prompts, [_parameters(query) for _, query in queries])
+    def _outputs(self, rows: Sequence[Row], queries: Sequence[tuple[int, Query]]) -> list[Any]:
+        """What vLLM gives for the queries, beginnings that they share computed once.
 
-    def _run(self, prompts: Sequence[Any], parameters: Sequence[Any]) -> list[Any]:
+        A prompt of which the cache holds more than what stands before the first position read is asked again without it.
+        """
+        prompts = [rows[index].ids[: query.length] for index, query in queries]
+        outputs = self._run(prompts, [_parameters(query) for _, query in queries])
+        late = [i for i, (_, query) in enumerate(queries) if _cached(outputs[i]) > query.first]
+        if late:
+            again = self._run([prompts[i] for i in late], [_parameters(queries[i][1], cached=False) for i in late])
+            for i, output in zip(late, again, strict=True):
+                outputs[i] = output
+        return outputs
+
+    def _run(self, prompts: Sequence[tuple[int, ...]], parameters: Sequence[Any]) -> list[Any]:
+        """vLLM's outputs in the prompts' order; those that begin like an earlier one are asked after it."""
+        order = leaders_first(prompts)
+        asked = [{"prompt_token_ids": list(prompts[i])} for i in order]
         try:
             with self._eager():
-                return list(self._llm.generate(prompts, parameters, use_tqdm=False))
+                found = self._llm.generate(asked, [parameters[i] for i in order], use_tqdm=False)
         except Exception as error:
             raise EngineError(f"vLLM failed at {len(prompts)} requests: {_reason(error)}") from error
+        outputs: list[Any] = [None] * len(prompts)
+        for i, output in zip(order, found, strict=True):
+            outputs[i] = output
+        return outputs
 
     def close(self) -> None:
         """Free the device's memory; the engine isn't used again."""
@@ -319,8 +336,16 @@ def _clear_kv_cache(worker: Any) -> None:
             tensor.zero_()
 
 
-def _parameters(query: Query) -> Any:
-    """vLLM's sampling parameters for a query; temperature 0 keeps sampling cheap, what it samples is ignored."""
+def _cached(output: Any) -> int:
+    """How many tokens of a prompt vLLM took from its cache; all of them where it doesn't say."""
+    return len(output.prompt_token_ids) if output.num_cached_tokens is None else int(output.num_cached_tokens)
+
+
+def _parameters(query: Query, *, cached: bool = True) -> Any:
+    """vLLM's sampling parameters for a query; temperature 0 keeps sampling cheap, what it samples is ignored.
+
+    `cached`: the prompt's beginning may come from the cache. vLLM leaves it by itself where a prompt's tokens are scored.
+    """
     from vllm import SamplingParams
 
     return SamplingParams(
@@ -329,6 +354,7 @@ def _parameters(query: Query) -> Any:
         ignore_eos=True,
         detokenize=False,
         flat_logprobs=True,
+        skip_reading_prefix_cache=not cached,
         logprob_token_ids=list(query.tokens),
         allowed_token_ids=None if query.forced is None else [query.forced],
         prompt_logprobs=0 if query.prompt_scores else None,
@@ -367,8 +393,8 @@ def _tables(output: Any, row: Row, query: Query) -> dict[str, NDArray[np.floatin
     if query.grid:
         tables["prompt"] = output.prompt_token_id_logprobs
     elif query.prompt_scores:
-        prompt = output.prompt_logprobs
-        as_asked = as_asked and tuple(prompt.token_ids) == row.ids[1 : query.length]
+        prompt, first = output.prompt_logprobs, query.first
+        as_asked = as_asked and tuple(prompt.token_ids[first:]) == row.ids[first + 1 : query.length]
         tables["prompt"] = np.array(prompt.logprobs, dtype=np.float32)[:, None]
     if not as_asked:
         raise EngineError("vLLM's answer is not about the tokens that were asked for: use a supported version of vLLM")

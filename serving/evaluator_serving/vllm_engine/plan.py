@@ -62,6 +62,12 @@ class Query:
         """Tokens to decode."""
         return 1 if self.forced is None else 2
 
+    @property
+    def first(self) -> int:
+        """First position that is read. Tokens before it may come from the cache of another prompt: their scores, which vLLM
+        gives for computed tokens only, aren't wanted."""
+        return min((self.start + cell.line for cell in self.cells if cell.source == "prompt"), default=self.length - 1)
+
 
 def plan(row: Row, *, grid: bool) -> list[Query]:
     """The fewest queries that answer `row`'s lookups. `grid` says whether `prompt_logprob_token_ids` can be used."""
