@@ -80,7 +80,7 @@ class Watch:
         self.seen.update(family)
         begun = [one for one in family if title(one).startswith("ray::Replica.score")]
         working = [one for one in begun if at - self.scoring.setdefault(one, at) >= AT_WORK]
-        if self.spared not in family:
+        if self.spared is None or not self.spared.is_running():  # a look may also miss one that is there
             self.spared = next(iter(working), None)
         killable = [one for one in working if one != self.spared]
         groups = {DRIVER: [driver], SPARED: [one for one in working if one == self.spared], KILLED: killable}
