@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ FOUR = [
 ]
 
 
-def frame(rows: list[tuple[float | None, ...]], **columns: Any) -> pl.DataFrame:
+def frame(rows: Sequence[tuple[float | None, ...]], **columns: Any) -> pl.DataFrame:
     """Scores as WordFilling.score gives them; further columns by name, a value a row or one for all."""
     data = []
     for i, (ss_o, ss_c, cs_o, cs_c, csk_o, csk_c) in enumerate(rows):

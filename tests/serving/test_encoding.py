@@ -767,7 +767,7 @@ def test_an_encoder_and_its_decoder_may_know_different_tokens() -> None:
     tokenizer = new_tokenizer("marian")
     man, woman = tokenizer.convert_tokens_to_ids(["▁man", "▁woman"])
     for sizes, fine in (((woman + 1, man + 1), True), ((woman, man + 1), False), ((woman + 1, man), False)):
-        start = {"decoder_start_token_id": 0, "pad_token_id": 0}
+        start: dict[str, Any] = {"decoder_start_token_id": 0, "pad_token_id": 0}
         config = MarianConfig(vocab_size=sizes[0], decoder_vocab_size=sizes[1], **start)
         one = Encoder(ModelSource("tiny", Path("."), "none", frozenset({"seq2seq"}), config, 128), tokenizer)
         request = Continuation("", ("man",), encoder="woman")

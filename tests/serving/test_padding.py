@@ -20,8 +20,8 @@ from evaluator_serving.models.source import ModelSource
 from evaluator_serving.rows import GREEDY, Row
 from evaluator_serving.transformers_engine.engine import TransformersEngine
 
-_SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
-_PLACES = {"max_position_embeddings": 64}
+_SMALL: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+_PLACES: dict[str, Any] = {"max_position_embeddings": 64}
 
 DEPENDENT: dict[str, dict[str, Any]] = {
     "MobileBert": {

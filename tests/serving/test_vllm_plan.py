@@ -54,69 +54,69 @@ def check(row: Row, *, grid: bool) -> list[Query]:
 IDS = tuple(range(100, 110))
 
 
-def test_last_position_is_one_plain_request():
+def test_last_position_is_one_plain_request() -> None:
     (query,) = check(row(IDS, (9, 1), (9, 2)), grid=False)
     assert (query.length, query.steps, query.prompt_scores) == (10, 1, False)
 
 
-def test_ids_after_the_last_lookup_are_not_computed():
+def test_ids_after_the_last_lookup_are_not_computed() -> None:
     (query,) = check(row(IDS, (3, 1)), grid=False)
     assert forward_tokens(query) == 4
 
 
-def test_two_neighbouring_positions_force_the_token_between_them():
+def test_two_neighbouring_positions_force_the_token_between_them() -> None:
     (query,) = check(row(IDS, (8, 1), (8, 2), (9, 3), (9, 4)), grid=False)
     assert (query.length, query.forced, query.tokens) == (9, 109, (1, 2, 3, 4))
     assert forward_tokens(query) == 10
 
 
-def test_word_of_two_tokens_needs_no_scored_prompt():
+def test_word_of_two_tokens_needs_no_scored_prompt() -> None:
     (query,) = check(row(IDS, (8, 109), (9, 5)), grid=False)
     assert not query.prompt_scores
     assert query.forced == 109
 
 
-def test_whole_text_is_one_scored_prompt():
+def test_whole_text_is_one_scored_prompt() -> None:
     (query,) = check(row(IDS, *((p, IDS[p + 1]) for p in range(9)), (9, 7)), grid=False)
     assert query.prompt_scores
     assert forward_tokens(query) == 10
 
 
-def test_shared_beginning_of_two_words_is_one_request():
+def test_shared_beginning_of_two_words_is_one_request() -> None:
     # Candidates (101, 7) and (101, 102, 8) after id 100: the shorter is read from the longer's row.
     (query,) = check(row((100, 101, 102), (0, 101), (1, 7), (1, 102), (2, 8)), grid=False)
     assert query.prompt_scores
     assert query.forced == 102
 
 
-def test_far_positions_need_one_request_each():
+def test_far_positions_need_one_request_each() -> None:
     queries = check(row(IDS, (9, 1), (4, 2)), grid=False)
     assert sorted(forward_tokens(q) for q in queries) == [5, 10]
 
 
-def test_scored_prompt_is_the_shortest_that_reaches():
+def test_scored_prompt_is_the_shortest_that_reaches() -> None:
     queries = check(row(IDS, (2, 103), (4, 1), (9, 1)), grid=False)
     assert [q.length for q in queries if q.prompt_scores] == [5]
 
 
-def test_grid_answers_everything_in_one_forward():
+def test_grid_answers_everything_in_one_forward() -> None:
     (query,) = check(row(IDS, (2, 1), (2, 2), (7, 3), (9, 4)), grid=True)
     assert query.grid == ((1, 2), (), (), (), (), (3,), ())
     assert (query.start, forward_tokens(query)) == (2, 10)
 
 
-def test_more_tokens_than_vllm_scores_at_once_are_spread():
+def test_more_tokens_than_vllm_scores_at_once_are_spread() -> None:
     lookups = [(9, t) for t in range(WIDTH * 2 + 1)]
     assert len(check(row(IDS, *lookups), grid=False)) == 3
     assert len(check(row(IDS, (8, 3), *lookups), grid=True)) == 3
 
 
-def test_a_lookup_asked_twice_is_answered_twice():
+def test_a_lookup_asked_twice_is_answered_twice() -> None:
     (query,) = check(row(IDS, (9, 1), (9, 1)), grid=False)
     assert query.tokens == (1,)
 
 
-def test_nothing_asked():
+def test_nothing_asked() -> None:
     assert plan(row(IDS), grid=False) == []
 
 
@@ -129,7 +129,7 @@ def test_nothing_asked():
     ),
     st.booleans(),
 )
-def test_any_lookups_are_answered_exactly_once(case, grid):
+def test_any_lookups_are_answered_exactly_once(case: tuple[tuple[int, ...], list[tuple[int, int]]], grid: bool) -> None:
     ids, lookups = case
     queries = check(row(ids, *lookups), grid=grid)
     if grid:

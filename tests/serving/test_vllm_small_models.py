@@ -32,7 +32,7 @@ def gpt2_config(positions: int) -> Any:
     from transformers import GPT2Config
 
     torch.manual_seed(0)
-    size = {"n_layer": 2, "n_head": 2, "n_embd": 64, "n_positions": positions, "vocab_size": 200}
+    size: dict[str, Any] = {"n_layer": 2, "n_head": 2, "n_embd": 64, "n_positions": positions, "vocab_size": 200}
     return GPT2Config(**size, bos_token_id=0, eos_token_id=0, initializer_range=0.3)
 
 

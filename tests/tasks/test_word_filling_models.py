@@ -107,7 +107,13 @@ def roberta_tokenizer() -> PreTrainedTokenizerFast:
     )  # fmt: skip
 
 
-SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "initializer_range": 0.4}
+SIZES: dict[str, Any] = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "initializer_range": 0.4,
+}
 
 
 def bert(folder: Path) -> None:
