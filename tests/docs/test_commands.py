@@ -69,7 +69,7 @@ def resolve(words: Sequence[str]) -> tuple[click.Context, list[str]]:
 def parse(words: Sequence[str]) -> None:
     """Raise click's error unless the options exist and have values that they take. A bucket's place is a folder here: a
     bucket would be asked."""
-    context, rest = resolve([re.sub("^s3://", "", word) for word in words])
+    context, rest = resolve([re.sub("^(s3|gs|az)://", "", word) for word in words])
     with context, contextlib.suppress(click.exceptions.Exit):  # --help
         context.command.parse_args(context, rest)
 

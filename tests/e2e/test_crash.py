@@ -69,21 +69,21 @@ def test_killed_on_object_storage_and_finished_on_other_machines(
 ) -> None:
     pytest.importorskip("obstore")
     pytest.importorskip("moto")
-    from s3_server import environment, s3_server
+    from object_servers import s3_server
 
     from evaluator.store.remote import run_folder
 
-    with s3_server() as endpoint:
-        url = "s3://runs/night/gest"
+    with s3_server(tmp_path) as server:
+        url = server.url("night/gest")
         # The commands' folders differ from machine to machine; a kill is followed by the lease's end, 3 s.
-        machines = environment(endpoint, tmp_path / "machine{}")
+        machines = server.environment(tmp_path / "machine{}")
         command = [sys.executable, str(Path(__file__).with_name("killer.py")), "3", "6", "6"]
         command += [*arguments(tiny_gpt2, samples, Path())[:-1], url]
         done = subprocess.run(command, check=True, capture_output=True, text=True, env=machines)
         killed, code = map(int, done.stdout.split())
         assert code == 0
         assert killed >= 3, "most attempts must have been hit while they ran"
-        here = environment(endpoint, tmp_path / "reader")
+        here = server.environment(tmp_path / "reader")
         for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "AWS_ENDPOINT_URL", "EVALUATOR_CACHE"):
             monkeypatch.setenv(key, here[key])
         assert_equal_runs(undisturbed, run_folder(url))

@@ -24,6 +24,8 @@ PLANTED = {
     "OPENAI_API_KEY": "sk-planted-endpoint-0123456789",
     "AWS_ACCESS_KEY_ID": "AKIAPLANTEDPLANTED00",
     "AWS_SECRET_ACCESS_KEY": "planted/secret+of/aws0123456789abcdefghi",
+    "GOOGLE_BEARER_TOKEN": "planted-google-0123456789",
+    "AZURE_STORAGE_ACCOUNT_KEY": "cGxhbnRlZC1henVyZS0wMTIzNDU2Nzg5",
     "DEEPL_AUTH_KEY": "planted-deepl-0123456789:fx",
     "ODDLY_CALLED": "planted-oddly-called-0123456789",
 }
@@ -105,7 +107,9 @@ def environment(tmp_path: Path, echo: str) -> dict[str, str]:
     folders = {"HF_HOME": str(tmp_path / "hf"), "EVALUATOR_CACHE": str(tmp_path / "cache"), "TMPDIR": str(tmp_path / "tmp")}
     (tmp_path / "tmp").mkdir()
     kept = {key: value for key, value in os.environ.items() if key != "HF_HUB_OFFLINE"}
-    return kept | PLANTED | folders | {"HF_ENDPOINT": echo, "AWS_ENDPOINT_URL": echo, "COLUMNS": "1000"}
+    clouds = {"AWS_ENDPOINT_URL": echo, "GOOGLE_BASE_URL": echo, "AZURE_STORAGE_ENDPOINT": echo}
+    account = {"AZURE_STORAGE_ACCOUNT_NAME": "account"}
+    return kept | PLANTED | folders | clouds | account | {"HF_ENDPOINT": echo, "COLUMNS": "1000"}
 
 
 def test_a_failing_hub_and_a_failing_endpoint_show_no_key(echo: str, tmp_path: Path) -> None:
@@ -123,11 +127,19 @@ def test_a_failing_hub_and_a_failing_endpoint_show_no_key(echo: str, tmp_path: P
     check(tmp_path, said, titles)
 
 
-def test_a_failing_storage_shows_no_key(echo: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("url", "signed"),
+    [
+        ("s3://bucket/run", "AWS4-HMAC-SHA256 "),
+        ("gs://bucket/run", f"Bearer {PLANTED['GOOGLE_BEARER_TOKEN']}"),
+        ("az://container/run", "SharedKey account:"),
+    ],
+)
+def test_a_failing_storage_shows_no_key(echo: str, url: str, signed: str, tmp_path: Path) -> None:
     pytest.importorskip("obstore")
-    command = [sys.executable, "-m", "evaluator", "status", "s3://bucket/run", "--debug"]
+    command = [sys.executable, "-m", "evaluator", "status", url, "--debug"]
     said, titles = watched(command, environment(tmp_path, echo))
-    assert any("AWS4-HMAC-SHA256" in asked for asked in Echo.shown)
+    assert any(signed in asked for asked in Echo.shown)
     assert "refuses access (HTTP 403" in said
     check(tmp_path, said, titles)
 
@@ -163,8 +175,8 @@ def test_what_is_secret_and_what_is_not(tmp_path: Path, monkeypatch: pytest.Monk
     values = {"MY_API_TOKEN": "abcdefgh12", "GOOGLE_APPLICATION_CREDENTIALS": str(file), "TOKENIZERS_PARALLELISM": "maybe-not"}
     for name, value in {**values, "SHORT_KEY": "true"}.items():
         monkeypatch.setenv(name, value)
-    text = f"abcdefgh12 {file} maybe-not true hf_{'a' * 30} Authorization: Bearer xyzxyzxyz"
-    shown = f"[MY_API_TOKEN] {file} maybe-not true [secret] Authorization: Bearer [secret]"
+    text = f"abcdefgh12 {file} maybe-not true hf_{'a' * 30} Authorization: Bearer xyzxyzxyz https://x/y?sv=1&sig=a%2Bb%2Fcdefg%3D&se=2"
+    shown = f"[MY_API_TOKEN] {file} maybe-not true [secret] Authorization: Bearer [secret] https://x/y?sv=1&sig=[secret]&se=2"
     assert redacted(text) == shown
     for error in (InputError(text), EngineError(text), OSError(text), KeyError(text)):
         assert "abcdefgh12" not in in_words(error)

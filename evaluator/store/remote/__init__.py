@@ -8,11 +8,14 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evaluator.store.remote.clouds import check_no_url, checked_url
+
 if TYPE_CHECKING:
     from evaluator.store.remote.mirror import Mirror
 
-_URL = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):/{1,2}(.*)$", re.DOTALL)
-"""A scheme has two letters at least: one is a drive. A URL that was made a Path has only one slash left."""
+_URL = re.compile(r"^([A-Za-z][A-Za-z0-9+.:-]+):/{1,2}(.*)$", re.DOTALL)
+"""A scheme has two letters at least: one is a drive. A URL that was made a Path has only one slash left. Chains of schemes
+(`simplecache::s3://…`) are no folders either."""
 _mirrors: "dict[Path, Mirror]" = {}
 
 
@@ -22,13 +25,15 @@ def run_folder(where: str | Path) -> Path:
     Raises InputError where the URL can't be used, saying why and what to do.
     """
     text = str(where)
-    if not (found := _URL.match(text)) or (isinstance(where, Path) and where.exists()):
+    if isinstance(where, Path) and where.exists():
+        return where
+    if not (found := _URL.match(text)):
+        check_no_url(text)
         return Path(where)
     scheme, rest = found[1].lower(), found[2]
     if scheme == "file":
         return Path("/" + rest.lstrip("/"))
     from evaluator.store.remote.mirror import Mirror
-    from evaluator.store.remote.objects import checked_url
 
     url = checked_url(scheme, rest)
     mirror = next((each for each in _mirrors.values() if each.url == url), None)

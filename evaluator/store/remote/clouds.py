@@ -1,0 +1,188 @@
+"""The clouds: how their storage is spelled, where credentials come from, which server is asked.
+
+obstore reads credentials as each cloud's own tools do: AWS_ACCESS_KEY_ID and the like, a key's file, a role of the machine or
+pod; where boto3 is installed also profiles of ~/.aws. Its own retries are off: `objects` alone decides what is tried again.
+"""
+
+import importlib.util
+import os
+import re
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from evaluator_serving.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Cloud:
+    """What is particular to one cloud's storage.
+
+    Attributes:
+        spellings: schemes that stand for it, the first of which is used.
+        place: what it calls a bucket.
+        credentials: where they come from, in words.
+        address: what says where the server is, in words.
+        endpoints: variables that name another server, the first one set counts.
+        allows_http: the variable that allows plain HTTP to another machine.
+        missing: codes of an answer 404 which say that the bucket, and not the object, isn't there.
+    """
+
+    spellings: tuple[str, ...]
+    place: str
+    credentials: str
+    address: str
+    endpoints: tuple[str, ...]
+    allows_http: str
+    missing: str
+
+
+CLOUDS = (
+    Cloud(
+        spellings=("s3", "s3a", "s3n"),
+        place="bucket",
+        credentials="AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or a profile, with boto3), AWS_REGION, and for another "
+        "vendor's storage AWS_ENDPOINT_URL",
+        address="the endpoint",
+        endpoints=("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+        allows_http="AWS_ALLOW_HTTP",
+        missing="NoSuchBucket",
+    ),
+    Cloud(
+        spellings=("gs", "gcs"),
+        place="bucket",
+        credentials="GOOGLE_APPLICATION_CREDENTIALS (a service account's or user's key file), what `gcloud auth "
+        "application-default login` has left, or the machine's account",
+        address="the endpoint",
+        endpoints=("GOOGLE_BASE_URL",),
+        allows_http="GOOGLE_ALLOW_HTTP",
+        missing="NoSuchBucket",
+    ),
+    Cloud(
+        spellings=("az", "azure", "adl", "abfs", "abfss", "wasb", "wasbs"),
+        place="container",
+        credentials="AZURE_STORAGE_ACCOUNT_NAME with AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN (a connection string "
+        "isn't read), AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET, AZURE_USE_AZURE_CLI=true, or the machine's "
+        "identity",
+        address="AZURE_STORAGE_ACCOUNT_NAME",
+        endpoints=("AZURITE_BLOB_STORAGE_URL", "AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+        allows_http="AZURE_ALLOW_HTTP",
+        missing="ContainerNotFound",
+    ),
+)
+WRITE = "s3://BUCKET/RUN, gs://BUCKET/RUN or az://CONTAINER/RUN"
+_ACCOUNT = re.compile(r"[a-z0-9]+\.(?:dfs|blob)\.(?:core\.windows\.net|fabric\.microsoft\.com)")
+_NONE = ("169.254.", "metadata.google.internal", "MissingAccount", "Account must be specified", "Azure Cli", "federated token")
+"""In errors where nothing was set and the machine has no service that gives credentials out, or what was set isn't there."""
+_REFUSED = ("token request", "/latest/api/token")
+"""In errors where the service that gives credentials out has answered, and with none."""
+
+
+def cloud_of(scheme: str) -> Cloud:
+    """The cloud that a scheme stands for. Raises InputError where there is none."""
+    found = next((cloud for cloud in CLOUDS if scheme in cloud.spellings), None)
+    if found is None:
+        raise InputError(f"{scheme}:// is no storage that runs can be kept in: use {WRITE}, or a folder")
+    return found
+
+
+def checked_url(scheme: str, rest: str) -> str:
+    """The URL in one spelling. Raises InputError for what isn't object storage, and for credentials in it (not shown)."""
+    cloud = cloud_of(scheme)
+    place, question, _ = rest.partition("?")
+    host, slash, path = place.partition("/")
+    user, at, bucket = host.rpartition("@")
+    account = bool(at) and cloud.place == "container" and ":" not in user
+    if question or "#" in place or (at and not account):
+        bare = f"{scheme}://{bucket}{slash}{path}".partition("#")[0]
+        raise InputError(f"the URL {bare} is given with credentials or parameters: leave them out; {named(cloud)}")
+    if account and not (user and _ACCOUNT.fullmatch(bucket)):
+        written = "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/RUN, or az://CONTAINER/RUN"
+        raise InputError(f"{scheme}://{host} names no container of an Azure account: write {written}")
+    if not bucket:
+        raise InputError(f"{scheme}://{place} names no bucket: write {scheme}://{cloud.place.upper()}/RUN")
+    parts = [part for part in path.split("/") if part]
+    if any(part in (".", "..") for part in parts) or not place.isprintable():
+        raise InputError(f"{scheme}://{place!r} is no place for a run: leave . and .. and unprintable characters out")
+    return f"{'abfss' if account else cloud.spellings[0]}://{'/'.join([host, *parts])}"
+
+
+def check_no_url(text: str) -> None:
+    """Raise InputError where a path is a URL without its slashes (s3:bucket/run), which would be a folder of that name."""
+    scheme, colon, _ = text.partition(":")
+    if colon and any(scheme.lower() in cloud.spellings for cloud in CLOUDS):
+        raise InputError(f"{text} is neither a URL nor a usual folder: write {WRITE}, or ./{text} for the folder")
+
+
+def named(cloud: Cloud) -> str:
+    """Where credentials come from, as the end of a message."""
+    return f"credentials come from the environment: {cloud.credentials}"
+
+
+def lacks_credentials(text: str, *, answered: bool) -> bool:
+    """Whether obstore's error is that there are no credentials. `answered`: a server has answered the request that failed."""
+    return any(sign in text for sign in (*_NONE, *(_REFUSED if answered else ())))
+
+
+def opened(url: str) -> Any:
+    """obstore's store of a URL. Raises InputError where it isn't installed or lacks what it needs to begin with."""
+    if importlib.util.find_spec("obstore") is None:
+        raise InputError(f'{url}: runs on object storage need obstore: pip install "stereotype-evaluator[cloud]"')
+    from obstore.exceptions import BaseError
+    from obstore.store import from_url
+
+    cloud = cloud_of(urlsplit(url).scheme)
+    client: dict[str, Any] = {"timeout": "30s", "connect_timeout": "5s"}
+    options: dict[str, Any] = {"client_options": client, "retry_config": {"max_retries": 0}}
+    if _plain(cloud, url):
+        client["allow_http"] = True
+    if cloud.spellings[0] == "s3" and "AWS_ACCESS_KEY_ID" not in os.environ and (provider := _boto_credentials()):
+        options["credential_provider"] = provider
+    try:
+        return from_url(url, **options)
+    except BaseError as error:
+        if lacks_credentials(str(error), answered=False):
+            raise InputError(f"no credentials for {url} were found: {named(cloud)}") from error
+        reason = cause(str(error))
+        if "did not match any known pattern" in reason:
+            raise InputError(f"{url} is no {cloud.place}'s name: check how it is written") from error
+        raise InputError(f"the credentials for {url} can't be used ({reason}): check them; {named(cloud)}") from error
+
+
+def cause(text: str) -> str:
+    """What went wrong below HTTP, in a few words."""
+    head = re.sub(r"^Generic \w+ error: ", "", text.partition("\n")[0])
+    deeper = re.findall(r'(?:message|error|source): "([^"]{3,100})"', text)
+    return str(deeper[-1] if deeper else head.rpartition(" - ")[2] or head)[:120]
+
+
+def _plain(cloud: Cloud, url: str) -> bool:
+    """Whether the server is asked over plain HTTP, which is for this machine alone, else for those who say so."""
+    name = next((name for name in cloud.endpoints if os.environ.get(name)), "")
+    if not name:
+        return False
+    try:
+        endpoint = urlsplit(os.environ[name])
+        host, _ = endpoint.hostname, endpoint.port
+    except ValueError:
+        host = None
+    if not host or endpoint.scheme not in ("http", "https"):
+        raise InputError(f"{name} is not the address of a server: write https://HOST or http://127.0.0.1:PORT")
+    if endpoint.scheme == "https":
+        return False
+    if host in ("localhost", "127.0.0.1", "::1") or os.environ.get(cloud.allows_http, "").lower() in ("1", "true"):
+        return True
+    remedy = f"use https, or set {cloud.allows_http}=true"
+    raise InputError(f"{url}: the endpoint {host} is plain HTTP, on which others can read along: {remedy}")
+
+
+def _boto_credentials() -> Any:
+    """What boto3 finds (profiles, sign-on, roles), None where it isn't installed or finds nothing."""
+    if importlib.util.find_spec("boto3") is None:
+        return None
+    from obstore.auth.boto3 import Boto3CredentialProvider
+
+    try:
+        return Boto3CredentialProvider()
+    except ValueError:  # no credentials
+        return None
