@@ -118,6 +118,10 @@ class GestWho(Task):
         if speaking and inputs.way != "text":
             raise InputError(f"{self.name}: {speaking[0]} is about what a model says: add --way text")
         made = replace(self, wording=given_wording(inputs.wording) if inputs.wording else None, **given)
+        if made.answers < 1 or made.max_tokens < 1 or made.seed < 0 or not 0 <= made.temperature < float("inf"):
+            raise InputError(
+                f"{self.name}: an answer or more, of a token or more, at a temperature and with a seed of 0 or more"
+            )
         if made.answers > 1 and made.temperature == 0:
             raise InputError(f"{self.name}: {made.answers} answers without a temperature are one answer: add --temperature 1")
         return replace(made, name=made._called())

@@ -75,14 +75,16 @@ class Given:
         part: what of it this is (a language).
         answers: what `Task.score` takes, with a column `request` that its table has too.
         source: what they were made of (a sha256, a detector), for the record.
-        failures: what is missing in them, a line each.
+        failures: what is missing in them and may still come, a line each.
+        left_out: what was answered with nothing, for good, a line each: no failure, but told with every number.
     """
 
     system: str
     part: str
     answers: pl.DataFrame
-    source: Mapping[str, str]
+    source: Mapping[str, Any]
     failures: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,6 +149,15 @@ def test_what_a_user_gives_goes_to_a_task_that_takes_it(names: tuple[str, ...], 
         chosen_tasks(names, inputs)
 
 
+def test_each_of_several_tasks_gets_what_it_takes(tmp_path: Path) -> None:
+    samples = tmp_path / "own.csv"
+    samples.write_text("sentence,stereotype\nI cook.,1\n")
+    tasks = chosen_tasks(("gest", "gest-who", "eurogest-cs"), Inputs(samples, template="N", orders=2, way="text"))
+    assert [each.name for each in tasks[1:]] == ["gest-who-text-2orders", "eurogest-cs-N"]
+    assert tasks[0] == chosen_tasks(("gest",), Inputs(samples))[0]
+    assert chosen_tasks(("eurogest", "gest"), Inputs(languages=("cs",)))[1] == task("gest")
+
+
 def test_models_and_translations_in_one_command(tmp_path: Path) -> None:
     """A task that asks models and one that is given answers: each needs what it works on."""
     folder = tmp_path / "t" / "sys" / "sk"

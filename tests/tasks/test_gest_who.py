@@ -323,6 +323,8 @@ def test_the_defaults_need_no_definition() -> None:
         ({"orders": 7}, "there are six"),
         ({"answers": 2, "temperature": 1.0}, "is about what a model says: add --way text"),
         ({"answers": 2, "way": "text"}, "2 answers without a temperature are one answer"),
+        ({"way": "text", "max_tokens": 0}, "a token or more"),
+        ({"way": "text", "temperature": float("nan")}, "a temperature and a seed of 0 or more"),
         ({"wording": Path("nowhere.toml")}, "no such file: nowhere.toml: --wording wants"),
     ],
 )
