@@ -6,18 +6,21 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 from click.testing import CliRunner
-from tiny_models import tiny_model
+from tiny_models import tiny_model, tiny_talker
 
 import evaluator
 from evaluator.cli import cli
 from evaluator.comparison.differences import COMPARED
 from evaluator.reports.results import Results
-from evaluator.vocabulary import SCORES, TIDY
+from evaluator.tasks import chosen_tasks
+from evaluator.vocabulary import SCORES, TIDY, Inputs
 from evaluator_serving.errors import InputError
+from tests.run.made_up import write_data
 
 NOTEBOOK = Path(__file__).parents[1] / "docs" / "notebook.py"
 
@@ -73,6 +76,24 @@ def test_a_run_goes_on_where_it_was(run: Results, models: dict[str, str]) -> Non
     again = evaluator.run(["gest-demo"], list(models.values()), run.path, limit=32, engine="transformers")
     assert again.models == ["one", "two"]  # the folders' names are the labels
     assert sorted((run.path / "logprobs").rglob("*.parquet")) == before
+
+
+def test_how_a_question_is_put(models: dict[str, str], tmp_path: Path) -> None:
+    """As with the options of the command: the tasks that know them get them."""
+    wording = tmp_path / "mine.toml"
+    wording.write_text('prompt = "{s} Who? (a) {a} (b) {b} (c) {c}"\nmale = "he"\nfemale = "she"\nneither = "?"\n')
+    how: Any = {"limit": 8, "engine": "transformers"}
+    data = write_data(tmp_path / "data")
+    (name, *_) = models
+    with pytest.raises(InputError, match="--language goes with the tasks gest-mt, eurogest"):
+        evaluator.run("gest-demo", models[name], tmp_path / "run", languages="cs", **how)
+    with pytest.raises(InputError, match=r"no chat template"):
+        evaluator.run(["gest-who"], models[name], tmp_path / "run", data=data, **how)
+    talker = str(tiny_talker(tmp_path / "talker"))
+    asked: Any = {"way": "text", "orders": 2, "wording": wording, "max_tokens": 3}
+    run = evaluator.run(["gest-demo", "gest-who"], talker, tmp_path / "run", data=data, **how, **asked)
+    assert run.tasks == ["gest-demo", chosen_tasks(["gest-who"], Inputs(**asked))[0].name]
+    assert run.record["models"]["talker"]["chats"]["replies"] == 2 * 8
 
 
 def test_wrong_input_is_told_in_a_line(run: Results, tmp_path: Path) -> None:

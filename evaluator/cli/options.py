@@ -14,6 +14,7 @@ from evaluator import logs
 from evaluator.store.remote import run_folder
 from evaluator_serving.engine import BYTES, EngineOptions
 from evaluator_serving.errors import InputError
+from evaluator_serving.purse import Purse
 from evaluator_serving.registry import ENGINES
 from evaluator_serving.weights.cache import parse_size
 
@@ -120,7 +121,7 @@ def asking_options(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.FloatRange(min=0),
         callback=finite,
         metavar="DOLLARS",
-        help="Stop before a model's answers cost more, at each start (needs --extra prompt_price=… and answer_price=…).",
+        help="Stop before a start's answers cost more in all (needs --extra prompt_price=… and answer_price=…).",
     )
     system = click.option(
         "--system",
@@ -219,9 +220,16 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def make_engine_options(dtype: str, device: str, batch_tokens: int | None, extra: tuple[str, ...]) -> EngineOptions:
-    """EngineOptions from the command line's words. Raises InputError for an `--extra` without `=`."""
-    return EngineOptions(dtype=dtype, device=device, batch_tokens=batch_tokens, extra=key_values(extra))
+def make_engine_options(
+    dtype: str, device: str, batch_tokens: int | None, extra: tuple[str, ...], max_cost: float | None = None
+) -> EngineOptions:
+    """EngineOptions from the command line's words: one purse for all models of the command.
+
+    Raises InputError for an `--extra` without `=`.
+    """
+    given: dict[str, Any] = dict(key_values(extra))
+    paid = {} if max_cost is None else {"max_cost": Purse(max_cost)}
+    return EngineOptions(dtype=dtype, device=device, batch_tokens=batch_tokens, extra=given | paid)
 
 
 def key_values(items: tuple[str, ...], option: str = "--extra") -> dict[str, str]:

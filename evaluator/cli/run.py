@@ -24,6 +24,7 @@ from evaluator.cli.options import (
     watching_options,
 )
 from evaluator.cli.output import tell
+from evaluator.reports.notes import given_notes
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
 from evaluator.tasks import chosen_tasks
@@ -121,8 +122,7 @@ def command(
     from evaluator.run.spec import default_folder, named_model, under
 
     signal.signal(signal.SIGTERM, interrupt)
-    extra = (*engine["extra"], *([f"max_cost={max_cost}"] if max_cost is not None else []))
-    options = make_engine_options(engine["dtype"], engine["device"], engine["batch_tokens"], extra)
+    options = make_engine_options(engine["dtype"], engine["device"], engine["batch_tokens"], engine["extra"], max_cost)
     plain = tuple(
         ModelSpec(
             model, engine["engine"], engine["chat_template"], options, label, allow_pickle=bool({label, model} & {*pickled})
@@ -162,24 +162,26 @@ def perform(spec: RunSpec, score: "Callable[[RunSpec], Outcome] | None" = None) 
     if spec.models and not asking:
         raise InputError(f"{silent[0].name} asks no model: leave --model out")
     given = score_given(replace(spec, models=(), tasks=silent)) if silent else None
-    return (score or execute)(spec.asking) if asking or given is None else given
+    if given is None:
+        return (score or execute)(spec.asking)
+    return replace((score or execute)(spec.asking), given=given.given) if asking else given
 
 
 def finish(outcome: "Outcome", models: Sequence[ModelSpec] = ()) -> None:
     """Print the run's tables; exit 1 if a model, or a request worth trying again, failed (2 if nothing but wrong input came of
     all models).
 
-    What was left out for good is told and no failure of the command. With `models` only theirs counts: a run may hold others of
-    earlier commands. The causes come last.
+    What was left out for good is told and no failure of the command. Only what this command asked or was given counts: a run
+    may hold others of earlier commands. The causes come last.
     """
     from evaluator.cli.report import show
 
     run, errors = outcome.run, outcome.errors
     show(run.path)
     failures = run.failures()
-    if models:
-        failures = failures.filter(pl.col("model").is_in([m.name for m in models]))
-    for line in left_out(run, failures, [m.name for m in models]):
+    names = [*(m.name for m in models), *outcome.given]
+    failures = failures.filter(pl.col("model").is_in(names))
+    for line in left_out(run, failures, names):
         logs.say(f"evaluator: {line}", "warning")
     failures = failures.filter((pl.col("request") == "") | (pl.col("kind") == "retryable"))
     if not errors and failures.is_empty():
@@ -202,8 +204,10 @@ def left_out(run: Run, failures: pl.DataFrame, models: Sequence[str]) -> Iterato
     """Lines on what these models weren't asked: tasks that can't ask them, samples that can't be asked, requests given up."""
     entries = run.record["models"]
     for name in models:
-        for task, reason in entries.get(name, {}).get("unasked", {}).items():
+        entry = entries.get(name, {})
+        for task, reason in entry.get("unasked", {}).items():
             yield f"{name}: {reason}, so {task} was not asked of it"
+        yield from (note.removesuffix(".") for note in given_notes(name, entry))
     failed = failures.filter(pl.col("request") != "")
     told = {
         "unaskable": "can't be asked and are left out",

@@ -2,13 +2,15 @@
 
 import csv
 import io
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from evaluator.cli.options import data_option, finite
-from evaluator.cli.translators import Money, open_translator, outcomes, talking_options
+from evaluator.cli.translators import Money, check_talking, open_translator, outcomes, prompt_of, talking_options
 
 if TYPE_CHECKING:
     from evaluator.gender.variants import PromptStyle
@@ -19,13 +21,17 @@ def folder_name(system: str) -> str:
     return Path(system).resolve().name if Path(system).exists() else system.replace("/", "--")
 
 
-def write_csv(path: Path, rows: list[tuple[str, ...]]) -> None:
-    """Write rows as a CSV file that appears whole or not at all."""
-    from evaluator.store.files import write_bytes
+def called(name: str | None, system: str, prompt: Path | None) -> str:
+    """The folder of a system's translations: by the name that it is given, else its own and its prompt's file."""
+    own = folder_name(system)
+    return folder_name(name) if name else own if prompt is None else f"{own}+{prompt.stem}"
 
+
+def csv_bytes(rows: list[tuple[str, ...]]) -> bytes:
+    """Rows as a CSV file's content."""
     text = io.StringIO()
     csv.writer(text).writerows(rows)
-    write_bytes(path, text.getvalue().encode())
+    return text.getvalue().encode()
 
 
 @click.command(name="translate")
@@ -44,6 +50,7 @@ def write_csv(path: Path, rows: list[tuple[str, ...]]) -> None:
     "--prompt-style", type=click.Choice(["pronoun", "noun"]), default="pronoun", help="He/She said, or The man/woman."
 )
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for SYSTEM/LANGUAGE/translations.csv.")
+@click.option("--name", metavar="SYSTEM", help="What the system is called there, and in results [its own name, +PROMPT].")
 @click.option("--cache", type=click.Path(path_type=Path), help="File of answers that are never asked for twice.")
 @click.option("--offline", is_flag=True, help="Let the cache alone serve.")
 @click.option(
@@ -52,7 +59,7 @@ def write_csv(path: Path, rows: list[tuple[str, ...]]) -> None:
     callback=finite,
     default=0.0,
     show_default=True,
-    help="US dollars for paid systems.",
+    help="US dollars for paid systems, for the whole command.",
 )
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Copies of a local model, on Ray.")
 @talking_options
@@ -65,6 +72,7 @@ def command(
     variants: bool,
     prompt_style: "PromptStyle",
     out: Path,
+    name: str | None,
     cache: Path | None,
     offline: bool,
     max_cost: float,
@@ -87,34 +95,46 @@ def command(
     """
     from evaluator.gender import rules_detector
     from evaluator.gender.variants import COLUMNS
+    from evaluator.store.files import write_bytes
     from evaluator.tasks import task
     from evaluator.translate.folder import FolderTranslator
+    from evaluator.translate.made import FILE, Made
     from evaluator.translate.variants import Asked, Find, gender_pairs, translate_sentences
     from evaluator.vocabulary import DataSource
     from evaluator_serving.errors import InputError
+    from evaluator_serving.purse import Purse
 
+    check_talking(talking, translator, *([prompted] if prompted else []))
     frame = task(dataset).load(DataSource(data)).frame
     if not {"sentence", "group"} <= set(frame.columns):
         raise InputError(f"the samples of {dataset} are not sentences in groups: name a task like gest")
     answers = cache or out / "answers.jsonl"
     detectors = {code: rules_detector(code) for code in languages} if variants else {}
-    money = Money(offline, max_cost)
+    money = Money(offline, Purse(max_cost))
     plain = open_translator(translator, answers, money, talking, workers)
     find: Find = plain.translate
     if prompted and prompted.startswith("folder:"):
         find = FolderTranslator(prompted.removeprefix("folder:")).find
     elif prompted:
         find = open_translator(prompted, answers, money, talking).translate
-    system = plain.inner.system
+    system, words = plain.inner.system, prompt_of(translator, talking)
+    made = Made(translator, system, dataset, dict(plain.inner.parameters), words.text if words else None)
+    where = out / called(name, system, talking["prompt"] if words else None)
+    for code in languages:
+        made.check(where / code)
     for code in languages:
         done = translate_sentences(frame, plain.translate, code)
-        folder = out / folder_name(system) / code
-        write_csv(folder / "translations.csv", [("from", "to"), *done.pairs])
+        folder = where / code
+        content = csv_bytes([("from", "to"), *done.pairs])
+        # First how it is made: a kill in between leaves no file that seems to be made otherwise.
+        told = replace(made, outcomes=dict(sorted(plain.outcomes.items())), sha256=sha256(content).hexdigest())
+        write_bytes(folder / FILE, told.text.encode())
+        write_bytes(folder / "translations.csv", content)
         click.echo(f"{folder / 'translations.csv'}: {len(done.pairs)} sentences{outcomes(plain)}")
         if not variants:
             continue
         built = gender_pairs(frame, done, find, detectors[code], Asked(system, prompt_style))
         rows = [(v.translator, v.language, v.original, str(v.stereotype), v.male, v.female) for v in built.pairs]
-        write_csv(folder / "gender_variants.csv", [COLUMNS, *rows])
+        write_bytes(folder / "gender_variants.csv", csv_bytes([COLUMNS, *rows]))
         counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(built.outcomes.items()))
         click.echo(f"{folder / 'gender_variants.csv'}: {counts}")

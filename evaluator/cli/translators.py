@@ -15,6 +15,8 @@ from evaluator_serving.errors import InputError
 if TYPE_CHECKING:
     from evaluator.translate.cache import CachedTranslator
     from evaluator.translate.llm import Asking
+    from evaluator.translate.prompt import TranslationPrompt
+    from evaluator_serving.purse import Purse
 
 SHARDED = ("model", "llm")
 """Kinds that `--workers` may copy."""
@@ -22,10 +24,10 @@ SHARDED = ("model", "llm")
 
 @dataclass(frozen=True, slots=True)
 class Money:
-    """What may be spent: nothing is asked at all where `offline`; `limit` is in US dollars."""
+    """What may be spent by a command: nothing is asked at all where `offline`; all its translators are paid from the purse."""
 
     offline: bool
-    limit: float
+    purse: "Purse"
 
 
 def talking_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -44,6 +46,13 @@ def talking_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def check_talking(talking: Mapping[str, Any], *specs: str) -> None:
+    """Raise InputError where a language model's options are given and none of these translators is one."""
+    given = [name for name, value in talking.items() if value and value not in ("auto", "float32")]
+    if given and not any(spec.startswith("llm:") for spec in specs):
+        raise InputError(f"--{given[0].replace('_', '-')} goes with --translator llm:SPEC, not with {specs[0]!r}: leave it out")
+
+
 def open_translator(spec: str, cache: Path, money: Money, talking: Mapping[str, Any], workers: int = 1) -> "CachedTranslator":
     """The translator behind its cache; with several workers a local model is spread over them by Ray.
 
@@ -56,9 +65,8 @@ def open_translator(spec: str, cache: Path, money: Money, talking: Mapping[str, 
 
     kind = spec.partition(":")[0]
     options: tuple[Any, ...] = (_asking(talking, money),) if kind == "llm" else ()
-    if kind != "llm" and (given := [name for name, value in talking.items() if value and value not in ("auto", "float32")]):
-        raise InputError(f"--{given[0].replace('_', '-')} goes with --translator llm:SPEC, not with {spec!r}: leave it out")
-    if kind == "llm" and money.limit and is_served(spec.partition(":")[2]) and not options[0].options.extra.get("max_cost"):
+    unpriced = bool(options) and "max_cost" not in options[0].options.extra
+    if unpriced and float(money.purse) and is_served(spec.partition(":")[2]):
         raise InputError(
             "a limit on the cost needs prices: --extra prompt_price=… --extra answer_price=… (US dollars a million tokens)"
         )
@@ -69,7 +77,7 @@ def open_translator(spec: str, cache: Path, money: Money, talking: Mapping[str, 
         replies = (cache.with_suffix(".replies.jsonl"),) if kind == "llm" else ()
         translator = make_translator(spec, *options, *replies)
     report = lambda line: click.echo(line, err=True)  # noqa: E731
-    return CachedTranslator(translator, AnswerCache(cache), offline=money.offline, max_cost=money.limit, report=report)
+    return CachedTranslator(translator, AnswerCache(cache), offline=money.offline, purse=money.purse, report=report)
 
 
 def outcomes(translator: "CachedTranslator") -> str:
@@ -78,16 +86,24 @@ def outcomes(translator: "CachedTranslator") -> str:
     return "".join(f", {n} {name}" for name, n in sorted(told.items()))
 
 
+def prompt_of(spec: str, talking: Mapping[str, Any]) -> "TranslationPrompt | None":
+    """How a language model is asked, None of another translator."""
+    return _prompt(talking) if spec.partition(":")[0] == "llm" else None
+
+
+def _prompt(talking: Mapping[str, Any]) -> "TranslationPrompt":
+    from evaluator.translate.prompt import given_prompt, own_prompt
+
+    return own_prompt() if talking["prompt"] is None else given_prompt(talking["prompt"])
+
+
 def _asking(talking: Mapping[str, Any], money: Money) -> "Asking":
     from evaluator.translate.llm import Asking
-    from evaluator.translate.prompt import given_prompt
 
     options = make_engine_options(talking["dtype"], talking["device"], None, talking["extra"])
     if {"prompt_price", "answer_price"} & set(options.extra):
-        options = replace(options, extra={**options.extra, "max_cost": str(money.limit)})
-    asking = Asking(engine=talking["engine"], options=options)
-    if talking["prompt"] is not None:
-        asking = replace(asking, prompt=given_prompt(talking["prompt"]))
+        options = replace(options, extra={**options.extra, "max_cost": money.purse})
+    asking = Asking(_prompt(talking), talking["engine"], options)
     return replace(asking, max_tokens=talking["max_tokens"]) if talking["max_tokens"] else asking
 
 

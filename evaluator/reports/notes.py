@@ -102,6 +102,12 @@ def left_out_notes(name: str, entry: Entry) -> Iterator[str]:
             yield f"{name}: {samples} can't be asked of it and are left out; the first: {asked['reason']}."
 
 
+def given_notes(name: str, entry: Entry) -> Iterator[str]:
+    """`parts`: what was answered with nothing in answers that were given (a translation that was refused)."""
+    for parts in entry.get("parts", {}).values():
+        yield from (f"{name}: {line}." for part in parts.values() for line in part.get("left_out", ()))
+
+
 def _unverified(name: str, entry: Entry) -> Iterator[str]:
     """`verified` is false where the comparison with the oracle was left out on demand."""
     if entry.get("verified") is False:
@@ -238,6 +244,8 @@ def _chats(name: str, entry: Entry) -> Iterator[str]:
     by = f" by {_counted(served)}" if served else ""
     cost = f" (${said['dollars']:,.2f} at the prices given)" if "dollars" in said else ""
     yield f"{name}: its {tokens}{cost}{when}{by}."
+    if uncounted := said.get("uncounted"):
+        yield f"{name}: the server didn't say what {uncounted:,} of these answers took: all together took, and cost, more."
     if len(served) > 1:
         yield f"{name}: the server named more than one model as the one that answered: {_counted(served)}."
     if len(systems := said.get("system", {})) > 1:
@@ -274,6 +282,7 @@ def _pickled(name: str, entry: Entry) -> Iterator[str]:
 
 MODEL_NOTES: tuple[Notes, ...] = (
     left_out_notes,
+    given_notes,
     _unverified,
     _pickled,
     _same_as,

@@ -28,10 +28,11 @@ from evaluator_serving.registry import check_here
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended: its folder and, per model that could not be finished, the error."""
+    """How a run ended: its folder and, per model that could not be finished, the error; and whose answers were `given`."""
 
     run: Run
     errors: Failures
+    given: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from evaluator.tasks import chosen_tasks
 from evaluator.vocabulary import DataSource, Inputs, Protocol_
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import InputError, in_words
+from evaluator_serving.purse import Purse
 
 
 def run(
@@ -24,6 +25,16 @@ def run(
     data: str | Path | None = None,
     samples: str | Path | None = None,
     templates: str | Path | None = None,
+    languages: str | Sequence[str] = (),
+    template: str | None = None,
+    wording: str | Path | None = None,
+    way: str | None = None,
+    orders: int | None = None,
+    answers: int | None = None,
+    temperature: float | None = None,
+    max_tokens: int | None = None,
+    seed: int | None = None,
+    max_cost: float | None = None,
     engine: str = "auto",
     dtype: str = "float32",
     device: str = "auto",
@@ -43,8 +54,11 @@ def run(
         models: hub ids, folders, GGUF files; or a mapping of the names that they get in the results to them.
         out: the run's folder (default: runs/TASK…-MODEL…).
         data: folder of the data sets (default: EVALUATOR_DATA, else the cache).
-        samples: file of the user's own sentences, with the task gest.
-        templates: file of the user's own templates, with the task gest.
+        samples: file of the user's own sentences or pairs, with a task that takes them (gest, pairs).
+        templates: file of the user's own templates or columns, likewise.
+        languages: codes (or one) of those that a task with several is asked in.
+        wording, way, orders, answers, temperature, max_tokens, seed: how a chat model is asked (gest-who).
+        max_cost: US dollars that all answers may cost together (with `prompt_price` and `answer_price` in `extra`).
         systems: system prompts (or one) to ask every model under, as `--system` takes them.
         allow_pickle: names of those models whose weights may be pickled files.
 
@@ -58,13 +72,27 @@ def run(
     given = [models] if isinstance(models, str) else list(labels.values()) if labels else list(models)
     if not names or not given:
         raise InputError("run() takes a task and a model at least: evaluator.run('gest', 'gpt2')")
-    options = EngineOptions(dtype=dtype, device=device, batch_tokens=batch_tokens, extra=dict(extra or {}))
+    paid = {} if max_cost is None else {"max_cost": Purse(max_cost)}
+    options = EngineOptions(dtype=dtype, device=device, batch_tokens=batch_tokens, extra={**(extra or {}), **paid})
     plain = tuple(
         ModelSpec(str(spec), engine, chat_template, options, label, allow_pickle=bool({label, str(spec)} & {*allow_pickle}))
         for label, spec in zip(labels or [""] * len(given), given, strict=True)
     )
     specs = under(plain, (systems,) if isinstance(systems, str) else systems)
-    chosen = chosen_tasks(names, Inputs(Path(samples) if samples else None, Path(templates) if templates else None))
+    inputs = Inputs(
+        samples=_path(samples),
+        templates=_path(templates),
+        languages=(languages,) if isinstance(languages, str) else tuple(languages),
+        template=template,
+        wording=_path(wording),
+        way=way,
+        orders=orders,
+        answers=answers,
+        temperature=temperature,
+        max_tokens=max_tokens,
+        seed=seed,
+    )
+    chosen = chosen_tasks(names, inputs)
     folder = data or os.environ.get("EVALUATOR_DATA")
     spec = RunSpec(
         models=specs,
@@ -81,3 +109,7 @@ def run(
     outcome = execute(spec)
     warn(tuple(f"{name} failed: {in_words(error)}" for name, error in outcome.errors.items()))
     return Results(outcome.run.path)
+
+
+def _path(given: str | Path | None) -> Path | None:
+    return Path(given) if given else None

@@ -32,6 +32,14 @@ def score_given(spec: RunSpec) -> Outcome:
             entry = task_entry(task, samples)
             for part, scores in scored:
                 run.add_imported(
-                    task.name, entry, part.system, scores, dict(part.source), part=part.part, failures=part.failures
+                    task.name,
+                    entry,
+                    part.system,
+                    scores,
+                    dict(part.source),
+                    part=part.part,
+                    failures=part.failures,
+                    left_out=part.left_out,
                 )
-    return Outcome(run, Failures())
+    systems = dict.fromkeys(part.system for _, _, scored in done for part, _ in scored)
+    return Outcome(run, Failures(), tuple(systems))

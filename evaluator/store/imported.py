@@ -3,7 +3,8 @@
 They come in parts: what one file of the source holds (a language, a template). Each part is a file of its own, named by its
 content; the model's entry says which files count, what they were made of and what is missing in them:
 
-    {"imported": true, "tasks": [TASK, …], "revision": {PART: source}, "parts": {TASK: {PART: {"file": …, "failures": […]}}}}
+    {"imported": true, "tasks": [TASK, …], "revision": {PART: source},
+     "parts": {TASK: {PART: {"file": …, "failures": […], "left_out": […]}}}}
 
 So one write of run.json replaces a part together with its source and its failures: a kill leaves the old or the new, never a
 mixture. Older versions wrote one file a model without `parts`; it counts for what no part has replaced.
@@ -35,12 +36,20 @@ def sources(entry: Entry) -> dict[str, Any]:
 
 
 def with_part(
-    entry: Entry | None, model: str, task: str, part: str, file: str, source: Any, failures: Sequence[str]
+    entry: Entry | None,
+    model: str,
+    task: str,
+    part: str,
+    file: str,
+    source: Any,
+    failures: Sequence[str],
+    left_out: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The model's entry with this part added or replaced. A source without a part's name is that of the whole model."""
     known = dict(entry or {"spec": model, "imported": True})
     parts = {name: dict(entries) for name, entries in known.get("parts", {}).items()}
-    parts.setdefault(task, {})[part] = {"file": file, "failures": list(failures)}
+    told = {"left_out": list(left_out)} if left_out else {}
+    parts.setdefault(task, {})[part] = {"file": file, "failures": list(failures), **told}
     return known | {
         "revision": {**sources(known), **({part: source} if part else source)},
         "tasks": sorted({*known.get("tasks", []), task}),

@@ -403,8 +403,9 @@ class Run:
     def reply_facts(self, model: str) -> dict[str, Any]:
         """What a reader must know of a model's answers to chats; empty where it has none.
 
-        `replies`, their `prompt_tokens` and `answer_tokens`; how they ended (`finish` → how many); of servers: `served` and
-        `system`, the names and fingerprints that they reported → how many, and the first and the last of the `dates`.
+        `replies`, their `prompt_tokens` and `answer_tokens`, and of how many replies a server said none (`uncounted`); how they
+        ended (`finish` → how many); of servers: `served` and `system`, the names and fingerprints that they reported → how
+        many, and the first and the last of the `dates`.
         """
         said = self.answers(model).filter(pl.col("text").is_not_null())
         if said.is_empty():
@@ -414,10 +415,13 @@ class Run:
             named = said.filter(pl.col(column) != "").group_by(column, maintain_order=True).len()
             return dict(sorted(named.iter_rows()))
 
+        # What a server's filter took away before it was asked has no tokens.
+        uncounted = (pl.col("date") != "") & (pl.col("prompt_tokens") == 0) & (pl.col("finish") != "filtered")
         dates = said.filter(pl.col("date") != "")["date"]
         return {
             "replies": said.height,
             **{name: int(said[name].sum()) for name in ("prompt_tokens", "answer_tokens")},
+            "uncounted": said.filter(uncounted).height,
             **{name: counts(name) for name in ("finish", "served", "system")},
             "dates": [dates.min(), dates.max()] if len(dates) else [],
         }
@@ -496,12 +500,13 @@ class Run:
         *,
         part: str = "",
         failures: Sequence[str] = (),
+        left_out: Sequence[str] = (),
     ) -> None:
         """Add scores that were computed elsewhere, or replace those of the same part (see `evaluator.store.imported`).
 
         `entry` is the task's in run.json; `scores` are per sample, without the columns model and task; `source` says what they
-        were made of (with a part: a sha256 or several facts) and `failures` what is missing in them. A part made of something
-        else than before is replaced with a warning.
+        were made of (with a part: a sha256 or several facts), `failures` what is missing in them, `left_out` what stays so. A
+        part made of something else than before is replaced with a warning.
         """
         known = self.record["models"].get(model)
         if known is not None and not known.get("imported"):
@@ -516,7 +521,7 @@ class Run:
             warnings.warn(f"{self.shown}: {model}, {part} is replaced, it was made of another file ({changed})", stacklevel=2)
         superseded = (known or {}).get("parts", {}).get(task, {}).get(part, {}).get("file", name)
         record = self.record
-        record["models"][model] = imported.with_part(known, model, task, part, name, source, failures)
+        record["models"][model] = imported.with_part(known, model, task, part, name, source, failures, left_out)
         write_json(self.path / "run.json", record)
         if superseded != name:
             remove(folder / superseded)

@@ -64,5 +64,6 @@ def _is_part(part: Any) -> bool:
         isinstance(part, dict)
         and isinstance(part.get("file"), str)
         and isinstance(part.get("failures"), list)
-        and all(isinstance(reason, str) for reason in part["failures"])
+        and isinstance(part.get("left_out", []), list)
+        and all(isinstance(line, str) for line in (*part["failures"], *part.get("left_out", [])))
     )

@@ -4,7 +4,7 @@ The answer that a table's row asks for is the sentence's translation; a request'
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -18,6 +18,7 @@ from evaluator.measures.sampled import Sampled
 from evaluator.tasks.base import Task
 from evaluator.tasks.gest import gest, with_poles
 from evaluator.translate.folder import read_translations
+from evaluator.translate.made import Made
 from evaluator.vocabulary import (
     DataSource,
     Given,
@@ -206,25 +207,32 @@ def find_translations(folder: Path, languages: Iterable[str] = ()) -> list[Trans
 def _given(file: TranslationFile, samples: Samples) -> Given:
     by_key = {source_key(source): target for source, target in read_translations(file.path).items()}
     answers = {"request": [f"{file.language} {key}" for key in by_key], "text": list(by_key.values())}
-    source = {"sha256": hashlib.sha256(file.path.read_bytes()).hexdigest(), "detector": DETECTOR}
-    missing = list(_missing(samples, by_key))
-    failures = (_reason(file.language, missing),) if missing else ()
+    made = Made.of(file.path)
+    known = {"translator": made.facts} if made else {}
+    source = {"sha256": hashlib.sha256(file.path.read_bytes()).hexdigest(), "detector": DETECTOR, **known}
+    keys = [(sample, source_key(sentence)) for sample, sentence in samples.frame.select("sample", "sentence").iter_rows()]
+    missing = [sample for sample, key in keys if key not in by_key]
+    empty = [sample for sample, key in keys if key in by_key and not by_key[key].strip()]
+    failures = _told(file.language, "no translation in its file", missing, len(keys))
+    left_out = _told(file.language, "translated by nothing (refused, or an empty answer), gender unknown", empty, len(keys))
+    left_out += _outcomes(file.language, made.outcomes if made else {})
     frame = pl.DataFrame(answers, schema={"request": pl.String, "text": pl.String})
-    return Given(file.system, file.language, frame, source, failures)
+    return Given(file.system, file.language, frame, source, failures, left_out)
 
 
-def _missing(samples: Samples, by_key: Mapping[str, str]) -> Iterator[tuple[int, str]]:
-    """(sample, reason) of the samples without a translation."""
-    for sample, sentence in samples.frame.select("sample", "sentence").iter_rows():
-        target = by_key.get(source_key(sentence))
-        if not (target or "").strip():
-            yield sample, "no translation" if target is None else "empty translation"
+def _outcomes(language: str, outcomes: Mapping[str, int]) -> tuple[str, ...]:
+    """What a language model's answers came to, where not all are translations."""
+    others = {name: count for name, count in outcomes.items() if name != "translated"}
+    counted = ", ".join(f"{count} {name}" for name, count in others.items())
+    return (f"{language}: of {sum(outcomes.values())} texts that the model was asked for {counted}",) if others else ()
 
 
-def _reason(language: str, missing: Sequence[tuple[int, str]]) -> str:
-    """What is missing in a file, counted and the first samples named."""
-    first = ", ".join(f"sample {sample}: {what}" for sample, what in missing[:SHOWN])
-    return f"{language}: {len(missing)} samples without a translation ({first}{' …' if len(missing) > SHOWN else ''})"
+def _told(language: str, what: str, samples: Sequence[int], of: int) -> tuple[str, ...]:
+    """A line on the samples of which something is to be said, the first ones named; none where there are no such samples."""
+    if not samples:
+        return ()
+    first = ", ".join(map(str, samples[:SHOWN])) + (" …" if len(samples) > SHOWN else "")
+    return (f"{language}: {what}: {len(samples)} of {of} samples (sample {first})",)
 
 
 def _judged(part: pl.DataFrame) -> pl.DataFrame:

@@ -7,6 +7,7 @@ from typing import Any
 from evaluator.answer_cache import AnswerCache, answer_key
 from evaluator.translate.base import Talker, Translator
 from evaluator_serving.errors import InputError
+from evaluator_serving.purse import Purse
 
 
 class CachedTranslator:
@@ -21,23 +22,22 @@ class CachedTranslator:
         cache: AnswerCache,
         *,
         offline: bool = False,
-        max_cost: float = 0.0,
+        purse: Purse | None = None,
         report: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """`offline` lets the cache alone serve; `max_cost` is in US dollars, for all calls together; `report` gets progress."""
+        """`offline` lets the cache alone serve; `purse` pays (None: an empty one); `report` gets progress."""
         self.inner = inner
         self.cache = cache
-        self.spent = 0.0
+        self.purse = purse or Purse(0.0)
         self.outcomes: Counter[str] = Counter()
         self._offline = offline
-        self._max_cost = max_cost
         self._report = report
 
     def translate(self, texts: Sequence[str], language: str) -> list[str]:
         """The texts in `language`, in their order.
 
         Raises InputError, before anything is asked, where answers are missing and may not be asked for: offline, or dearer
-        than what is left of `max_cost`.
+        than what is left in the purse.
         """
         system, parameters = self.inner.system, self.inner.parameters
         keys = {text: answer_key(text, system, language, dict(parameters)) for text in texts}
@@ -47,7 +47,7 @@ class CachedTranslator:
         for start in range(0, len(missing), self.inner.batch):
             batch = missing[start : start + self.inner.batch]
             answers = self._asked(batch, language)
-            self.spent += self._cost(batch)
+            self.purse.spend(self._cost(batch))
             about = {"system": system, "language": language, "parameters": dict(parameters)}
             pairs = zip(batch, answers, strict=True)
             self.cache.add([{"key": keys[text], "text": text, **about, "answer": answer} for text, answer in pairs])
@@ -78,8 +78,8 @@ class CachedTranslator:
             return
         characters = sum(map(len, missing))
         self._report(f"{self.inner.system}: {characters:,} characters in {len(missing):,} texts, about ${cost:.2f}")
-        if self.spent + cost > self._max_cost:
+        if not self.purse.holds(cost):
             raise InputError(
-                f"{self.inner.system} would cost about ${self.spent + cost:.2f} for {characters:,} characters, more than "
-                f"${self._max_cost:.2f}: allow it with --max-cost"
+                f"{self.inner.system} would cost about ${self.purse.spent + cost:.2f} for {characters:,} characters, more than "
+                f"${float(self.purse):.2f}: allow it with --max-cost"
             )

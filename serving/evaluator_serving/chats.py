@@ -76,7 +76,8 @@ class Reply:
         text: what was said, without control tokens; empty where nothing was.
         finish: how it ended.
         tokens: its token ids without the end token; empty where the engine doesn't know them.
-        prompt_tokens, answer_tokens: how many tokens the chat and the answer took, as whoever answered counts (and bills) them.
+        prompt_tokens, answer_tokens: how many tokens the chat and the answer took, as whoever answered counts (and bills) them;
+            0 where a server doesn't.
         served, system, date: of a server: the model's name and the system fingerprint that it reported, and when (UTC).
     """
 

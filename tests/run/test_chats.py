@@ -15,6 +15,7 @@ from chat_server import ANSWER_TOKENS, PROMPT_TOKENS, ChatServer, Fault, words
 from polars.testing import assert_frame_equal
 from tiny_models import tiny_model
 
+import evaluator
 from evaluator.reports.notes import run_notes
 from evaluator.run.driver import execute
 from evaluator.run.spec import ModelSpec, RunSpec
@@ -111,6 +112,26 @@ def test_a_limit_on_the_cost_ends_the_run_and_a_higher_one_goes_on(data: Path, t
     assert stored(run).equals(expected(data))
     assert run.record["models"]["talker"]["chats"]["dollars"] == pytest.approx(ASKED * EACH)
     assert any("144 of answers ($0.01 at the prices given), given from" in note for note in run_notes(run.record))
+
+
+def test_one_limit_holds_for_all_conditions_of_a_call(data: Path, tmp_path: Path) -> None:
+    prices = {"prompt_price": "2", "answer_price": "10", "concurrency": "4"}
+    how: Any = {"data": data, "extra": prices, "systems": ["none", "fair=Be fair."]}
+    with ChatServer() as server:
+        with pytest.warns(UserWarning, match=r"talker\+fair failed: .* could pass the limit"):
+            evaluator.run("gest-who", server.spec, tmp_path / "run", max_cost=ASKED * EACH * 1.5, **how)
+        assert ASKED < len(server.bodies) <= 1.5 * ASKED
+        evaluator.run("gest-who", server.spec, tmp_path / "run", max_cost=1.0, **how)
+        assert len(server.bodies) == 2 * ASKED
+
+
+def test_what_a_server_does_not_count_is_told(data: Path, tmp_path: Path) -> None:
+    with ChatServer(lambda content, before: Fault(top={"usage": "?"}) if "(a)" in words(content) else None) as server:
+        run = execute(spec(server, data, tmp_path / "run")).run
+        strange = sum("(a)" in words(content) for content, _ in server.asked)
+        assert set(server.asked.values()) == {1}
+    assert run.record["models"]["talker"]["chats"]["uncounted"] == strange > 0
+    assert f"talker: the server didn't say what {strange} of these answers took" in "\n".join(run_notes(run.record))
 
 
 def test_a_chat_that_is_refused_leaves_its_sentence_out(data: Path, tmp_path: Path) -> None:

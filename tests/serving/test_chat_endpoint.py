@@ -21,9 +21,10 @@ from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.identity import fingerprint, identity
 from evaluator_serving.models.resolving import resolve
 from evaluator_serving.openai_engine import client as http_client
-from evaluator_serving.openai_engine.costs import CostError, Meter, Prices
+from evaluator_serving.openai_engine.costs import Meter, Prices
 from evaluator_serving.openai_engine.engine import OpenAIEngine
 from evaluator_serving.openai_engine.pace import asked_wait, exhausted
+from evaluator_serving.purse import CostError, Purse
 from evaluator_serving.registry import check_fit
 from evaluator_serving.requests import Continuation
 from evaluator_serving.rows import Row
@@ -90,6 +91,21 @@ def test_what_passes_is_asked_again(fault: Fault, waits: list[float]) -> None:
     assert [reply.text for (reply,) in said] == [words(text) for text in TEXTS]
     assert set(server.asked.values()) == {2}
     assert len(waits) == len(TEXTS)
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [None, "lots", [3], {}, {"prompt_tokens": "many", "completion_tokens": 3}, {"prompt_tokens": -1, "completion_tokens": 3}],
+)
+def test_an_answer_whose_tokens_are_not_counted_is_an_answer(usage: Any, waits: list[float]) -> None:
+    """It has been paid for: it counts as the most that it may have cost."""
+    fault = Fault(top={"usage": usage})
+    with ChatServer(lambda *_: fault) as server, engine(server, max_cost="1", **PRICES) as talker:
+        ((reply,),) = talker.generate(rows(server.spec, TEXTS[:1], max_tokens=20))
+        assert talker._meter.purse.spent == pytest.approx(MOST)
+    assert (reply.text, reply.prompt_tokens, reply.answer_tokens) == (words(TEXTS[0]), 0, 0)
+    assert set(server.asked.values()) == {1}
+    assert waits == []
 
 
 def test_a_time_out_is_asked_again() -> None:
@@ -326,7 +342,7 @@ def test_the_limit_is_never_passed(tmp_path: Path) -> None:
             before = sum(server.answered.values())
             assert before * EACH <= limit
             assert before >= 3
-            assert talker._meter.spent == pytest.approx(before * EACH)
+            assert talker._meter.purse.spent == pytest.approx(before * EACH)
         with engine(server, max_cost="1", **PRICES) as talker:
             talker.generate(rows(server.spec, max_tokens=20), journal)
     assert set(server.asked.values()) == {1}
@@ -337,16 +353,16 @@ def test_an_answer_that_broke_off_counts_as_spent(waits: list[float]) -> None:
     """Nobody knows whether it is billed."""
     with ChatServer(once(Fault(cut=True))) as server, engine(server, max_cost="1", **PRICES) as talker:
         talker.generate(rows(server.spec, TEXTS[:1], max_tokens=20))
-        assert talker._meter.spent == pytest.approx(EACH + MOST)
+        assert talker._meter.purse.spent == pytest.approx(EACH + MOST)
     with ChatServer(once(Fault(500))) as server, engine(server, max_cost="1", **PRICES) as talker:
         talker.generate(rows(server.spec, TEXTS[:1], max_tokens=20))
-        assert talker._meter.spent == pytest.approx(EACH)
+        assert talker._meter.purse.spent == pytest.approx(EACH)
 
 
 def test_tokens_that_a_server_does_not_count_are_the_most() -> None:
-    meter = Meter(Prices(2, 10), 1.0)
+    meter = Meter(Prices(2, 10), Purse(1.0))
     meter.settle(meter.reserve(Chat((Turn("user", TEXTS[0]),), max_tokens=20)), None, None)
-    assert meter.spent == pytest.approx(MOST)
+    assert meter.purse.spent == pytest.approx(MOST)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from click.testing import CliRunner
 
 from evaluator.cli.run import command as run_command
 from evaluator.datasets.gest import STEREOTYPES, read_sentences
@@ -143,11 +144,23 @@ def test_the_program_from_files_to_rates(data: Path, tmp_path: Path) -> None:
     assert values(rows, "yield") == {None: (3.0, 4)}
 
 
-def test_missing_and_empty_translations_are_counted_and_named(data: Path, tmp_path: Path) -> None:
-    write(tmp_path / "t", "sys", "sk", [(SENTENCES[0][0], SLOVAK[0]), (SENTENCES[1][0], " "), (SENTENCES[2][0], SLOVAK[2])])
-    run_translations(RunSpec((), (), tmp_path / "run", data=DataSource(data)), tmp_path / "t", ())
-    (reason,) = Run.open(tmp_path / "run").failures()["reason"]
-    assert reason == "sk: 2 samples without a translation (sample 1: empty translation, sample 3: no translation)"
+@pytest.mark.parametrize("lacking", [True, False])
+def test_missing_and_empty_translations_are_counted_and_named(data: Path, tmp_path: Path, lacking: bool) -> None:
+    """One that isn't in the file may come yet. An empty one is the system's answer: told with every number, no failure."""
+    rows = [(SENTENCES[0][0], SLOVAK[0]), (SENTENCES[1][0], " "), (SENTENCES[2][0], SLOVAK[2]), (SENTENCES[3][0], SLOVAK[3])]
+    write(tmp_path / "t", "sys", "sk", rows[:-1] if lacking else rows)
+    arguments = ["gest-mt", "--translations", str(tmp_path / "t"), "--data", str(data), "--out", str(tmp_path / "run")]
+    for _ in range(2):
+        done = CliRunner().invoke(run_command, arguments, env={"COLUMNS": "200"})
+        assert done.exit_code == lacking
+        assert ("to try again" in done.stderr) == lacking
+        told = "sys: sk: translated by nothing (refused, or an empty answer), gender unknown: 1 of 4 samples (sample 1)"
+        assert f"evaluator: {told}\n" in done.stderr
+        run = Run.open(tmp_path / "run")
+        missing = ["sk: no translation in its file: 1 of 4 samples (sample 3)"]
+        assert run.failures()["reason"].to_list() == missing[: int(lacking)]
+        assert f"{told}." in build_report(run, MeasureOptions(resamples=5)).notes
+        assert scores_of(run, "gest-mt").filter(sample=1)["score"].to_list() == [None]
 
 
 CZECH = ["Byla jsem smutná.", "Byl jsem milý.", "Byla jsem silná.", "Byla jsem šéfová."]

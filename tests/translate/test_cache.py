@@ -14,6 +14,7 @@ from evaluator.translate.base import make_translator
 from evaluator.translate.cache import CachedTranslator
 from evaluator.translate.folder import FolderTranslator
 from evaluator_serving.errors import InputError
+from evaluator_serving.purse import Purse
 
 
 class Echo:
@@ -103,13 +104,13 @@ def test_money(tmp_path: Path) -> None:
     lines: list[str] = []
     dear = Echo(price=1e6)  # a dollar a character
     with pytest.raises(InputError, match=r"about \$4\.00 for 4 characters, more than \$3\.00"):
-        CachedTranslator(dear, cache, max_cost=3, report=lines.append).translate(["ab", "cd"], "sk")
+        CachedTranslator(dear, cache, purse=Purse(3), report=lines.append).translate(["ab", "cd"], "sk")
     assert dear.asked == []
     assert lines == ["echo: 4 characters in 2 texts, about $4.00"]
-    purse = CachedTranslator(dear, cache, max_cost=5)
+    purse = CachedTranslator(dear, cache, purse=Purse(5))
     purse.translate(["ab", "cd"], "sk")
     purse.translate(["ab", "cd"], "sk")  # nothing to pay
-    assert purse.spent == 4
+    assert purse.purse.spent == 4
     with pytest.raises(InputError, match=r"about \$6\.00"):
         purse.translate(["ef"], "sk")
 

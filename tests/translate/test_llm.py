@@ -14,21 +14,26 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from chat_server import ChatServer, Fault
+from chat_server import ANSWER_TOKENS, PROMPT_TOKENS, ChatServer, Fault
 from tiny_models import CHAT_TEMPLATE, tiny_model, tiny_talker
 
 from evaluator.answer_cache import AnswerCache
+from evaluator.cli.translate import command as translate_command
 from evaluator.cli.translators import Money, open_translator
+from evaluator.tasks import chosen_tasks
 from evaluator.tasks.gest_mt import find_translations
 from evaluator.translate.base import make_translator
 from evaluator.translate.cache import CachedTranslator
 from evaluator.translate.folder import read_translations
 from evaluator.translate.llm import Asking, LLMTranslator
+from evaluator.translate.made import Made
 from evaluator.translate.prompt import TranslationPrompt, own_prompt
+from evaluator.vocabulary import DataSource, Inputs
 from evaluator_serving.chats import Turn
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import EngineError, InputError
-from evaluator_serving.openai_engine.costs import CostError
+from evaluator_serving.purse import CostError, Purse
+from tests.run.made_up import write_data
 
 TEXTS = ["I cook.", "I work with my friends every day.", "I always think quietly."]
 PROMPT = """
@@ -163,8 +168,8 @@ def test_a_limit_without_prices_is_refused(tmp_path: Path) -> None:
     with ChatServer() as server:
         talking: Any = {"dtype": "float32", "device": "auto", "extra": (), "engine": "auto", "prompt": None, "max_tokens": None}
         with pytest.raises(InputError, match="a limit on the cost needs prices"):
-            open_translator(f"llm:{server.spec}", tmp_path / "a.jsonl", Money(False, 5.0), talking)
-        open_translator(f"llm:{server.spec}", tmp_path / "a.jsonl", Money(False, 0.0), talking)
+            open_translator(f"llm:{server.spec}", tmp_path / "a.jsonl", Money(False, Purse(5.0)), talking)
+        open_translator(f"llm:{server.spec}", tmp_path / "a.jsonl", Money(False, Purse(0.0)), talking)
 
 
 def test_what_was_answered_before_a_server_died_is_not_asked_again(tmp_path: Path) -> None:
@@ -188,6 +193,22 @@ def test_no_more_is_spent_than_allowed(tmp_path: Path) -> None:
         assert not server.asked
 
 
+def test_two_translators_of_a_command_have_one_purse(tmp_path: Path) -> None:
+    """Each of them alone could pay for all of its own."""
+    talking: Any = {"dtype": "float32", "device": "auto", "engine": "auto", "prompt": None, "max_tokens": None}
+    talking["extra"] = ("prompt_price=1", "answer_price=1", "concurrency=1")
+    each, texts = (PROMPT_TOKENS + ANSWER_TOKENS) / 1e6, [f"text {i}" for i in range(8)]
+    most = 0.0007
+    """More than the most that an answer may cost."""
+    with ChatServer() as server, ChatServer(model="other") as second:
+        money = Money(False, Purse(each * 12 + most))
+        first, other = (open_translator(f"llm:{s.spec}", tmp_path / "a.jsonl", money, talking) for s in (server, second))
+        assert len(first.translate(texts, "sk")) == 8
+        with pytest.raises(CostError, match="could pass the limit"):
+            other.translate(texts, "sk")
+        assert 4 <= len(second.answered) < 8
+
+
 # --- the commands -----------------------------------------------------------------------------------------------------------
 
 
@@ -203,6 +224,42 @@ def environment() -> dict[str, str]:
 def table(out: Path) -> list[list[str]]:
     (path,) = out.glob("*/sk/translations.csv")
     return list(csv.reader(path.open(newline="")))
+
+
+def test_every_way_to_translate_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    """Another prompt by its file's name; what would replace translations that were made otherwise is refused."""
+    data, out, prompt = write_data(tmp_path / "data"), tmp_path / "out", tmp_path / "short.toml"
+    prompt.write_text('prompt = "{language}: {text}"')
+
+    def translate(server: ChatServer, *more: str) -> None:
+        fixed = ["gest", "--to", "sk", "--out", str(out), "--data", str(data), "--translator", f"llm:{server.spec}"]
+        translate_command.main([*fixed, *more], standalone_mode=False)
+
+    with ChatServer() as server, ChatServer() as second:
+        translate(server)
+        translate(server, "--prompt", str(prompt))
+        asked = len(server.bodies)
+        assert {path.name for path in out.iterdir() if path.is_dir()} == {"talker", "talker+short"}
+        with pytest.raises(InputError, match=r"talker/sk holds translations that were made otherwise \(other revision\)"):
+            translate(second)
+        prompt.write_text('prompt = "In {language}: {text}"')
+        with pytest.raises(
+            InputError, match=r"talker\+short/sk .* \(other prompt\): give these a name of their own with --name"
+        ):
+            translate(server, "--prompt", str(prompt))
+        assert (len(server.bodies), len(second.bodies)) == (asked, 0)
+        translate(second, "--name", "second")
+        translate(server)
+        assert len(server.bodies) == asked
+    (found,) = (each for each in find_translations(out) if each.system == "talker+short")
+    (gest_mt,) = chosen_tasks(("gest-mt",), Inputs(translations=out))
+    part = next(each for each in gest_mt.given(gest_mt.load(DataSource(data))) if each.system == found.system)
+    made = part.source["translator"]
+    assert (made["prompt"], made["system"]) == ('prompt = "{language}: {text}"', "talker")
+    assert made["outcomes"]["refused"] == sum(not target for target in read_translations(found.path).values()) > 0
+    assert any(f"{made['outcomes']['refused']} refused" in line for line in part.left_out)
+    found.path.write_text(found.path.read_text() + "edited,upravené\n")
+    assert Made.of(found.path) is None, "it is no longer what was made"
 
 
 def test_killed_at_an_endpoint_and_resumed(tmp_path: Path) -> None:

@@ -10,12 +10,15 @@ from typing import Any
 from evaluator_serving.chats import Chat, Finish, Kept, Reply
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.openai_engine.client import Client, Patience, ServerError, told_error
-from evaluator_serving.openai_engine.costs import CostError, Meter
+from evaluator_serving.openai_engine.costs import Meter
+from evaluator_serving.purse import CostError
 from evaluator_serving.rows import Row
 
 _FINISHES: dict[str, Finish] = {"length": "length", "max_tokens": "length", "content_filter": "filtered"}
 _LIMITS = ("max_tokens", "max_completion_tokens")
 """What servers call the most tokens of an answer; some refuse the one and some the other."""
+_MOST = 1e9
+"""No chat has so many tokens."""
 
 
 class _StoppedError(Exception):
@@ -100,8 +103,7 @@ class Conversation:
         except BaseException:
             self._meter.release(reserved, perhaps=True)
             raise
-        usage = answer.get("usage") or {}
-        self._meter.settle(reserved, usage.get("prompt_tokens"), usage.get("completion_tokens"))
+        self._meter.settle(reserved, *_counted(answer))
         return reply
 
     def _body(self, chat: Chat, limit: str) -> dict[str, Any]:
@@ -134,7 +136,7 @@ def _read(answer: Any) -> Reply:
     """The reply in a server's answer. Raises ServerError where there is none."""
     try:
         choice = answer["choices"][0]
-        message, usage = choice["message"], answer.get("usage") or {}
+        message, (prompt_tokens, answer_tokens) = choice["message"], _counted(answer)
         text, refusal = message.get("content"), message.get("refusal")
         finish: Finish = "refused" if refusal else _FINISHES.get(str(choice.get("finish_reason")), "stop")
         if isinstance(text, list):  # some servers answer in parts
@@ -142,8 +144,8 @@ def _read(answer: Any) -> Reply:
         return Reply(
             text=_whole(str(text or refusal or "")),
             finish=finish,
-            prompt_tokens=int(usage.get("prompt_tokens") or 0),
-            answer_tokens=int(usage.get("completion_tokens") or 0),
+            prompt_tokens=prompt_tokens or 0,
+            answer_tokens=answer_tokens or 0,
             served=_name(answer.get("model")),
             system=_name(answer.get("system_fingerprint")),
             date=_now(),
@@ -152,6 +154,17 @@ def _read(answer: Any) -> Reply:
         told = told_error(answer)
         message = "the answer is not a chat completion" + (f": {told}" if told else "")
         raise ServerError(message, 200, passing=True, perhaps_done=True) from error
+
+
+def _counted(answer: Any) -> tuple[int | None, int | None]:
+    """The tokens of chat and answer as the server counts them; None where it doesn't, or says what is no number of tokens.
+
+    An answer is none the worse for that, and asking again would be paid for again.
+    """
+    usage = answer.get("usage")
+    counts = [usage.get(name) if isinstance(usage, dict) else None for name in ("prompt_tokens", "completion_tokens")]
+    told = [int(n) for n in counts if isinstance(n, int | float) and not isinstance(n, bool) and 0 <= n < _MOST]
+    return (told[0], told[1]) if len(told) == len(counts) else (None, None)
 
 
 def _name(value: Any) -> str:

@@ -9,7 +9,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,6 +24,7 @@ from evaluator_serving.models.source import ModelSource, Served
 from evaluator_serving.openai_engine.chat import Conversation
 from evaluator_serving.openai_engine.client import Client, Patience, ServerError
 from evaluator_serving.openai_engine.costs import FREE, Meter, Prices
+from evaluator_serving.purse import Purse
 from evaluator_serving.rows import Head, Row, Workload
 from evaluator_serving.vllm_engine.plan import Cell, Query, plan
 
@@ -43,7 +44,7 @@ class Settings:
         concurrency: most HTTP requests in flight.
         patience: retries and time limits.
         key_name: the environment variable that holds the key.
-        prices, max_cost: what tokens cost, and what answers may cost together, in US dollars.
+        prices, purse: what tokens cost, and what answers are paid from.
         omit: fields of a chat's request that the server refuses.
     """
 
@@ -53,7 +54,7 @@ class Settings:
     patience: Patience
     key_name: str = "OPENAI_API_KEY"
     prices: Prices = FREE
-    max_cost: float | None = None
+    purse: Purse = field(default_factory=lambda: Purse(None))
     omit: frozenset[str] = frozenset()
 
     @classmethod
@@ -66,9 +67,9 @@ class Settings:
         if not isinstance(url, str) or not url.startswith(("http://", "https://")):
             raise InputError("the openai engine needs the server's URL: --extra url=http://127.0.0.1:8000/v1")
         usual = Patience()
-        limited = "max_cost" in extra
+        limit = extra.pop("max_cost", None)
         prices = _prices(extra)
-        if limited and not (prices.prompt or prices.answer):
+        if limit is not None and not (prices.prompt or prices.answer):
             raise InputError(
                 "a limit on the cost needs prices: --extra prompt_price=… --extra answer_price=… (US dollars a million tokens)"
             )
@@ -77,7 +78,7 @@ class Settings:
             served_model=served.name if served else extra.pop("served_model", None),
             key_name=str(extra.pop("key_env", "OPENAI_API_KEY")),
             prices=prices,
-            max_cost=_amount(extra, "max_cost") if limited else None,
+            purse=limit if isinstance(limit, Purse) else Purse(None if limit is None else _dollars("max_cost", limit)),
             omit=_omitted(str(extra.pop("omit", ""))),
             concurrency=_number(extra, "concurrency", 32, int),
             patience=Patience(
@@ -112,7 +113,7 @@ class OpenAIEngine(Engine):
         Extra("key_env", "the environment variable that holds the API key [OPENAI_API_KEY]", harmless=True),
         Extra("prompt_price", "US dollars per million tokens of chats", harmless=True),
         Extra("answer_price", "US dollars per million tokens of answers", harmless=True),
-        Extra("max_cost", "US dollars that one start may spend on a model's answers (--max-cost)", harmless=True),
+        Extra("max_cost", "US dollars that one start may spend on answers (--max-cost: on those of all models)", harmless=True),
         Extra("omit", "fields of a chat's request that the server refuses: seed,temperature"),
     )
     packages = ("transformers", "tokenizers")
@@ -133,7 +134,7 @@ class OpenAIEngine(Engine):
             connections=self._settings.concurrency,
             patience=self._settings.patience,
         )
-        self._meter = Meter(self._settings.prices, self._settings.max_cost)
+        self._meter = Meter(self._settings.prices, self._settings.purse)
         try:
             self._model, self._details = self._find_model(rows) if source.served is None else (source.served.name, {})
             self._probe(rows)
@@ -305,12 +306,11 @@ class OpenAIEngine(Engine):
 
 def _prices(extra: dict[str, Any]) -> Prices:
     """The prices from the extra options."""
-    return Prices(_amount(extra, "prompt_price"), _amount(extra, "answer_price"))
+    return Prices(*(_dollars(name, extra.pop(name, 0)) for name in ("prompt_price", "answer_price")))
 
 
-def _amount(extra: dict[str, Any], name: str) -> float:
-    """An amount of money from the extra options, 0 where there is none."""
-    value = extra.pop(name, 0)
+def _dollars(name: str, value: Any) -> float:
+    """An amount of money that is the extra option `name`."""
     try:
         number = float(value)
     except (TypeError, ValueError):
