@@ -39,7 +39,7 @@ class EngineWay:
     """An engine as a run uses it: encode, merge, cut into chunks, score, store."""
 
     def __init__(self, asked: Asked, work: Work, counter: Counter) -> None:
-        from evaluator.run.prepare import record
+        from evaluator.run.prepare import engine_rows, record
         from evaluator.run.worker import Load, Worker
         from evaluator_serving.encoding import encoder_for
 
@@ -48,7 +48,7 @@ class EngineWay:
         self._run = record(work.spec, work.tasks, [model])
         self._folder = self._run.answers_folder(model.name)
         self._encoder = encoder_for(model.source)
-        rows, workload = model.engine_rows()
+        rows, workload = engine_rows([model])
         self._load = Load(model.info.engine, model.source, model.spec.options, rows, workload, verify=True)
         self._worker = Worker()
         self.device = ""

@@ -85,15 +85,17 @@ def encode(
     refused: dict[str, str] = {}
     known = {} if known is None else known
     for request_id, request in requests.items():
-        try:
-            if request_id not in known:
-                known[request_id] = made().encode(request)
-            encoded.append(known[request_id])
-        except InputError as error:
-            if strict:
-                kind = ModelError if isinstance(error, ModelError) else InputError
-                raise kind(f"{name}: {name_samples(tables, [request_id])[request_id]}: {error}") from error
-            refused[request_id] = str(error)
+        if request_id not in known:
+            one = made()  # what it raises is about the model, not about a request
+            try:
+                known[request_id] = one.encode(request)
+            except InputError as error:
+                if strict:
+                    kind = ModelError if isinstance(error, ModelError) else InputError
+                    raise kind(f"{name}: {name_samples(tables, [request_id])[request_id]}: {error}") from error
+                refused[request_id] = str(error)
+                continue
+        encoded.append(known[request_id])
     names = name_samples(tables, refused)
     return encoded, {request_id: f"{names[request_id]}: {reason}" for request_id, reason in refused.items()}
 

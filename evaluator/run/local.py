@@ -92,6 +92,10 @@ class ThisProcess:
     def loaded(self, member: Member, state: State) -> None:
         """Nothing is read ahead: there is nobody to do it."""
 
+    def stay(self, member: Member, model: str, state: State) -> Replica:
+        """This process."""
+        return LocalReplica(self._worker, state.models[model].prepared.spec.options.sizes())
+
     def follow(self, member: Member, state: State, *, free: bool) -> Offer | None:
         """The next model with work."""
         return next(iter(self._following(state)), None)

@@ -12,7 +12,7 @@ from typing import Any
 from evaluator.run.askable import name_samples
 from evaluator.run.failures import Failures, failure_kind, record_failures
 from evaluator.run.metrics import Meter
-from evaluator.run.prepare import PreparedModel
+from evaluator.run.prepare import PreparedModel, engine_rows
 from evaluator.run.progress import ProgressView
 from evaluator.run.replica import Call, LostError, Member, Model, Offer, State, Supplier
 from evaluator.run.score import Scored, requests_of_row, start_record
@@ -124,11 +124,18 @@ class Loop:
         self._state.members.append(member)
         with self._guarded(model):
             if model.workload is None:
-                model.rows, model.workload = model.prepared.engine_rows()
+                self._size(model)
             load = self._what(member)
             if note := self._supplier.fetching(load):
                 self._view.state(model.name, "loading", note, replica=member.number)
             member.busy = "fetch", member.replica.fetch(load)
+
+    def _size(self, model: Model) -> None:
+        """Say what an engine is loaded with: room for all models that it may score."""
+        alike = [other for other in self._state.alike(model) if other.has_work]
+        rows, workload = engine_rows([other.prepared for other in alike])
+        for other in alike:
+            other.rows, other.workload = rows, workload
 
     def _what(self, member: Member) -> Load:
         prepared = member.model.prepared
@@ -142,10 +149,12 @@ class Loop:
             journal=self._run.journal(member.model.name),
         )
 
-    def _load(self, member: Member) -> None:
+    def _load(self, member: Member, held_for: str = "") -> None:
+        """Have a model loaded; `held_for` names the one for which its weights are loaded already."""
         info = member.model.prepared.info
         which = f", replica {member.number}" if member.number else ""
-        note = f"loading into {info.engine} ({info.dtype}){which}"
+        how = f"with the weights of {held_for}" if held_for else f"loading into {info.engine} ({info.dtype})"
+        note = f"{how}{which}"
         self._view.state(member.model.name, "loading", note, replica=member.number)
         member.busy = "load", member.replica.load(self._what(member))
         member.deadline = time.monotonic() + self._supplier.start_deadline
@@ -172,9 +181,25 @@ class Loop:
         assert work is not None
         while len(member.flight) < self._supplier.depth and (chunk := work.take()):
             member.flight.append((member.replica.score(chunk), chunk))
-        if not member.flight:
+        if member.flight:
+            return
+        other = self._state.next_alike(member.model)
+        if other is not None:
+            self._go_over(member, other)
+        else:
             member.busy = "close", member.replica.close()
             member.deadline = time.monotonic() + min(CLOSE_SECONDS, self._supplier.start_deadline)
+
+    def _go_over(self, member: Member, other: Model) -> None:
+        """A replica is done with its model, and goes on with another one of which it has loaded all."""
+        replica = self._supplier.stay(member, other.name, self._state)
+        self._state.members.remove(member)
+        self._finish(member.model)
+        after = Member(other, replica, other.numbers, time.monotonic())
+        other.numbers += 1
+        self._state.members.append(after)
+        with self._guarded(other):
+            self._load(after, member.model.name)
 
     def _store(self, member: Member, chunk: Chunk, scored: Scored) -> None:
         name, replica, begun = member.model.name, member.replica, time.perf_counter()

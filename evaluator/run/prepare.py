@@ -1,6 +1,7 @@
 """Everything that can go wrong before weights are loaded goes wrong here: data, models, encodings, the run folder."""
 
 import contextlib
+import functools
 import platform
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import polars as pl
 
 from evaluator import __version__
 from evaluator.reports.notes import doubts
-from evaluator.run.askable import Loss, abilities, encode, losses, missing_head, useless
+from evaluator.run.askable import Encodes, Loss, abilities, encode, losses, missing_head, useless
 from evaluator.run.coverage import tokens_of_task
 from evaluator.run.progress import ModelProgress
 from evaluator.run.spec import NAME_LIMIT, ModelSpec, RunSpec
@@ -31,7 +32,7 @@ from evaluator.tasks.stored import task_entry
 from evaluator.vocabulary import ORDER, Protocol_, Rendered, Samples
 from evaluator_serving.checks.verify import sample_rows
 from evaluator_serving.engine import DeviceKind, EngineInfo
-from evaluator_serving.errors import InputError
+from evaluator_serving.errors import InputError, ModelError
 from evaluator_serving.identity import fingerprint, identity
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.registry import check_fit, engine_class
@@ -92,10 +93,12 @@ class PreparedModel:
     given_up: frozenset[str] = frozenset()
     encode_seconds: float = 0.0
 
-    def engine_rows(self) -> tuple[tuple[Row, ...], Workload]:
-        """What an engine is loaded with, in this process or on Ray: some rows of every head, and how much all of them are."""
-        rows = merge([item for item in self.encoded if item.request not in self.given_up]).rows
-        return tuple(sample_rows(rows)), Workload.of(rows)
+    @property
+    def weights(self) -> tuple[Any, ...]:
+        """What is loaded for it: models for which this is equal (a model under several system prompts) share an engine."""
+        source = self.source
+        heads = frozenset().union(*self.heads.values())
+        return self.info.engine, source.spec, source.revision, source.pickled, self.spec.options, heads
 
     def pending_chunks(self, device: DeviceKind) -> list[Chunk]:
         """The chunks of what has no answer yet, sized by the engine for `device`."""
@@ -149,6 +152,13 @@ class PreparedModel:
         known = asked(self.limit, self.tables[task]["sample"].n_unique())
         loss = self.losses.get(task)
         return {**known, "skipped": loss.samples, "reason": loss.reason} if loss else known
+
+
+def engine_rows(models: Sequence[PreparedModel]) -> tuple[tuple[Row, ...], Workload]:
+    """What an engine is loaded with that scores these models: some rows of every head, and how much all of them are."""
+    asked = [[item for item in model.encoded if item.request not in model.given_up] for model in models]
+    rows = [row for items in asked for row in merge(items).rows]
+    return tuple(sample_rows(rows)), Workload.of(rows)
 
 
 def load_tasks(spec: RunSpec) -> list[LoadedTask]:
@@ -242,7 +252,6 @@ def prepare_model(
     A task that can't ask the model, and a sample that can't be asked, are left out and told; with `run.strict` they raise
     InputError. Raises ModelError where no task can ask it.
     """
-    from evaluator_serving.encoding import encoder_for
     from evaluator_serving.models.resolving import resolve
 
     source = resolve(spec.spec, chat_template=spec.chat_template, allow_pickle=spec.allow_pickle)
@@ -262,7 +271,8 @@ def prepare_model(
     begun = time.perf_counter()
     if not requests.keys() <= known:
         known_rows = encodings.of(source) if encodings else None
-        encoded, refused = encode(requests, lambda: encoder_for(source), tables, spec.name, strict=run.strict, known=known_rows)
+        encoder = functools.partial(_encoder, source, strict=run.strict)
+        encoded, refused = encode(requests, encoder, tables, spec.name, strict=run.strict, known=known_rows)
     encode_seconds = time.perf_counter() - begun
     lost = losses(tables, refused)
     for loaded in mine:
@@ -302,6 +312,18 @@ def prepare_model(
         given_up=given_up,
         encode_seconds=encode_seconds,
     )
+
+
+def _encoder(source: ModelSource, *, strict: bool) -> Encodes:
+    """The model's encoder. Raises ModelError where it can't be asked as it shall be, with `strict` InputError."""
+    from evaluator_serving.encoding import encoder_for
+
+    try:
+        return encoder_for(source)
+    except ModelError as error:
+        if strict:
+            raise InputError(str(error)) from error
+        raise
 
 
 def _usable(

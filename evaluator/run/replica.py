@@ -31,7 +31,10 @@ class Call(Protocol[Value]):
 
 
 class Replica(Protocol):
-    """A process on devices of its own. The order of calls is: fetch, load, score as often as there are chunks, close."""
+    """A process on devices of its own. The order of calls is: fetch, load, score as often as there are chunks, close.
+
+    Before it closes it may be asked to load for another model with the same weights: they stay.
+    """
 
     @property
     def where(self) -> str:
@@ -140,6 +143,15 @@ class State:
         """The replicas at work on a model."""
         return [member for member in self.members if member.model is model]
 
+    def alike(self, model: Model) -> list[Model]:
+        """The model and the others for which the same is loaded: what scores one of them can score the next."""
+        return [other for other in self.models.values() if other.prepared.weights == model.prepared.weights]
+
+    def next_alike(self, model: Model) -> Model | None:
+        """What a replica of a model goes over to when that has nothing left for it: one that nobody is at work on first."""
+        waiting = [other for other in self.alike(model) if other is not model and other.has_work]
+        return min(waiting, key=lambda other: len(self.of(other)), default=None)
+
 
 @dataclass(frozen=True, slots=True)
 class Offer:
@@ -168,6 +180,9 @@ class Supplier(Protocol):
 
     def loaded(self, member: Member, state: State) -> None:
         """A replica has loaded: what comes next on its machine may be read ahead."""
+
+    def stay(self, member: Member, model: str, state: State) -> Replica:
+        """The replica of a member, with what it has loaded, as that of another model with the same weights."""
 
     def follow(self, member: Member, state: State, *, free: bool) -> Offer | None:
         """What a replica that has closed its engine takes next (`free`: in the same process), None if it is to end."""

@@ -4,7 +4,7 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from evaluator_serving.chats import Kept
 from evaluator_serving.checks.verify import is_checked, needs_weights, verify_engine
 from evaluator_serving.engine import DeviceKind, Engine, EngineOptions
 from evaluator_serving.errors import EngineError, InputError, UnexpectedError, in_words
+from evaluator_serving.identity import identity
 from evaluator_serving.models import resolving
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.opening import open_engine
@@ -74,6 +75,7 @@ class Worker:
         self._kept: Kept | None = None
         self._weights = contextlib.ExitStack()
         self._source: ModelSource | None = None
+        self._loaded: tuple[Load, Loaded] | None = None
         self._fetched = 0.0
         self._before = 0
 
@@ -91,15 +93,19 @@ class Worker:
         """Have the weights on the other machines of this replica too. A replica in one process has none."""
 
     def load(self, load: Load) -> Loaded:
-        """Load what was fetched into an engine, and verify it on some of the run's rows."""
+        """Load what was fetched into an engine, and verify it on some of the run's rows.
+
+        An engine that wasn't closed stays, for a model with the same weights.
+        """
+        if self._engine is not None:
+            return self._stays(load)
         source = self._source
         assert source is not None, "fetch comes first"
         with told():
             begun = time.perf_counter()
             self._engine = open_engine(load.engine, source, load.options, load.rows, load.workload)
             details = self._engine.describe().details
-            journal = load.journal if self._engine.costs and load.journal and load.journal.parent.parent.is_dir() else None
-            self._kept = Journal(journal) if journal else None
+            self._keep(load.journal)
             opened = time.perf_counter()
             verified: str | bool | None = None
             chats_alone = bool(load.rows) and all(row.chat is not None for row in load.rows)
@@ -108,7 +114,27 @@ class Worker:
             seconds = {"fetch": self._fetched, "engine": opened - begun, "verify": time.perf_counter() - opened}
             kind, reused = self._engine.device_kind, self._before > 0
             self._before += 1
-            return Loaded(kind, details, verified, seconds, os.getpid(), self.node, reused)
+            loaded = Loaded(kind, details, verified, seconds, os.getpid(), self.node, reused)
+            self._loaded = load, loaded
+            return loaded
+
+    def _stays(self, load: Load) -> Loaded:
+        """Use the engine for another model: what it says of itself is true of that one but for the model's own identity."""
+        assert self._loaded is not None, "an engine is loaded"
+        with told():
+            begun = time.perf_counter()
+            first, loaded = self._loaded
+            before, now = (identity(one.engine, one.source, one.options).details for one in (first, load))
+            details = {**{key: value for key, value in loaded.details.items() if key not in before}, **now}
+            self._keep(load.journal)
+            seconds = {"fetch": 0.0, "engine": time.perf_counter() - begun, "verify": 0.0}
+            return replace(loaded, details=details, seconds=seconds, reused=True)
+
+    def _keep(self, journal: Path | None) -> None:
+        """Where the engine's answers cost something they are kept one by one in this file."""
+        assert self._engine is not None, "it is loaded"
+        there = journal is not None and self._engine.costs and journal.parent.parent.is_dir()
+        self._kept = Journal(journal) if there and journal else None
 
     def score(self, chunk: Chunk) -> Scored:
         """Score one chunk."""
@@ -118,7 +144,7 @@ class Worker:
 
     def close(self) -> bool:
         """Close the engine and let go of its weights; they may be evicted now. Says whether another model can be loaded."""
-        engine, self._engine, self._source, self._kept = self._engine, None, None, None
+        engine, self._engine, self._source, self._kept, self._loaded = self._engine, None, None, None, None
         with told(), self._weights:
             if engine is not None:
                 engine.close()

@@ -154,6 +154,15 @@ class Pool:
         self._found_devices(chosen)
         return Offer(chosen[0], seat.place.follow(seat, chosen[1], free=free))
 
+    def stay(self, member: Member, model: str, state: State) -> Replica:
+        """In the same process and on the same devices; a start of that model that was planned is this one."""
+        seat = seat_of(member.replica)
+        job = self._policy.jobs.get(model)
+        same = (way for way in job.on(seat.way.family) if way.placement == seat.way.placement) if job else iter(())
+        way = next(same, seat.way)
+        self._found_devices((model, way))
+        return seat.place.follow(seat, way, free=True)
+
     def _beside(self, state: State) -> list[Offer]:
         """The next model starts while the last chunks of the one before it are scored, where there is memory for both."""
         speed, found = rates(state.members, time.monotonic()), []
@@ -161,6 +170,8 @@ class Pool:
             place, model = seat_of(member.replica).place, member.model
             if member.loaded is None or member.busy is not None or len(place.seats) > 1 or model.left > SOON:
                 continue
+            if state.next_alike(model) is not None:
+                continue  # it goes on with that one
             start = self._planned(member, state)
             if start is not None and model.left <= start[1].load * speed[model.name] and self._room(model.name, start, place):
                 self._found_devices(start)

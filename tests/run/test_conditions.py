@@ -1,5 +1,6 @@
 """System prompts as conditions of one run: what is asked, by whom it is told, and that nothing else changes."""
 
+import importlib.util
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,19 +10,25 @@ import pytest
 import torch
 import transformers
 from chat_server import ChatServer
-from tiny_models import tiny_talker
+from polars.testing import assert_frame_equal
+from tiny_models import tiny_model, tiny_talker
 
 import evaluator
+from evaluator.run import worker
 from evaluator.run.driver import execute
 from evaluator.run.spec import Condition, ModelSpec, RunSpec, under
+from evaluator.store.run import Run
 from evaluator.sweep.config import read_sweep
+from evaluator.sweep.driver import SweepOptions, sweep
 from evaluator.tasks import task
+from evaluator.tasks.stored import scores_of
 from evaluator.vocabulary import DataSource
 from evaluator_serving.chats import Chat, Turn
 from evaluator_serving.encoding import encoder_for
-from evaluator_serving.engine import EngineOptions
+from evaluator_serving.engine import Engine, EngineOptions
 from evaluator_serving.errors import InputError
 from evaluator_serving.models.resolving import resolve
+from evaluator_serving.models.source import ModelSource
 from evaluator_serving.opening import open_engine
 from evaluator_serving.requests import Choice, Continuation
 
@@ -135,11 +142,98 @@ def test_words_of_the_option(tmp_path: Path) -> None:
         under([], ["a=1", "a=2"])
 
 
-def test_a_template_without_a_system_turn_is_told(tmp_path: Path) -> None:
-    models = under([ModelSpec(str(tiny_talker(tmp_path / "model", WITHOUT)), "transformers")], [f"fair={FAIR}"])
-    with pytest.raises(InputError, match=r"doesn't write the system prompt"):
-        execute(RunSpec(models, (task("gest-demo"),), tmp_path / "run", limit=4))
-    assert not (tmp_path / "run").exists()
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Specs of the models that were loaded."""
+    specs: list[str] = []
+
+    def noted(name: str, source: ModelSource, *arguments: Any) -> Engine:
+        specs.append(source.spec)
+        return open_engine(name, source, *arguments)
+
+    monkeypatch.setattr(worker, "open_engine", noted)
+    return specs
+
+
+def test_a_model_is_loaded_once_for_all_its_conditions(
+    run: evaluator.Results, model: Path, tmp_path: Path, opened: list[str]
+) -> None:
+    """And again for what isn't the same: another model, another dtype. The record says of each what it was asked under."""
+    other = str(tiny_talker(tmp_path / "other", WITHOUT))
+    double = EngineOptions(dtype="float64")
+    plain = [
+        ModelSpec(str(model), "transformers", options=double, label="m"),
+        ModelSpec(other, "transformers", label="other"),
+        ModelSpec(str(model), "transformers", label="single"),
+    ]
+    specs = under(plain, ["none", f"fair={FAIR}", "kind=Be kind."])
+    outcome = execute(RunSpec(specs, (task("gest-demo"),), tmp_path / "run", limit=8))
+    assert opened == [str(model), other, str(model)]
+    assert list(outcome.errors) == ["other+fair", "other+kind"]
+    entries = outcome.run.record["models"]
+    details = {name: entry["engine_details"] for name, entry in entries.items()}
+    assert {name: each.get("system") for name, each in details.items() if name.startswith("m+")} == {
+        "m+none": None,
+        "m+fair": FAIR,
+        "m+kind": "Be kind.",
+    }
+    assert [entries[name]["starts"][0]["reused_process"] for name in ("m+none", "m+fair", "m+kind")] == [False, True, True]
+    scores = scores_of(outcome.run, "gest-demo")
+    for name in ("m+none", "m+fair"):
+        alone = scores_of(Run.open(run.path), "gest-demo").filter(model=name)
+        assert_frame_equal(scores.filter(model=name), alone, abs_tol=1e-9, rel_tol=0.0)
+    again = execute(RunSpec(specs[:2], (task("gest-demo"),), tmp_path / "run", limit=8))
+    assert len(opened) == 3
+    assert not again.errors
+
+
+def test_what_breaks_under_one_prompt_is_loaded_anew_for_the_next(model: Path, tmp_path: Path, opened: list[str]) -> None:
+    options = EngineOptions(extra={"fault": "score"})
+    specs = under([ModelSpec(str(model), "tests.run.faulty:Faulty", options=options, label="m")], ["none", f"fair={FAIR}"])
+    outcome = execute(RunSpec(specs, (task("gest-demo"),), tmp_path / "run", verify=False))
+    assert list(outcome.errors) == ["m+none", "m+fair"]
+    assert len(opened) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra: ray)")
+def test_on_ray_a_worker_loads_a_model_once(model: Path, tmp_path: Path) -> None:
+    specs = under([ModelSpec(str(model), "transformers", label="m")], ["none", f"fair={FAIR}", "kind=Be kind."])
+    spec = RunSpec(specs, (task("gest-demo"),), tmp_path / "run", limit=8)
+    outcome = sweep(spec, SweepOptions("local", workers=1))
+    assert not outcome.errors
+    starts = [start for entry in outcome.run.record["models"].values() for start in entry["starts"]]
+    first, *others = sorted(starts, key=lambda start: start["reused_process"])
+    assert [start["reused_process"] for start in (first, *others)] == [False, True, True]
+    assert max(start["seconds"]["engine"] for start in others) < first["seconds"]["engine"] / 10
+    here = execute(replace(spec, out=tmp_path / "here")).run
+    for name in outcome.run.record["models"]:
+        found, expected = (scores_of(each, "gest-demo").filter(model=name) for each in (outcome.run, here))
+        assert_frame_equal(found, expected, abs_tol=1e-5, rel_tol=0.0)
+
+
+def test_a_template_without_a_system_turn_is_that_models_failure(model: Path, tmp_path: Path) -> None:
+    """Under that prompt alone. The others are asked, unless nothing may be left out."""
+    other = str(tiny_talker(tmp_path / "other", WITHOUT))
+    both = [ModelSpec(other, "transformers", label="other"), ModelSpec(str(model), "transformers", label="m")]
+    spec = RunSpec(under(both, ["none", f"fair={FAIR}"]), (task("gest-demo"),), tmp_path / "run", limit=4)
+    for wrong in (replace(spec, strict=True), replace(spec, models=spec.models[1:2])):
+        with pytest.raises(InputError, match=r"doesn't write the system prompt"):
+            execute(wrong)
+        assert not spec.out.exists()
+    outcome = execute(spec)
+    assert list(outcome.errors) == ["other+fair"]
+    assert outcome.run.failures().select("model", "kind").rows() == [("other+fair", "unaskable")]
+    assert outcome.run.asked("gest-demo") == ["other+none", "m+none", "m+fair"]
+
+
+def test_a_model_without_a_chat_template_is_its_own_failure(model: Path, tmp_path: Path) -> None:
+    both = [ModelSpec(str(tiny_model("gpt2", tmp_path / "base")), "transformers"), ModelSpec(str(model), "transformers")]
+    outcome = execute(RunSpec(under(both, [f"fair={FAIR}"]), (task("gest-demo"),), tmp_path / "run", limit=4))
+    assert list(outcome.errors) == ["base+chat-user+fair"]
+    assert "leave --chat-template and --system out, or this model" in str(outcome.errors["base+chat-user+fair"])
+    assert outcome.run.asked("gest-demo") == ["model+chat-user+fair"]
 
 
 def test_sweeps_have_them(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from evaluator.run.driver import execute, prepare
-from evaluator.run.prepare import PreparedModel
+from evaluator.run.prepare import PreparedModel, engine_rows
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
 from evaluator.tasks.gest import custom
@@ -108,4 +108,4 @@ def test_a_servers_chunk_fills_its_connections_whatever_the_model() -> None:
 
 def test_an_engine_of_ones_own_has_to_say_its_device(model: PreparedModel) -> None:
     with pytest.raises(InputError, match="doesn't say its device_kind"):
-        open_engine("Silent", model.source, EngineOptions(), model.engine_rows()[0])
+        open_engine("Silent", model.source, EngineOptions(), engine_rows([model])[0])

@@ -32,9 +32,9 @@ class Chunks:
         self.waiting = [None] * waiting
 
 
-def model(name: str, waiting: int | None = None, chunks: int = 10) -> Model:
+def model(name: str, waiting: int | None = None, chunks: int = 10, weights: str = "") -> Model:
     """A model nobody has begun or, with `waiting`, one of which so many chunks wait."""
-    made = Model(SimpleNamespace(name=name, encoded=(1,)))  # type: ignore[arg-type]
+    made = Model(SimpleNamespace(name=name, encoded=(1,), weights=weights or name))  # type: ignore[arg-type]
     if waiting is not None:
         made.work, made.chunks = Chunks(waiting), chunks  # type: ignore[assignment]
     return made
@@ -103,3 +103,20 @@ def test_the_next_model_starts_beside_when_the_present_one_ends_within_its_start
         assert made.follow(member, state, free=True) is None, "its process is parked"
         made.end(member.replica)
         assert member.replica.place.parked is member.replica
+
+
+def test_a_process_stays_with_the_next_model_of_the_same_weights() -> None:
+    """Nothing starts beside it meanwhile, and what was planned of that model's starts is this one."""
+    member = working("north", model("a", waiting=0))
+    made = pool([("b", WAY), ("c", WAY)])
+    state = State({"a": member.model, "b": model("b"), "c": model("c", weights="a")}, [member])
+    assert made._beside(state) == []
+    following = state.next_alike(member.model)
+    assert following is not None
+    assert following.name == "c"
+    seat = made.stay(member, "c", state)
+    assert (seat.actor, seat.way, seat.place.seats) == ("process on north", WAY, [seat])
+    assert [name for name, _ in made._policy.lines[WAY.family]] == ["b"]
+    state.members[:] = []
+    state.models["c"].work = Chunks(0)  # type: ignore[assignment]
+    assert state.next_alike(member.model) is None

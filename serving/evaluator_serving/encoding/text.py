@@ -8,7 +8,7 @@ from typing import Any
 
 from evaluator_serving.chats import Turn, spoken
 from evaluator_serving.encoding.spelling import Spelling
-from evaluator_serving.errors import InputError, first_line
+from evaluator_serving.errors import InputError, ModelError, first_line
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.requests import SENTINEL
 from evaluator_serving.rows import Coverage
@@ -312,12 +312,12 @@ class TextTokenizer:
         try:
             prefix = self._chat_text(turns)
         except InputError as error:
-            raise InputError(f"model {spec}: {error}: leave --chat-template and --system out, or this model") from error
+            raise ModelError(f"model {spec}: {error}: leave --chat-template and --system out, or this model") from error
         encoding = self._encode(prefix, special=False, control=True)
         if system is not None:
             plain = self._chat_text((Turn("system", "a"), *turns[1:]))
             if system.strip() not in prefix or self._held(self.control_ids(plain)) != self._held(encoding.ids):
-                raise InputError(f"model {spec}: its chat template doesn't write the system prompt as it stands: change it")
+                raise ModelError(f"model {spec}: its chat template doesn't write the system prompt as it stands: change it")
         places = [at for at, i in enumerate(encoding.ids) if i in self._control]
         cut = places[-1] + 1 if places else 0
         front, rest = tuple(encoding.ids[:cut]), prefix[encoding.offsets[cut - 1][1] if places else 0 :]
