@@ -1,5 +1,6 @@
 """Answers in words: the transformers engine's batches against plain `generate`, one chat at a time; chats as rows."""
 
+import functools
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -20,6 +21,7 @@ from evaluator_serving.models.source import ModelSource
 from evaluator_serving.registry import check_fit
 from evaluator_serving.requests import Choice, request_id
 from evaluator_serving.rows import TOGETHER, Row, chunks, make_chunk
+from evaluator_serving.transformers_engine import generation
 from evaluator_serving.transformers_engine.engine import TransformersEngine
 
 TEMPLATE = (
@@ -80,6 +82,41 @@ def test_batches_say_what_plain_generate_says(source: ModelSource, encoder: Enco
         assert reply.text == transformers.AutoTokenizer.from_pretrained(source.path).decode(ids, skip_special_tokens=True)
         assert reply.finish == ("length" if len(ids) == LENGTH else "stop")
         assert (reply.prompt_tokens, reply.answer_tokens) == (len(row.ids), min(LENGTH, len(ids) + 1))
+
+
+@pytest.mark.parametrize("remembers", [True, False])
+def test_answers_that_have_ended_leave_the_batch(
+    source: ModelSource, encoder: Encoder, engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch, remembers: bool
+) -> None:
+    """The others say what they say alone, drawn or not, whether or not what was computed for them can be told apart.
+
+    Every token that greedy answers begin with, say, ends one: at their second token about half of the answers go on.
+    """
+    asked = [*rows(encoder), *rows(encoder, temperature=1.5, seed=3), *rows(encoder, temperature=1.5, seed=4)]
+    made = TransformersEngine(source, EngineOptions(), asked)
+    speaking = made._speaking()
+    said = [reply.tokens for (reply,) in engine.generate(asked)]
+    ends = tuple({tokens[1] for tokens in said[::2] if len(tokens) > 1})
+    monkeypatch.setattr(speaking, "_speech", replace(speaking._speech, ends=(*speaking._speech.ends, *ends)))
+    expected = [next((t[:at] for at, one in enumerate(t) if one in ends), t) for t in said]
+    lengths: list[int] = []
+    forward = speaking.model.forward
+
+    @functools.wraps(forward)  # transformers looks at what it takes
+    def counted(*arguments: Any, **named: Any) -> Any:
+        lengths.append(named["input_ids"].shape[0])
+        return forward(*arguments, **named)
+
+    if not remembers:
+        monkeypatch.setattr(generation, "_LAYERS", ())
+    monkeypatch.setattr(speaking.model, "forward", counted)
+    assert [reply.tokens for (reply,) in made.generate(asked)] == expected
+    sizes = lengths[2:]
+    assert sizes[0] == len(asked), "one batch"
+    assert min(sizes) <= len(asked) / 2, "which shrinks"
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(sizes) <= LENGTH + (0 if remembers else 4), "a pass a token"
+    made.close()
 
 
 def test_prompts_of_one_length_where_the_model_does_not_bear_padding(

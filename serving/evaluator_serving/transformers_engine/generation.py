@@ -5,11 +5,20 @@ a batch only where the model's first logits are those that each prompt has alone
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
+from transformers import (
+    DynamicCache,
+    GenerationConfig,
+    LogitsProcessor,
+    LogitsProcessorList,
+    StoppingCriteria,
+    StoppingCriteriaList,
+)
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from evaluator_serving.chats import Chat, Reply
 from evaluator_serving.checks.padding import TOLERANCE
@@ -19,6 +28,9 @@ from evaluator_serving.rows import Row
 
 _TOKENS = {"cpu": 8192, "cuda": 65536}
 """Padded tokens of a batch, the answers' included: each step reads all weights, however many answers grow by it."""
+
+_LAYERS = (DynamicLayer, DynamicSlidingWindowLayer)
+"""What remembers the rows of a batch apart from each other; those derived from them may remember more."""
 
 _Wanted = tuple[int, Chat]
 """A row's index and a chat of one answer."""
@@ -33,6 +45,7 @@ class Generation:
         self._tolerance = TOLERANCE[dtype]
         self._tokens = tokens or _TOKENS[model.device.type]
         self._pads: bool | None = None
+        self._parts = True
         config = model.config.get_text_config()
         known = getattr(config, "pad_token_id", None)
         self._pad = int(known if isinstance(known, int) else (*speech.ends, 0)[0])
@@ -78,10 +91,32 @@ class Generation:
             yield batch
 
     def _generate(self, rows: Sequence[Row], batch: Sequence[_Wanted]) -> list[list[int]]:
-        """The token ids of every answer of a batch, whatever comes behind its end included."""
-        ids = [rows[index].ids for index, _ in batch]
+        """The token ids of every answer of a batch, whatever comes behind its end included.
+
+        Whenever half of the answers have ended the others go on without them.
+        """
+        most = batch[0][1].max_tokens
+        answers: list[list[int]] = [[] for _ in batch]
+        drawing = [_Drawing.of(chat) for _, chat in batch]
+        going, cache = list(range(len(batch))), None
+        inputs = self._inputs([rows[index].ids for index, _ in batch])
+        while going:
+            width = inputs["input_ids"].shape[1]
+            choosing = _Choosing([drawing[at] for at in going], [batch[at][0] for at in going])
+            made = self._said(inputs, choosing, most - len(answers[going[0]]), cache)
+            for at, ids in zip(going, made.sequences[:, width:].tolist(), strict=True):
+                answers[at] += ids
+            kept = [n for n, at in enumerate(going) if len(answers[at]) < most and not set(answers[at]) & {*self._speech.ends}]
+            going = [going[n] for n in kept]
+            if going:
+                places = torch.tensor(kept, device=made.sequences.device)
+                inputs, cache = self._rest(inputs, made, places), self._part(made, places)
+        return answers
+
+    def _said(self, inputs: dict[str, Tensor], choosing: "_Choosing", most: int, cache: Any) -> Any:
+        """Go on until all answers have ended or half of them, with what was computed before, if anything."""
         config = GenerationConfig(
-            max_new_tokens=batch[0][1].max_tokens,
+            max_new_tokens=most,
             do_sample=False,
             num_beams=1,
             repetition_penalty=1.0,
@@ -93,12 +128,34 @@ class Generation:
             pad_token_id=self._pad,
             use_cache=True,
         )
-        processors = LogitsProcessorList([_Choosing([chat for _, chat in batch], [index for index, _ in batch])])
-        inputs = self._inputs(ids)
+        before = {} if cache is None else {"past_key_values": cache}
+        half = StoppingCriteriaList([_Half(self._speech.ends)] if self._parts else [])
         with torch.inference_mode():
-            made = self.model.generate(**inputs, generation_config=config, logits_processor=processors)
-        answers: list[list[int]] = made[:, inputs["input_ids"].shape[1] :].tolist()
-        return answers
+            return self.model.generate(
+                **inputs,
+                **before,
+                generation_config=config,
+                logits_processor=LogitsProcessorList([choosing]),
+                stopping_criteria=half,
+                return_dict_in_generate=True,
+            )
+
+    @staticmethod
+    def _rest(inputs: dict[str, Tensor], made: Any, places: Tensor) -> dict[str, Tensor]:
+        """What those at these places of a batch have read and said."""
+        said = made.sequences[places]
+        mask = inputs["attention_mask"][places]
+        more = mask.new_ones(len(places), said.shape[1] - mask.shape[1])
+        return {"input_ids": said, "attention_mask": torch.cat([mask, more], dim=1)}
+
+    def _part(self, made: Any, places: Tensor) -> Any:
+        """What was computed for those at these places; None where the model remembers otherwise than by keys and values."""
+        cache = made.past_key_values
+        self._parts = isinstance(cache, DynamicCache) and all(type(layer) in _LAYERS for layer in cache.layers)
+        if not self._parts:
+            return None
+        cache.batch_select_indices(places)
+        return cache
 
     def _inputs(self, ids: Sequence[tuple[int, ...]]) -> dict[str, Tensor]:
         width = max(map(len, ids))
@@ -124,25 +181,47 @@ class Generation:
         return torch.log_softmax(made.logits[0].double(), dim=-1)
 
 
+@dataclass(frozen=True, slots=True)
+class _Drawing:
+    """How an answer's tokens are drawn: its temperature, and the state of its dice."""
+
+    temperature: float
+    dice: torch.Generator
+
+    @classmethod
+    def of(cls, chat: Chat) -> "_Drawing | None":
+        """A chat's, None for one that gets the most probable token each time."""
+        return cls(chat.temperature, torch.Generator().manual_seed(chat.seed)) if chat.temperature else None
+
+
 class _Choosing(LogitsProcessor):
     """Leaves one token to greedy decoding: the most probable one, or for a chat with a temperature the one that it draws."""
 
-    def __init__(self, chats: Sequence[Chat], rows: Sequence[int]) -> None:
+    def __init__(self, drawing: Sequence[_Drawing | None], rows: Sequence[int]) -> None:
         self._rows = rows
-        self._drawing = {
-            at: (chat.temperature, torch.Generator().manual_seed(chat.seed))
-            for at, chat in enumerate(chats)
-            if chat.temperature
-        }
+        self._drawing = {at: one for at, one in enumerate(drawing) if one is not None}
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         good = torch.isfinite(scores.amax(dim=-1)).tolist()
         if not all(good):
             row = self._rows[good.index(False)]
             raise EngineError(f"row {row}: the model's logits are NaN or infinite", row)
-        for at, (temperature, generator) in self._drawing.items():
-            probabilities = torch.softmax(scores[at].double().cpu() / temperature, dim=-1)
-            token = int(torch.multinomial(probabilities, 1, generator=generator))
+        for at, one in self._drawing.items():
+            probabilities = torch.softmax(scores[at].double().cpu() / one.temperature, dim=-1)
+            token = int(torch.multinomial(probabilities, 1, generator=one.dice))
             scores[at] = float("-inf")
             scores[at, token] = 0.0
         return scores
+
+
+class _Half(StoppingCriteria):
+    """Stops a batch when half of its answers have ended: what is computed for these is for nothing."""
+
+    def __init__(self, ends: Sequence[int]) -> None:
+        self._ends = ends
+        self._ended: Tensor | None = None
+
+    def __call__(self, input_ids: Tensor, scores: Any, **options: Any) -> Tensor:
+        now = torch.isin(input_ids[:, -1], torch.tensor(self._ends, device=input_ids.device, dtype=input_ids.dtype))
+        self._ended = now if self._ended is None else self._ended | now
+        return torch.full_like(self._ended, 2 * int(self._ended.sum()) >= len(self._ended))
