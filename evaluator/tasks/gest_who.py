@@ -114,14 +114,13 @@ class GestWho(Task):
         if inputs.orders is not None and not 1 <= inputs.orders <= len(ORDERS):
             raise InputError(f"{self.name}: --orders {inputs.orders}: there are six, choose 1 to 6")
         given = {name: value for name in self.takes - {"wording"} if (value := getattr(inputs, name)) is not None}
-        speaking = sorted(given.keys() & {"answers", "temperature", "max_tokens", "seed"})
+        drawn = {"seed"} if (inputs.orders or len(ORDERS)) < len(ORDERS) else set()  # which orders a sentence is asked in
+        speaking = sorted(given.keys() & {"answers", "temperature", "max_tokens", "seed"} - drawn)
         if speaking and inputs.way != "text":
             raise InputError(f"{self.name}: {speaking[0]} is about what a model says: add --way text")
         made = replace(self, wording=given_wording(inputs.wording) if inputs.wording else None, **given)
         if made.answers < 1 or made.max_tokens < 1 or made.seed < 0 or not 0 <= made.temperature < float("inf"):
-            raise InputError(
-                f"{self.name}: an answer or more, of a token or more, at a temperature and with a seed of 0 or more"
-            )
+            raise InputError(f"{self.name}: it takes an answer or more, a token or more, a temperature and a seed of 0 or more")
         if made.answers > 1 and made.temperature == 0:
             raise InputError(f"{self.name}: {made.answers} answers without a temperature are one answer: add --temperature 1")
         return replace(made, name=made._called())

@@ -25,7 +25,7 @@ class Purse:
 
     def __float__(self) -> float:
         """The limit."""
-        return float("inf") if self.limit is None else self.limit
+        return float("inf") if self.limit is None else float(self.limit)
 
     def holds(self, cost: float) -> bool:
         """Whether so much more may be spent."""

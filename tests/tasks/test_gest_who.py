@@ -310,6 +310,16 @@ def test_a_wording_of_ones_own(tmp_path: Path) -> None:
     assert restore(it.name, it.definition) == it
 
 
+def test_a_seed_draws_orders_whatever_the_way() -> None:
+    first, second = (chosen_tasks(["gest-who"], Inputs(orders=2, seed=seed))[0] for seed in (1, 2))
+    assert isinstance(first, GestWho)
+    assert isinstance(second, GestWho)
+    drawn = [[tuple(it._orders(sample)) for sample in range(20)] for it in (first, second)]
+    assert drawn[0] != drawn[1]
+    with pytest.raises(InputError, match="seed is about what a model says"):
+        chosen_tasks(["gest-who"], Inputs(seed=1))
+
+
 def test_the_defaults_need_no_definition() -> None:
     assert GestWho().definition is None
     assert chosen_tasks(["gest-who"], Inputs()) == (GestWho(),)
