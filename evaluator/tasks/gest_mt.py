@@ -222,9 +222,10 @@ def _given(file: TranslationFile, samples: Samples) -> Given:
 
 def _outcomes(language: str, outcomes: Mapping[str, int]) -> tuple[str, ...]:
     """What a language model's answers came to, where not all are translations."""
-    others = {name: count for name, count in outcomes.items() if name != "translated"}
-    counted = ", ".join(f"{count} {name}" for name, count in others.items())
-    return (f"{language}: of {sum(outcomes.values())} texts that the model was asked for {counted}",) if others else ()
+    if outcomes.keys() <= {"translated"}:
+        return ()
+    counted = ", ".join(f"{count} {name}" for name, count in outcomes.items())
+    return (f"{language}: the model's answers to {sum(outcomes.values())} texts: {counted}",)
 
 
 def _told(language: str, what: str, samples: Sequence[int], of: int) -> tuple[str, ...]:

@@ -29,9 +29,10 @@ from evaluator.translate.llm import Asking, LLMTranslator
 from evaluator.translate.made import Made
 from evaluator.translate.prompt import TranslationPrompt, own_prompt
 from evaluator.vocabulary import DataSource, Inputs
-from evaluator_serving.chats import Turn
+from evaluator_serving.chats import Chat, Turn
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import EngineError, InputError
+from evaluator_serving.openai_engine.costs import Prices
 from evaluator_serving.purse import CostError, Purse
 from tests.run.made_up import write_data
 
@@ -198,15 +199,14 @@ def test_two_translators_of_a_command_have_one_purse(tmp_path: Path) -> None:
     talking: Any = {"dtype": "float32", "device": "auto", "engine": "auto", "prompt": None, "max_tokens": None}
     talking["extra"] = ("prompt_price=1", "answer_price=1", "concurrency=1")
     each, texts = (PROMPT_TOKENS + ANSWER_TOKENS) / 1e6, [f"text {i}" for i in range(8)]
-    most = 0.0007
-    """More than the most that an answer may cost."""
+    most = Prices(1, 1).most(Chat(own_prompt().turns(texts[0], "sk")))
     with ChatServer() as server, ChatServer(model="other") as second:
-        money = Money(False, Purse(each * 12 + most))
+        money = Money(False, Purse((8 + 2.5) * each + most))
         first, other = (open_translator(f"llm:{s.spec}", tmp_path / "a.jsonl", money, talking) for s in (server, second))
         assert len(first.translate(texts, "sk")) == 8
         with pytest.raises(CostError, match="could pass the limit"):
             other.translate(texts, "sk")
-        assert 4 <= len(second.answered) < 8
+        assert len(second.answered) == 3
 
 
 # --- the commands -----------------------------------------------------------------------------------------------------------
