@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from evaluator_serving.registry import check_fit
 from evaluator_serving.requests import Choice, request_id
 from evaluator_serving.rows import TOGETHER, Row, chunks, make_chunk
 from evaluator_serving.transformers_engine import generation
+from evaluator_serving.transformers_engine.beginnings import beginnings
 from evaluator_serving.transformers_engine.engine import TransformersEngine
 
 TEMPLATE = (
@@ -117,6 +119,59 @@ def test_answers_that_have_ended_leave_the_batch(
     assert sizes == sorted(sizes, reverse=True)
     assert len(sizes) <= LENGTH + (0 if remembers else 4), "a pass a token"
     made.close()
+
+
+BEGIN = "the doctor said I am not the boss of my children and he is strong and she is weak and I cook and "
+ENDS = ("I work", "she is not happy", "he is the nurse", "I feel tired and the man is not my friend", "you")
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_what_prompts_begin_with_is_computed_once(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever follows, of one length or not, beside a prompt that shares nothing; and not where it makes a difference."""
+    folder = tiny_model(kind, tmp_path / kind, tokenizer="llama-bytes")
+    tokens = transformers.AutoTokenizer.from_pretrained(folder)
+    tokens.chat_template = TEMPLATE
+    tokens.save_pretrained(folder)
+    source = resolve(str(folder))
+    encoder, texts = encoder_for(source), [*(BEGIN + end for end in ENDS), "I am tired " * 6]
+    asked = [row for text in texts for row in encoder.encode(chat(text)).rows]
+    made = TransformersEngine(source, EngineOptions(), asked)
+    speaking = made._speaking()
+    computed: list[int] = []
+    forward = speaking.model.forward
+
+    @functools.wraps(forward)
+    def counted(*arguments: Any, **named: Any) -> Any:
+        computed.append(named["input_ids"].numel())
+        return forward(*arguments, **named)
+
+    monkeypatch.setattr(speaking.model, "forward", counted)
+    expected = [plainly(source, text) for text in texts]
+    for tolerance, share in ((1e-4, True), (-1.0, False)):
+        speaking._pads, speaking._shares = True, None
+        monkeypatch.setattr(speaking, "_tolerance", tolerance)
+        computed.clear()
+        assert [list(reply.tokens) for (reply,) in made.generate(asked)] == expected
+        assert speaking._shares is share
+        probes = 4  # two prompts in two parts, and each alone
+        begun = computed[probes:][: 1 + share]
+        whole = len(asked) * max(len(row.ids) for row in asked)
+        assert (sum(begun) < 0.8 * whole) == share
+    made.close()
+
+
+def test_groups_of_beginnings() -> None:
+    common, other = tuple(range(20)), tuple(range(50, 70))
+    found = beginnings([(*common, 1), (*other, 2, 3), (*common, 4, 5), (*other, 6), (*common, 1)])
+    assert found is not None
+    assert set(found.texts) == {common, other}
+    assert [found.texts[of] for of in found.of] == [common, other, common, other, common]
+    assert beginnings([(*common, 1), (*other, 1)]) is None, "nothing in common"
+    assert beginnings([common]) is None
+    alike = beginnings([common] * 3)
+    assert alike is not None
+    assert alike.texts == (common[:-1],), "something follows"
+    assert beginnings([(*common[:9], *other), (*common[:9], *other[5:], *other)]) is None, "less than half of them"
 
 
 def test_prompts_of_one_length_where_the_model_does_not_bear_padding(

@@ -25,6 +25,7 @@ from evaluator_serving.checks.padding import TOLERANCE
 from evaluator_serving.errors import EngineError
 from evaluator_serving.models.speech import Speech
 from evaluator_serving.rows import Row
+from evaluator_serving.transformers_engine.beginnings import Beginnings, beginnings
 
 _TOKENS = {"cpu": 8192, "cuda": 65536}
 """Padded tokens of a batch, the answers' included: each step reads all weights, however many answers grow by it."""
@@ -46,6 +47,7 @@ class Generation:
         self._tokens = tokens or _TOKENS[model.device.type]
         self._pads: bool | None = None
         self._parts = True
+        self._shares: bool | None = None
         config = model.config.get_text_config()
         known = getattr(config, "pad_token_id", None)
         self._pad = int(known if isinstance(known, int) else (*speech.ends, 0)[0])
@@ -98,8 +100,8 @@ class Generation:
         most = batch[0][1].max_tokens
         answers: list[list[int]] = [[] for _ in batch]
         drawing = [_Drawing.of(chat) for _, chat in batch]
-        going, cache = list(range(len(batch))), None
-        inputs = self._inputs([rows[index].ids for index, _ in batch])
+        going = list(range(len(batch)))
+        inputs, cache = self._begun([rows[index].ids for index, _ in batch])
         while going:
             width = inputs["input_ids"].shape[1]
             choosing = _Choosing([drawing[at] for at in going], [batch[at][0] for at in going])
@@ -157,6 +159,34 @@ class Generation:
         cache.batch_select_indices(places)
         return cache
 
+    def _begun(self, ids: Sequence[tuple[int, ...]]) -> tuple[dict[str, Tensor], Any]:
+        """A batch, and what is computed of the beginnings that its prompts share, each once; None where that is nothing."""
+        found = beginnings(ids) if self._parts else None
+        if found is None or not self._bears_parts(ids, found):
+            return self._inputs(ids), None
+        return self._behind(ids, found)
+
+    def _behind(self, ids: Sequence[tuple[int, ...]], found: Beginnings) -> tuple[dict[str, Tensor], Any]:
+        """A batch with padding before its beginnings, and between them and what follows on them."""
+        made = self._step(self._inputs(found.texts), None)
+        cache = self._part(made, torch.tensor(found.of, device=made.sequences.device))
+        if cache is None:
+            return self._inputs(ids), None
+        halves = [(one[: found.length(at)], one[found.length(at) :]) for at, one in enumerate(ids)]
+        first, second = (self._inputs([half[side] for half in halves]) for side in (0, 1))
+        return {name: torch.cat([first[name], second[name]], dim=1) for name in first}, cache
+
+    def _bears_parts(self, ids: Sequence[tuple[int, ...]], found: Beginnings) -> bool:
+        """Whether prompts in two parts are answered as they are in one; found out once, by the shortest and the longest."""
+        if self._shares is None:
+            ends = sorted(range(len(ids)), key=lambda at: len(ids[at]))[:: max(1, len(ids) - 1)]
+            some = [ids[at] for at in ends]
+            apart = Beginnings(tuple(found.texts[found.of[at]] for at in ends), tuple(range(len(ends))))
+            together = self._first(*self._behind(some, apart))
+            alone = torch.cat([self._first(self._inputs([one])) for one in some])
+            self._shares = bool((together - alone).abs().max() <= self._tolerance)
+        return self._shares
+
     def _inputs(self, ids: Sequence[tuple[int, ...]]) -> dict[str, Tensor]:
         width = max(map(len, ids))
         padded = [[*(self._pad,) * (width - len(one)), *one] for one in ids]
@@ -173,12 +203,21 @@ class Generation:
             self._pads = bool((alone[0] - beside[1]).abs().max() <= self._tolerance)
         return self._pads is not False
 
-    def _first(self, inputs: dict[str, Tensor]) -> Tensor:
+    def _first(self, inputs: dict[str, Tensor], cache: Any = None) -> Tensor:
         """log P of every first token, [prompts, vocabulary], by the very steps that answers are made with."""
+        return torch.log_softmax(self._step(inputs, cache).logits[0].double(), dim=-1)
+
+    def _step(self, inputs: dict[str, Tensor], cache: Any) -> Any:
+        """One token more, with its logits."""
         config = GenerationConfig(max_new_tokens=1, do_sample=False, num_beams=1, pad_token_id=self._pad, use_cache=True)
         with torch.inference_mode():
-            made = self.model.generate(**inputs, generation_config=config, output_logits=True, return_dict_in_generate=True)
-        return torch.log_softmax(made.logits[0].double(), dim=-1)
+            return self.model.generate(
+                **inputs,
+                **({} if cache is None else {"past_key_values": cache}),
+                generation_config=config,
+                output_logits=True,
+                return_dict_in_generate=True,
+            )
 
 
 @dataclass(frozen=True, slots=True)
