@@ -109,6 +109,7 @@ def test_answers_that_have_ended_leave_the_batch(
         lengths.append(named["input_ids"].shape[0])
         return forward(*arguments, **named)
 
+    monkeypatch.setattr(generation, "beginnings", lambda prompts: None)
     if not remembers:
         monkeypatch.setattr(generation, "_LAYERS", ())
     monkeypatch.setattr(speaking.model, "forward", counted)

@@ -235,7 +235,8 @@ def test_every_way_to_translate_has_a_folder_of_its_own(tmp_path: Path) -> None:
         fixed = ["gest", "--to", "sk", "--out", str(out), "--data", str(data), "--translator", f"llm:{server.spec}"]
         translate_command.main([*fixed, *more], standalone_mode=False)
 
-    with ChatServer() as server, ChatServer() as second:
+    refused = Fault(message={"content": None, "refusal": "No."})
+    with ChatServer(lambda content, before: refused if content.endswith("I cry.") else None) as server, ChatServer() as second:
         translate(server)
         translate(server, "--prompt", str(prompt))
         asked = len(server.bodies)
