@@ -199,7 +199,8 @@ class Sweep(Given):
 
 
 def _given(table: Table) -> dict[str, Any]:
-    return {key: getattr(table, key) for key in table.model_fields_set}
+    """The keys of a table that its file gives, in the order of the class: a set's own order differs from start to start."""
+    return {key: getattr(table, key) for key in type(table).model_fields if key in table.model_fields_set}
 
 
 def _asked(document: Document, sweep: Sweep) -> tuple[tuple[Task, ...], list[tuple[str, ...]]]:
