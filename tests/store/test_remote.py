@@ -442,6 +442,7 @@ def test_a_wrong_key_is_one_line(machine: Machine, url: str, monkeypatch: pytest
     remote._mirrors.clear()
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "c2VjcmV0LXNlY3JldA==")
     refused(url, r"refuses access .HTTP 403 Auth\w+.: the credentials need the right")
+    remote._mirrors.clear()
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "a-secret!")
     refused(url, "the credentials for az://.* can't be used .Invalid Access Key")
 
