@@ -107,6 +107,7 @@ def test_a_model_that_breaks_before_it_is_loaded(
         return right(*arguments, **named)
 
     monkeypatch.setattr(where, wrong)
+    monkeypatch.setattr("evaluator_serving.encoding.likeness", lambda source: source.spec)  # or one encoder serves all three
     outcome = execute(replace(spec, out=tmp_path / "run"))
     assert {name: in_words(error) for name, error in outcome.errors.items()} == {"second": said}
     kind = "unaskable" if isinstance(error, ModelError) else "retryable"
