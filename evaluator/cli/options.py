@@ -107,6 +107,11 @@ pickle_option: Decorator = click.option(
 )
 
 
+code_option: Decorator = click.option(
+    "--trust-remote-code", is_flag=True, help="Run the programs that the model's own repository brings, with your rights."
+)
+
+
 def leaving_out_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """--strict and --retry, for commands that score."""
     strict = click.option("--strict", is_flag=True, help="Refuse what can't be asked of a model instead of leaving it out.")

@@ -8,7 +8,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from evaluator.cli.options import engine_options, make_engine_options, pickle_option
+from evaluator.cli.options import code_option, engine_options, make_engine_options, pickle_option
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Continuation, Masked, Request
 
@@ -44,8 +44,17 @@ def probe_request(text: str, words: tuple[str, ...], heads: frozenset[str]) -> R
 @click.argument("words", nargs=-1, required=True, metavar="WORD…")
 @engine_options
 @pickle_option
+@code_option
 @click.option("--format", "format_", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def command(model: str, text: str, words: tuple[str, ...], allow_pickle: bool, format_: str, **engine: Any) -> None:
+def command(
+    model: str,
+    text: str,
+    words: tuple[str, ...],
+    allow_pickle: bool,
+    trust_remote_code: bool,
+    format_: str,
+    **engine: Any,
+) -> None:
     """Print each word's tokens, ids, log-probability (natural log) and probability in TEXT's slot [].
 
     \b
@@ -63,7 +72,8 @@ def command(model: str, text: str, words: tuple[str, ...], allow_pickle: bool, f
     from evaluator_serving.opening import open_engine
     from evaluator_serving.rows import make_chunk
 
-    source = resolve_here(model, chat_template=engine["chat_template"], allow_pickle=allow_pickle)
+    allowed = {"allow_pickle": allow_pickle, "trust_remote_code": trust_remote_code}
+    source = resolve_here(model, chat_template=engine["chat_template"], **allowed)
     if not source.heads & {"masked", "causal"}:
         raise InputError(f"{model} is neither a masked nor a generative model: probe needs one of the two")
     request = probe_request(text, words, source.heads)

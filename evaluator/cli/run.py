@@ -69,6 +69,13 @@ def of_reports(context: click.Context, parameter: click.Parameter, value: tuple[
     metavar="MODEL",
     help="This --model's weights may be pickled files (.bin), which can hold programs; repeatable.",
 )
+@click.option(
+    "--trust-remote-code",
+    "trusted",
+    multiple=True,
+    metavar="MODEL",
+    help="Run the programs that this --model's own repository brings, with your rights; repeatable.",
+)
 @engine_options
 @click.option(
     "--protocol",
@@ -91,6 +98,7 @@ def command(
     tasks: tuple[str, ...],
     models: tuple[str, ...],
     pickled: tuple[str, ...],
+    trusted: tuple[str, ...],
     protocol: Protocol_,
     limit: int | None,
     data: Path | None,
@@ -119,19 +127,14 @@ def command(
       evaluator run gest-who --model http://127.0.0.1:8000/v1#my-model --out runs/who
       evaluator run gest-mt --translations DATA/gest/translations --data DATA --out runs/mt
     """
-    from evaluator.run.spec import default_folder, named_model, under
+    from evaluator.run.spec import allowing, default_folder, named_model, under
 
     signal.signal(signal.SIGTERM, interrupt)
     options = make_engine_options(engine["dtype"], engine["device"], engine["batch_tokens"], engine["extra"], max_cost)
     plain = tuple(
-        ModelSpec(
-            model, engine["engine"], engine["chat_template"], options, label, allow_pickle=bool({label, model} & {*pickled})
-        )
-        for label, model in map(named_model, models)
+        ModelSpec(model, engine["engine"], engine["chat_template"], options, label) for label, model in map(named_model, models)
     )
-    if unknown := {*pickled} - {name for spec in plain for name in (spec.label, spec.spec)}:
-        raise InputError(f"--allow-pickle {min(unknown)}: no --model is called so: name one as --model does")
-    specs = under(plain, systems)
+    specs = under(allowing(plain, pickled, trusted), systems)
     chosen = chosen_tasks(tasks, inputs)
     names = [task.name for task in chosen]
     spec = RunSpec(

@@ -42,7 +42,7 @@ def csv_bytes(rows: list[tuple[str, ...]]) -> bytes:
     required=True,
     metavar="SPEC",
     help="amazon, deepl, google, model:SPEC (e.g. NLLB), llm:SPEC (a model that chats, or URL#NAME of one at a server) or "
-    "folder:PATH.",
+    "folder:PATH; behind a local SPEC what it is allowed: ?pickle, ?trust-remote-code.",
 )
 @click.option("--prompted", metavar="SPEC", help="With --variants: another translator for the prompts, e.g. folder:PATH.")
 @click.option("--variants", is_flag=True, help="Also translate the opposite gender's prompts and write gender_variants.csv.")

@@ -242,7 +242,7 @@ class Trainer:
 
 def _core(source: ModelSource) -> Any:
     factory = AutoModelForSeq2SeqLM if source.config.is_encoder_decoder else AutoModel
-    return factory.from_pretrained(source.path, dtype=torch.float32, local_files_only=True)
+    return factory.from_pretrained(source.path, dtype=torch.float32, local_files_only=True, trust_remote_code=False)
 
 
 def _how(source: ModelSource, tokenizer: Any, settings: Settings) -> tuple[NextSentence, Tensor]:

@@ -280,11 +280,19 @@ def _pickled(name: str, entry: Entry) -> Iterator[str]:
         yield f"{name}: its weights are pickled files, which was allowed for it."
 
 
+def _own_code(name: str, entry: Entry) -> Iterator[str]:
+    """`code`: the programs of a model's own repository that were run for it."""
+    if code := entry.get("code"):
+        files = _names(code["files"])
+        yield f"{name}: computed by programs of its own repository ({files}, {code['revision'][:19]}…), allowed for it."
+
+
 MODEL_NOTES: tuple[Notes, ...] = (
     left_out_notes,
     given_notes,
     _unverified,
     _pickled,
+    _own_code,
     _same_as,
     _approximate,
     _adapted,

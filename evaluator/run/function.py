@@ -6,7 +6,7 @@ from pathlib import Path
 
 from evaluator.reports.results import Results, warn
 from evaluator.run.driver import execute
-from evaluator.run.spec import ModelSpec, RunSpec, default_folder, under
+from evaluator.run.spec import ModelSpec, RunSpec, allowing, default_folder, under
 from evaluator.store.remote import run_folder
 from evaluator.tasks import chosen_tasks
 from evaluator.vocabulary import DataSource, Inputs, Protocol_
@@ -43,6 +43,7 @@ def run(
     batch_tokens: int | None = None,
     extra: Mapping[str, str] | None = None,
     allow_pickle: Sequence[str] = (),
+    trust_remote_code: Sequence[str] = (),
     verify: bool = True,
     strict: bool = False,
     retry: bool = False,
@@ -61,6 +62,7 @@ def run(
         max_cost: US dollars that all answers may cost together (with `prompt_price` and `answer_price` in `extra`).
         systems: system prompts (or one) to ask every model under, as `--system` takes them.
         allow_pickle: names of those models whose weights may be pickled files.
+        trust_remote_code: names of those models whose own repository's programs may be run.
 
     The others are as the options of `evaluator run`.
 
@@ -75,10 +77,10 @@ def run(
     paid = {} if max_cost is None else {"max_cost": Purse(max_cost)}
     options = EngineOptions(dtype=dtype, device=device, batch_tokens=batch_tokens, extra={**(extra or {}), **paid})
     plain = tuple(
-        ModelSpec(str(spec), engine, chat_template, options, label, allow_pickle=bool({label, str(spec)} & {*allow_pickle}))
+        ModelSpec(str(spec), engine, chat_template, options, label)
         for label, spec in zip(labels or [""] * len(given), given, strict=True)
     )
-    specs = under(plain, (systems,) if isinstance(systems, str) else systems)
+    specs = under(allowing(plain, allow_pickle, trust_remote_code), (systems,) if isinstance(systems, str) else systems)
     inputs = Inputs(
         samples=_path(samples),
         templates=_path(templates),

@@ -98,7 +98,7 @@ class PreparedModel:
         """What is loaded for it: models for which this is equal (a model under several system prompts) share an engine."""
         source = self.source
         heads = frozenset().union(*self.heads.values())
-        return self.info.engine, source.spec, source.revision, source.pickled, self.spec.options, heads
+        return self.info.engine, source.spec, source.revision, source.pickled, source.code, self.spec.options, heads
 
     def pending_chunks(self, device: DeviceKind) -> list[Chunk]:
         """The chunks of what has no answer yet, sized by the engine for `device`."""
@@ -138,6 +138,7 @@ class PreparedModel:
             "facts": self._facts,
             **adapter,
             **({"pickled": True} if self.source.pickled else {}),
+            **({"code": asdict(self.source.code)} if self.source.code else {}),
             **condition,
         }
 
@@ -254,7 +255,8 @@ def prepare_model(
     """
     from evaluator_serving.models.resolving import resolve
 
-    source = resolve(spec.spec, chat_template=spec.chat_template, allow_pickle=spec.allow_pickle)
+    allowed = {"allow_pickle": spec.allow_pickle, "trust_remote_code": spec.trust_remote_code}
+    source = resolve(spec.spec, chat_template=spec.chat_template, **allowed)
     if spec.condition:
         source = replace(source, system=spec.condition.system)
     mine = [loaded for loaded in tasks if not spec.tasks or loaded.task.name in spec.tasks]

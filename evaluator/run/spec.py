@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -87,6 +87,7 @@ class ModelSpec:
         label: name in every row of the results; made from the spec where it is empty.
         tasks: names of those of the run's tasks that ask it; empty for all.
         allow_pickle: its weights may be pickled files.
+        trust_remote_code: programs that its own repository brings may be run for it.
         condition: the system prompt under which it is asked; None: as its chat template, if any, has it.
     """
 
@@ -98,6 +99,7 @@ class ModelSpec:
     tasks: tuple[str, ...] = ()
     allow_pickle: bool = False
     condition: Condition | None = None
+    trust_remote_code: bool = False
 
     @property
     def name(self) -> str:
@@ -115,6 +117,22 @@ class ModelSpec:
         local = path.exists() or self.spec.startswith((".", "/", "~"))
         name = path.expanduser().resolve().name.removesuffix(".gguf") if local else self.spec
         return name if self.chat_template == "none" else f"{name}+chat-{self.chat_template}"
+
+
+def allowing(models: Sequence[ModelSpec], pickles: Collection[str], code: Collection[str]) -> tuple[ModelSpec, ...]:
+    """The models, with what is allowed for those that are named, each by its label or spec.
+
+    Raises InputError for a name that no model has.
+    """
+    known = {name for model in models for name in (model.label, model.spec)}
+    for option, names in (("--allow-pickle", pickles), ("--trust-remote-code", code)):
+        if unknown := {*names} - known:
+            raise InputError(f"{option} {min(unknown)}: no --model is called so: name one as --model does")
+    return tuple(
+        replace(model, allow_pickle=not mine.isdisjoint(pickles), trust_remote_code=not mine.isdisjoint(code))
+        for model in models
+        for mine in ({model.label, model.spec},)
+    )
 
 
 @dataclass(frozen=True, slots=True)

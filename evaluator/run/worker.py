@@ -84,7 +84,8 @@ class Worker:
         with told():
             begun = time.perf_counter()
             self._source = load.source
-            if needs_weights(load.engine, load.source, load.options, verify=load.verify):
+            # Its own code makes a model's config, on this machine anew.
+            if load.source.code or needs_weights(load.engine, load.source, load.options, verify=load.verify):
                 self._source = self._weights.enter_context(resolving.weights_here(load.source, self.machine))
                 self.spread(self._source, load.options)
             self._fetched = time.perf_counter() - begun

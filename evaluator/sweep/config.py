@@ -16,7 +16,7 @@ orders = 2
 [task.gest-mt]                     # asks no model: its translations are scored into the same run
 translations = "translations"
 
-[defaults]                         # for every model; any key of [[models]] but model, name, revisions
+[defaults]                         # for every model; any key of [[models]] but model, name, revisions, trust_remote_code
 dtype = "bfloat16"
 
 [[models]]
@@ -34,10 +34,12 @@ chat_template = "user"             # default "none", as published
 batch_tokens = 8192
 extra = { max_num_seqs = 64 }      # engine-specific
 allow_pickle = true                # its weights are pickled files (.bin), and come from where you trust
+trust_remote_code = true           # run the programs that its own repository brings
 """
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -134,6 +136,7 @@ class Entry(Defaults):
     model: Annotated[str, Field(description='a [[models]] entry needs model = "…"')]
     name: str = ""
     revisions: list[Annotated[str, BeforeValidator(_revision)]] = Field(default_factory=list)
+    trust_remote_code: bool = False
 
     @model_validator(mode="after")
     def _once(self) -> Self:
@@ -270,7 +273,8 @@ def _models(entry: Entry, tasks: Sequence[str]) -> list[ModelSpec]:
     made = []
     for spec in entry.specs():
         label = entry.name if not entry.name or spec == entry.model else f"{entry.name}@{spec.rpartition('@')[2]}"
-        made.append(ModelSpec(spec, entry.engine, entry.chat_template, options, label, tuple(tasks), entry.allow_pickle))
+        plain = ModelSpec(spec, entry.engine, entry.chat_template, options, label, tuple(tasks), entry.allow_pickle)
+        made.append(replace(plain, trust_remote_code=entry.trust_remote_code))
     return made
 
 

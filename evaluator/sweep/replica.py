@@ -35,12 +35,16 @@ class Replica(Worker):
         super().fetch(load)
 
     def close(self) -> bool:
-        """As a worker does; what the engine held must have come back before this process may take another model."""
+        """As a worker does; what the engine held must have come back before this process may take another model.
+
+        None where a model's own code has run: what it changed in libraries would change the next model's numbers.
+        """
+        own_code = self._source is not None and self._source.code is not None
         try:
             super().close()
         finally:
             self._keepers.clear()
-        return self._held.is_back()
+        return self._held.is_back() and not own_code
 
     def spread(self, source: ModelSource, options: EngineOptions) -> None:
         """Have the weights on this replica's other machines too: the engine's own processes there read the same path."""

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from evaluator_serving.errors import InputError
+from evaluator_serving.models.source import ModelSource
 from evaluator_serving.plugins import plugins
 
 
@@ -75,6 +76,24 @@ GROUP = "evaluator.translators"
 
 _SPECS = ("model", "llm", "folder")
 """Kinds with something behind the colon."""
+
+
+_ALLOWED = ("pickle", "trust-remote-code")
+"""What may stand behind a local model's `?`, with `&` between."""
+
+
+def local_source(spec: str) -> ModelSource:
+    """The model of a spec, its weights here; behind a `?` stands what it is allowed (`SPEC?pickle&trust-remote-code`).
+
+    Raises InputError for anything else behind the `?`, and as `resolve_here` does.
+    """
+    from evaluator_serving.models.resolving import resolve_here
+
+    plain, _, text = spec.partition("?")
+    words = text.split("&") if text else []
+    if unknown := [word for word in words if word not in _ALLOWED]:
+        raise InputError(f"translator {spec!r}: {unknown[0]!r} can't be allowed: write ?{' or ?'.join(_ALLOWED)}")
+    return resolve_here(plain, allow_pickle="pickle" in words, trust_remote_code="trust-remote-code" in words)
 
 
 def make_translator(spec: str, *options: Any) -> Translator:

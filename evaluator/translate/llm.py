@@ -8,6 +8,7 @@ from typing import Any
 
 from evaluator.answer_cache import answer_key
 from evaluator.journal import Journal
+from evaluator.translate.base import local_source
 from evaluator.translate.prompt import TranslationPrompt, own_prompt
 from evaluator.translate.tidy import Tidied, tidied
 from evaluator_serving.chats import Chat, Finish, Kept, Turn
@@ -16,7 +17,7 @@ from evaluator_serving.encoding import encoder_for
 from evaluator_serving.engine import Engine, EngineOptions
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.identity import identity
-from evaluator_serving.models.resolving import resolve_here
+from evaluator_serving.models.served import is_served, served_source
 from evaluator_serving.opening import open_engine
 from evaluator_serving.registry import engine_class
 from evaluator_serving.rows import Row, Workload
@@ -47,11 +48,12 @@ class LLMTranslator:
     def __init__(self, spec: str, asking: Asking | None = None, replies: Path | None = None) -> None:
         """Find the model; it is loaded with the first text. `replies`: file where each of its replies is kept as it comes.
 
+        What a local model is allowed stands behind its spec, as with `model:SPEC`.
         Raises InputError for a model that can't chat and for options that its engine has no use for.
         """
         self._asking = asking or Asking()
         self._replies = replies
-        self._source = resolve_here(spec)
+        self._source = served_source(spec) if is_served(spec) else local_source(spec)
         if not self._source.heads & {"causal", "chat"}:
             raise InputError(f"model {spec} generates no text: it can't translate (an encoder-decoder model: model:{spec})")
         name, options = self._asking.engine, self._asking.options

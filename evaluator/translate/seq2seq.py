@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from evaluator.translate.base import local_source
 from evaluator_serving.encoding.text import TextTokenizer
 from evaluator_serving.errors import InputError
-from evaluator_serving.models.resolving import resolve_here
 from evaluator_serving.models.tokenizer import load_tokenizer
 
 NLLB = {
@@ -32,10 +32,9 @@ class Seq2SeqTranslator:
     def __init__(self, spec: str, *, beams: int = 1, device: str = "auto") -> None:
         """Find the model; it is loaded with the first text. Raises InputError for one that is no encoder-decoder model.
 
-        A spec that ends in `?pickle` allows pickled weights.
+        A spec that ends in `?pickle` allows pickled weights, in `?trust-remote-code` its repository's programs.
         """
-        spec, _, allowed = spec.partition("?")
-        self._source = resolve_here(spec, allow_pickle=allowed == "pickle")
+        self._source = local_source(spec)
         if "seq2seq" not in self._source.heads:
             raise InputError(f"model {spec} is no encoder-decoder model: it can't translate")
         self._beams = beams
@@ -65,8 +64,9 @@ class Seq2SeqTranslator:
 
     @property
     def parameters(self) -> Mapping[str, str]:
-        """Revision and number of beams."""
-        return {"revision": self._source.revision, "beams": str(self._beams)}
+        """Revision, number of beams, and the model's own code, if any."""
+        code = {"code": self._source.code.revision} if self._source.code else {}
+        return {"revision": self._source.revision, "beams": str(self._beams), **code}
 
     def translate(self, texts: Sequence[str], language: str) -> list[str]:
         """The texts in `language`. Raises InputError for a language that the model has no code for."""

@@ -34,6 +34,8 @@ def identity(engine: str, source: ModelSource, options: EngineOptions) -> Engine
     details: dict[str, Any] = {"chat_template": source.chat_template, "quantization": options.quantization}
     if source.system is not None:
         details["system"] = source.system
+    if source.code:
+        details["code"] = source.code.revision
     made = engine_class(engine)
     harmless = made.harmless_extra()
     details |= {key: _counted(value) for key, value in options.extra.items() if key not in harmless}

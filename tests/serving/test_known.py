@@ -73,7 +73,7 @@ def test_a_remembered_model_is_what_transformers_says_it_is(family: str, tmp_pat
     assert getattr(config, "no_such_thing", None) is None
     assert not hasattr(config, "_no_such_thing")
     for head in ("masked", "causal"):
-        assert refusal(config, head) == refusal(source.config, head)
+        assert refusal(again, head) == refusal(source, head)
     assert pickle.loads(pickle.dumps(config)).to_dict() == load_config(folder, "").to_dict()
     light = tokenizer_of(again)
     assert isinstance(light, KnownTokenizer)

@@ -195,16 +195,6 @@ def test_truncated_bin(copied: Path) -> None:
         resolve(str(copied), allow_pickle=True)
 
 
-def test_a_repositorys_own_program_is_never_run(copied: Path) -> None:
-    ran = copied.parent / "ran"
-    program = f"open({str(ran)!r}, 'w')\nfrom transformers import BertConfig as Own\n"
-    (copied / "own.py").write_text(program)
-    edit(copied / "config.json", auto_map={"AutoConfig": "own.Own"}, model_type="own")
-    with pytest.raises(InputError, match="needs a program that its own repository brings, and such programs are never run"):
-        resolve(str(copied))
-    assert not ran.exists()
-
-
 def test_broken_config_and_tokenizer(copied: Path) -> None:
     (copied / "tokenizer.json").write_text("{}")
     with pytest.raises(InputError, match="tokenizer can't be loaded"):

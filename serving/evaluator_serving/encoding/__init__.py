@@ -100,9 +100,16 @@ def likeness(source: ModelSource) -> str:
     """
     config = source.config
     files = [file for file in files_beside_weights(source.path) if not _NO_TOKENIZER.fullmatch(file.name)]
-    own = source.served or source.heads - {"masked", "causal"} or _has_program(files) or getattr(config, "auto_map", None)
+    own = (
+        source.served
+        or source.code
+        or source.heads - {"masked", "causal"}
+        or _has_program(files)
+        or getattr(config, "auto_map", None)
+    )
     if own:
-        return json.dumps([source.revision, source.spec, source.chat_template, source.system])
+        code = source.code.revision if source.code else None
+        return json.dumps([source.revision, code, source.spec, source.chat_template, source.system])
     names = ("model_type", "transformers_version", "type_vocab_size")
     told = [sorted(source.heads), source.context, vocabulary(config), *(getattr(config, name, None) for name in names)]
     return json.dumps([content_hash(files), *told, source.chat_template, source.system])

@@ -52,6 +52,7 @@ def adapted(
     resolve: Resolve,
     weights_here: Here,
     allow_pickle: bool = False,
+    trust_remote_code: bool = False,
 ) -> ModelSource:
     """The model of a folder with an adapter in it: of the weights that stand beside it, else of the base model that it names.
 
@@ -68,13 +69,15 @@ def adapted(
         ) from error
     with contextlib.ExitStack() as stack:
         if _has_weights(path):
-            base = plain_source(spec, stack.enter_context(_without_adapter(path)), allow_pickle=allow_pickle)
+            alone = stack.enter_context(_without_adapter(path))
+            base = plain_source(spec, alone, allow_pickle=allow_pickle, trust_remote_code=trust_remote_code)
         else:
             base = _named_base(config, path, spec, resolve)
         pickled = is_pickled([_weights(path, spec).name], spec, allowed=allow_pickle)
         own = [path / ADAPTER_CONFIG, _weights(path, spec), *_tokenizer_files(path)]
         adapter = Adapter(kind, base.spec, base.revision, commit or content_hash(own))
-        digest = hashlib.sha256(f"{adapter.base_revision}\0{adapter.revision}".encode()).hexdigest()
+        parts = [adapter.base_revision, adapter.revision, *([base.code.revision] if base.code else [])]
+        digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
         folder = cache_dir() / "models" / f"adapted-{digest[:32]}-{peft}"
         if not (folder / "config.json").is_file():
             _check_mergeable(config, base, spec)
@@ -87,7 +90,7 @@ def adapted(
             except Exception as error:  # whatever peft raises for an adapter that it can't read or that doesn't fit
                 reason = " ".join(str(error).split())[:300] or type(error).__name__
                 raise InputError(f"model {spec}: its {kind} adapter can't be applied ({reason})") from error
-    made = plain_source(spec, folder, f"sha256:{digest}", chat_template)
+    made = plain_source(spec, folder, f"sha256:{digest}", chat_template, trust_remote_code=base.code is not None)
     return replace(made, adapter=adapter, pickled=pickled or base.pickled)
 
 
@@ -197,8 +200,11 @@ def _merge(base: ModelSource, adapter: Path, folder: Path) -> None:
         merged.save_pretrained(scratch)
         for file in _tokenizer_files(adapter) or _tokenizer_files(base.path):
             shutil.copyfile(file, scratch / file.name)
+        for name in base.code.files if base.code else ():
+            (scratch / name).parent.mkdir(exist_ok=True)
+            shutil.copyfile(base.path / name, scratch / name)
         del model, merged
-        found = _logits(_load(plain_source(base.spec, scratch), dtype))
+        found = _logits(_load(plain_source(base.spec, scratch, trust_remote_code=base.code is not None), dtype))
         largest = float(expected.abs().max())
         if not float((found - expected).abs().max()) <= _TOLERANCE * max(1.0, largest):
             raise ValueError("merged into the weights it gives other numbers than beside them")

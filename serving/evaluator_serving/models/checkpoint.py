@@ -12,10 +12,11 @@ from typing import Any
 
 from evaluator_serving.cache import cache_dir, content_hash
 from evaluator_serving.errors import InputError, first_line
+from evaluator_serving.models.code import brings_head, own_code, refused
 from evaluator_serving.models.config import context, load_config, quiet
 from evaluator_serving.models.heads import heads_of
 from evaluator_serving.models.known import known_model
-from evaluator_serving.models.source import ModelSource
+from evaluator_serving.models.source import ModelSource, OwnCode
 from evaluator_serving.weights.files import (
     count_parameters,
     header_size,
@@ -24,14 +25,20 @@ from evaluator_serving.weights.files import (
     tensor_names,
     weights_in,
 )
-from evaluator_serving.weights.hub import CONFIG_FILES, Found, fetched, find
+from evaluator_serving.weights.hub import CONFIG_FILES, Found, fetch_code, fetched, find
 
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "*.spm", "*.tiktoken")
 _HASHED = ("*.safetensors", "*.bin", "*.gguf", *CONFIG_FILES)
 
 
 def plain_source(
-    spec: str, path: Path, commit: str | None = None, chat_template: str = "none", *, allow_pickle: bool = False
+    spec: str,
+    path: Path,
+    commit: str | None = None,
+    chat_template: str = "none",
+    *,
+    allow_pickle: bool = False,
+    trust_remote_code: bool = False,
 ) -> ModelSource:
     """The model in a folder without an adapter, or in a GGUF file; without a commit its revision is its content's hash."""
     weights = _weights(path, spec)
@@ -42,13 +49,25 @@ def plain_source(
         weights = _weights(path, spec)
     check_weights(weights, spec)
     _check_description(path, spec)
-    config, heads = _described(path, revision, spec, lambda: tensor_names(weights))
+    code = own_code(path, spec, allowed=trust_remote_code)
+    config, heads = _described(path, revision, spec, lambda: tensor_names(weights), code)
     return ModelSource(
-        spec, path, revision, heads, config, context(config), chat_template, count_parameters(path), pickled=pickled
+        spec,
+        path,
+        revision,
+        heads,
+        config,
+        context(config),
+        chat_template,
+        count_parameters(path),
+        pickled=pickled,
+        code=code,
     )
 
 
-def hub_source(spec: str, found: Found, chat_template: str, *, allow_pickle: bool = False) -> ModelSource:
+def hub_source(
+    spec: str, found: Found, chat_template: str, *, allow_pickle: bool = False, trust_remote_code: bool = False
+) -> ModelSource:
     """The model on the hub, its weights left there."""
     pickled = is_pickled([name for name, _ in found.model.files], spec, allowed=allow_pickle)
     _check_description(found.folder, spec)
@@ -59,7 +78,8 @@ def hub_source(spec: str, found: Found, chat_template: str, *, allow_pickle: boo
         with fetched(found.model, spec) as folder:
             return tensor_names(folder / name for name, _ in found.model.files)
 
-    config, heads = _described(found.folder, found.model.commit, spec, names)
+    code = own_code(found.folder, spec, allowed=trust_remote_code, fetch=lambda: fetch_code(found.model, spec))
+    config, heads = _described(found.folder, found.model.commit, spec, names, code)
     return ModelSource(
         spec,
         found.folder,
@@ -71,15 +91,24 @@ def hub_source(spec: str, found: Found, chat_template: str, *, allow_pickle: boo
         parameters(found.shapes, found.model.size),
         found.model,
         pickled=pickled,
+        code=code,
     )
 
 
-def _described(path: Path, revision: str, spec: str, names: Callable[[], frozenset[str]]) -> tuple[Any, frozenset[str]]:
+def _described(
+    path: Path, revision: str, spec: str, names: Callable[[], frozenset[str]], code: OwnCode | None
+) -> tuple[Any, frozenset[str]]:
     """A folder's configuration and what the checkpoint can answer (see `heads_of`), remembered or read."""
+    if code:
+        config = load_config(path, spec, own_code=True)
+        return config, heads_of(config, names, spec, own_code=True)
     if known := known_model(revision, path, spec):
         return known
     config = load_config(path, spec)
-    return config, heads_of(config, names, spec)
+    try:
+        return config, heads_of(config, names, spec)
+    except InputError as error:
+        raise refused(path, spec) if brings_head(path) else error from None
 
 
 def gguf_folder(file: Path, spec: str) -> Path:
@@ -165,7 +194,7 @@ def is_pickled(names: Iterable[str], spec: str, *, allowed: bool) -> bool:
         raise InputError(
             f"model {spec}: its weights are pickled ({found}), and pickles can hold programs: give a revision or a copy with "
             "safetensors or, if you trust where they come from, allow them for this model (--allow-pickle; in SWEEP.toml "
-            "allow_pickle = true; of a translator model:SPEC?pickle)"
+            "allow_pickle = true; of a translator SPEC?pickle)"
         )
     return found is not None
 

@@ -93,7 +93,7 @@ def load(path: Path, config: PretrainedConfig) -> Classifier:
     how = next_sentence(config)
     assert how is not None
     factory: Any = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModel
-    module = build(factory.from_config(config), how)
+    module = build(factory.from_config(config, trust_remote_code=False), how)
     load_model(module, path / "model.safetensors")
     return module.eval()
 

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluator_serving.errors import InputError, first_line
+from evaluator_serving.models.code import is_of_own_code, refused
 
 UNLIMITED = 1_000_000
 """Context of a model without absolute positions whose config names no limit."""
@@ -23,18 +24,20 @@ def quiet() -> None:
     logging.disable_progress_bar()
 
 
-def load_config(path: Path, spec: str) -> Any:
-    """The config of a folder. Raises InputError where it can't be read."""
+def load_config(path: Path, spec: str, *, own_code: bool = False) -> Any:
+    """The config of a folder, by its repository's own code where that is allowed. Raises InputError where it can't be read."""
     from transformers import AutoConfig
 
     quiet()
     try:
-        return AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
-    except Exception as error:
+        config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=own_code)
+    except (Exception, SystemExit) as error:
         if "trust_remote_code" in str(error):
-            reason = "it needs a program that its own repository brings, and such programs are never run here"
-            raise InputError(f"model {spec}: {reason}; choose a model that transformers knows by itself") from error
+            raise refused(path, spec) from error
         raise InputError(f"model {spec}: its configuration can't be read ({first_line(error)})") from error
+    if is_of_own_code(config) and not own_code:  # a type that another model's code has told transformers of
+        raise refused(path, spec)
+    return config
 
 
 def context(config: Any) -> int:

@@ -14,10 +14,12 @@ def convert(file: Path, folder: Path) -> None:
     scratch = folder.with_name(f".{folder.name}-{os.getpid()}")
     scratch.mkdir(parents=True)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+        tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, trust_remote_code=False)
         restore_bos(tokenizer, uses_bos(file))
         tokenizer.save_pretrained(scratch)
-        model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
+        model = AutoModelForCausalLM.from_pretrained(
+            file.parent, gguf_file=file.name, dtype=torch.float32, trust_remote_code=False
+        )
         # Without these two lines transformers tries to save the weights in GGUF's quantization and fails.
         model.hf_quantizer = None  # type: ignore[assignment]
         if hasattr(model.config, "quantization_config"):

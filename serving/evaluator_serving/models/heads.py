@@ -2,22 +2,26 @@
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from evaluator_serving.errors import InputError
+from evaluator_serving.models.code import HEADS
 from evaluator_serving.models.next_sentence import ARCHITECTURES, IS_NEXT, next_sentence
 
 
-def heads_of(config: Any, names: Callable[[], frozenset[str]], spec: str) -> frozenset[str]:
+def heads_of(config: Any, names: Callable[[], frozenset[str]], spec: str, *, own_code: bool = False) -> frozenset[str]:
     """What the checkpoint can answer, from its architectures, or its model type and tensors where it names none.
 
-    The tensors' names are asked for only where they decide something: of .bin files they are in the weights alone.
+    The tensors' names are asked for only where they decide something: of .bin files they are in the weights alone. With
+    `own_code` the architectures may be classes of the model's own.
     """
     names = functools.cache(names)
     architectures = getattr(config, "architectures", None) or []
     heads = {head for name in architectures for head in _heads_of_class(name, config)}
-    if not architectures:
+    if own_code:
+        heads |= _heads_of_own(config, architectures)
+    if not (architectures or heads):
         heads = _heads_by_type(config, names)
     if _has_next_sentence_head(config, names):
         heads.add("pair")
@@ -48,6 +52,14 @@ def _heads_of_class(architecture: str, config: Any) -> set[str]:
     if architecture in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
         return {"causal"}
     return set()
+
+
+def _heads_of_own(config: Any, architectures: Sequence[str]) -> set[str]:
+    """Heads that `auto_map` has classes for: those that the checkpoint was saved with, where it names one of them."""
+    listed = getattr(config, "auto_map", None) or {}
+    classes = {HEADS[key]: str(name).rpartition(".")[2] for key, name in listed.items() if key in HEADS}
+    found = {head for head, name in classes.items() if name in architectures} or set(classes)
+    return found - ({"causal", "masked"} if config.is_encoder_decoder else {"seq2seq"})
 
 
 def _heads_by_type(config: Any, names: Callable[[], frozenset[str]]) -> set[str]:

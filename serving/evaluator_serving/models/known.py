@@ -19,25 +19,10 @@ from evaluator_serving.cache import cache_dir, remember_json, remembered_json
 from evaluator_serving.models.config import load_config
 from evaluator_serving.models.next_sentence import next_sentence
 from evaluator_serving.models.source import ModelSource
-from evaluator_serving.models.tokenizer import load_tokenizer
+from evaluator_serving.models.tokenizer import TEXTS, load_tokenizer
 
 _FORMAT = 1
 _FILE = "model.json"
-
-_TEXTS = (
-    "The nurse said that she is late.",
-    "",
-    " ",
-    "  two  spaces\tand\n a line ",
-    "I'm sure we'll don't. N'est-ce pas?",
-    "Ich weiß, daß Žofie přišla; зрадів, Ελλάδα, ħobża, 中文字, हिन्दी, עברית, \u200bé e\u0301 ﬁ 🙂👩\u200d🚀",
-    "<s> [MASK] </s>",
-    "<|im_start|>user\n<|endoftext|><pad>[SEP] <extra_id_0>",
-    '"I am emotional.", the [unk] man',
-    "1,000.50 % 2³ x_1",
-    "\x00\ud7ff",
-)
-"""What a tokenizer that was read back has to make the same of: all kinds of letters and spaces, names of control tokens."""
 
 
 class KnownConfig:
@@ -124,7 +109,7 @@ def _known_tokenizer(source: ModelSource) -> KnownTokenizer | None:
     from tokenizers import Tokenizer
 
     content = _content(source.revision, source.path)
-    if not content:
+    if source.code or not content:  # the same files may be remembered as transformers reads them by itself
         return None
     try:
         backend = Tokenizer.from_file(str(known_folder(source.revision) / content["tokenizer"]))
@@ -135,7 +120,7 @@ def _known_tokenizer(source: ModelSource) -> KnownTokenizer | None:
 
 def remember(source: ModelSource) -> None:
     """Write down what there is to know of a model, where it isn't yet and what is read back is the same."""
-    if isinstance(source.config, KnownConfig) or next_sentence(source.config) is not None:
+    if isinstance(source.config, KnownConfig) or source.code or next_sentence(source.config) is not None:
         return
     if _content(source.revision, source.path):
         return
@@ -215,7 +200,7 @@ def _reads_back(backend: Any, file: Path) -> bool:
 
 
 def _made(backend: Any) -> Iterable[Any]:
-    asked = [(text, None) for text in _TEXTS] + [(_TEXTS[0], _TEXTS[5])]
+    asked = [(text, None) for text in TEXTS] + [(TEXTS[0], TEXTS[5])]
     before = backend.encode_special_tokens
     try:
         for control in (False, True):

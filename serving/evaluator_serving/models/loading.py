@@ -47,7 +47,7 @@ def pretrained(source: ModelSource, factory: Any, head: str, dtype: torch.dtype,
             source.path,
             dtype=dtype,
             local_files_only=True,
-            trust_remote_code=False,
+            trust_remote_code=source.code is not None,
             output_loading_info=True,
             device_map=device_map,
         )

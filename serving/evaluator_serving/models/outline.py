@@ -42,8 +42,13 @@ def outlined(spec: str, configurations: Mapping[str, Mapping[str, Any]], chat_te
         heads = heads_of(config, frozenset, spec)
         factory: Any = transformers.AutoModelForCausalLM if "causal" in heads else transformers.AutoModelForMaskedLM
         with torch.device("meta"):
-            model = factory.from_config(config)
+            model = factory.from_config(config, trust_remote_code=False)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
+        if "auto_map" in configurations[name]:
+            raise InputError(
+                f"model {spec}: it needs programs of its own repository, which a configuration alone doesn't bring: plan it "
+                "without --configurations"
+            ) from None
         raise InputError(f"model {spec}: its configuration can't be used ({first_line(error)}): correct it") from None
     context = getattr(config.get_text_config(), "max_position_embeddings", None) or 1 << 20
     parameters = sum(tensor.numel() for tensor in model.parameters())

@@ -1,6 +1,6 @@
 """What is known of a model before its weights are loaded: plain data, which travels between machines."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,19 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnCode:
+    """Programs of a model's own repository, which the user has allowed (see `models.code`).
+
+    Attributes:
+        files: their names.
+        revision: `sha256:…` over their content.
+    """
+
+    files: tuple[str, ...]
+    revision: str
+
+
+@dataclass(frozen=True, slots=True)
 class ModelSource:
     """A resolved model: everything known about it before its weights are loaded.
 
@@ -45,7 +58,8 @@ class ModelSource:
             over the two revisions.
         heads: what the checkpoint can answer: `masked`, `causal`, `seq2seq`, `pair` (a BERT may have two); `chat` alone for a
             model that is served elsewhere.
-        config: the transformers config, None where it is served elsewhere.
+        config: the transformers config, None where it is served elsewhere (and, if own code made it, in a source that came from
+            another process, until `weights_here`).
         context: most tokens of one input, special tokens included.
         chat_template: `none` or `user` (the prompt becomes the beginning of the assistant's turn).
         parameters: numbers in its weights, 0 where it isn't known.
@@ -53,6 +67,7 @@ class ModelSource:
             be there; None where they just lie in `path`.
         adapter: what was merged into the weights, if anything.
         pickled: whether weights are pickles, which the user has allowed.
+        code: what of its own repository is run for it, if anything; whoever loads it must tell the library to.
         served: the server that alone knows the model.
         system: the system prompt under which it is asked, None for none but the chat template's own.
     """
@@ -70,3 +85,9 @@ class ModelSource:
     pickled: bool = False
     served: Served | None = None
     system: str | None = None
+    code: OwnCode | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Without a config of own code's making: its class is known to this process alone."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return ModelSource, tuple((values | ({"config": None} if self.code else {})).values())

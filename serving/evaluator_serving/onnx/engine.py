@@ -95,7 +95,7 @@ class OnnxEngine(Engine):
 
         Generative ones on a CPU only. vLLM's CPU build is no faster there: it computes more tokens, and starts later.
         """
-        return 2 if _suits(options, heads) and refusal(source.config, _kind(heads)) is None else 0
+        return 2 if _suits(options, heads) and refusal(source, _kind(heads)) is None else 0
 
     @classmethod
     def is_ready(cls, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> bool:
@@ -105,7 +105,7 @@ class OnnxEngine(Engine):
     @classmethod
     def misses(cls, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> str | None:
         """That the family has no graph."""
-        return refusal(source.config, _kind(heads)) if _suits(options, heads) else None
+        return refusal(source, _kind(heads)) if _suits(options, heads) else None
 
     @classmethod
     def check(cls, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> None:
@@ -115,7 +115,7 @@ class OnnxEngine(Engine):
             raise InputError(
                 f"model {source.spec}: the onnx engine loads one head, masked or causal; use --engine transformers"
             )
-        if heads and (reason := refusal(source.config, _kind(heads))):
+        if heads and (reason := refusal(source, _kind(heads))):
             raise InputError(f"model {source.spec}: {reason}; use --engine transformers")
 
     @classmethod

@@ -46,9 +46,11 @@ from evaluator_serving.onnx.manifest import HIDDEN, VOCABULARY, Kind, Manifest
 DTYPES = ("float32", "float16", "int8")
 
 
-def refusal(config: Any, head: Kind) -> str | None:
+def refusal(source: ModelSource, head: Kind) -> str | None:
     """Why it can't, or None if it can."""
-    return decoder_families.refusal(config) if head == "causal" else families.refusal(config)
+    if source.code:
+        return "its own repository's programs compute it, of which there is no graph"
+    return decoder_families.refusal(source.config) if head == "causal" else families.refusal(source.config)
 
 
 def exported_head(source: ModelSource) -> Kind:
@@ -70,7 +72,7 @@ def export(source: ModelSource, folder: Path, dtype: str, head: Kind | None = No
     head = head or exported_head(source)
     if head == "causal" and dtype == "float16":
         raise InputError("the onnx engine scores generative models on CPUs: choose float32 or int8")
-    if reason := refusal(source.config, head):  # before minutes are spent on loading
+    if reason := refusal(source, head):  # before minutes are spent on loading
         raise InputError(f"model {source.spec}: {reason}; use --engine transformers")
     if (folder / "manifest.json").is_file():
         raise InputError(f"{folder}: holds an exported model already; choose another folder")

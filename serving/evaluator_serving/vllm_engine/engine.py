@@ -308,6 +308,7 @@ def engine_arguments(source: ModelSource, options: EngineOptions, sizes: Sizes) 
     return {
         "model": str(source.path),
         "skip_tokenizer_init": True,
+        "trust_remote_code": source.code is not None,
         "dtype": options.dtype,
         "quantization": options.quantization,
         "tensor_parallel_size": options.tensor_parallel,

@@ -102,6 +102,15 @@ def fetched(model: HubModel, spec: str, *, keep: Collection[str] = (), wait: boo
         yield folder
 
 
+def fetch_code(model: HubModel, spec: str) -> None:
+    """Fetch the programs beside a model's configuration. Raises as `find` does."""
+    from huggingface_hub import snapshot_download
+
+    quiet_hub()
+    with _told(spec, model.commit):
+        snapshot_download(model.name, revision=model.commit, allow_patterns=["*.py"], ignore_patterns=["*/*"])
+
+
 def quiet_hub() -> None:
     """Keep the hub library's progress bars and advice off stderr, where the program's own progress goes."""
     from huggingface_hub.utils import logging

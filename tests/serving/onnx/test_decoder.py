@@ -207,8 +207,8 @@ def test_an_export_says_what_it_is_and_is_used_for_no_other_head(tmp_path: Path)
     ],
 )
 def test_what_has_no_graph_is_refused_before_anything_is_loaded(config: Any, reason: str) -> None:
-    assert reason in str(refusal(config, "causal"))
     source = ModelSource("some/model", Path("nowhere"), "r", frozenset({"causal"}), config, 64)
+    assert reason in str(refusal(source, "causal"))
     with pytest.raises(InputError, match=r"some/model: no ONNX graph .*; use --engine transformers"):
         OnnxEngine.check(source, EngineOptions(), frozenset({"causal"}))
     cpu = EngineOptions(device="cpu")
