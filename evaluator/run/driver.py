@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from evaluator.run.failures import Failures, record_failures
 from evaluator.run.local import ThisProcess
@@ -101,6 +101,8 @@ def score_models(
 
     Metrics go to the exporter, and where `spec` says. With one model its error is raised.
     """
+    # Another process may have held the run until now. Only what is left to do is looked at again.
+    ready = replace(ready, models=tuple(m.since(run.done(m.name)) if m.encoded else m for m in ready.models))
     errors = Failures(ready.errors)
     record_failures(run, errors)
     exporters = [exporter] if exporter else []

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -112,6 +112,13 @@ class PreparedModel:
             elif rest:
                 pending.append(make_chunk(rest))
         return pending
+
+    def since(self, done: Set[str]) -> "PreparedModel":
+        """The same work, less the requests that another process has answered while it was prepared."""
+        answered = self.answered | (done & {item.request for item in self.encoded})
+        given_up = self.given_up - answered
+        left = len(answered) + len(given_up) < self.total
+        return replace(self, answered=answered, given_up=given_up, encoded=self.encoded if left else ())
 
     @property
     def progress(self) -> ModelProgress:

@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -165,3 +166,27 @@ def test_a_plan_speaks_of_what_is_cut(bench: Bench, tmp_path: Path) -> None:
     assert told["notes"] == [bench.note(8)]
     assert told["needs"][0]["forwards"] == 8
     assert bench.note(8) in CliRunner().invoke(plan_command, [str(sweep)], env={"COLUMNS": "200"}).output
+
+
+def test_what_another_process_answered_before_the_lock_is_not_asked_again(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from evaluator.run import driver
+
+    write_down = driver.record
+    meanwhile: list[Run] = []
+
+    def record(*asked: Any) -> Run:
+        """Between the preparing and the lock another process scores a third of the samples."""
+        with monkeypatch.context() as other:
+            other.setattr(driver, "record", write_down)
+            meanwhile.append(bench.ask(tmp_path / "run", limit=16))
+        return write_down(*asked)
+
+    monkeypatch.setattr(driver, "record", record)
+    run = bench.ask(tmp_path / "run")
+    assert meanwhile
+    stored = pl.concat([pl.read_parquet(part) for part in (run.path / "logprobs").rglob("part-*.parquet")])
+    asked = stored.filter(candidate=0)["request"].to_list()
+    assert len(asked) == len(set(asked))
+    assert len(asked) == len(run.done(run.models[0]))
