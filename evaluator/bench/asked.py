@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from evaluator.run.driver import check_engines
-from evaluator.run.prepare import LoadedTask, PreparedModel, Renderer, load_tasks, prepare_model
+from evaluator.run.prepare import LoadedTask, PreparedModel, Renderer, load_tasks, prepare_model, source_of
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.tasks import chosen_tasks
 from evaluator.vocabulary import DataSource, Inputs, Protocol_
@@ -89,7 +89,7 @@ class Work:
         spec = asked.spec(folder)
         tasks = load_tasks(spec)
         renderer = Renderer(spec.protocol)
-        model = prepare_model(spec.models[0], spec, tasks, renderer)
+        model = prepare_model(spec.models[0], source_of(spec.models[0]), spec, tasks, renderer)
         known = {item.request for item in model.encoded}
         requests: dict[str, Request] = {}
         for loaded in tasks:

@@ -17,12 +17,14 @@ from evaluator.run.prepare import (
     load_tasks,
     prepare_model,
     record,
+    source_of,
 )
 from evaluator.run.progress import ProgressView
 from evaluator.run.replica import Supplier
-from evaluator.run.spec import RunSpec
+from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
 from evaluator_serving.errors import InputError
+from evaluator_serving.models.source import ModelSource
 from evaluator_serving.registry import check_here
 
 
@@ -54,13 +56,34 @@ def prepare(spec: RunSpec) -> Prepared:
     tasks = load_tasks(spec)
     renderer, encodings = Renderer(spec.protocol), Encodings() if len(spec.models) > 1 else None
     errors = Failures()
+    sources = find(spec.models, errors)
     models: list[PreparedModel] = []
     for model in spec.models:
-        with errors.of(model.name, refuse=True):
-            models.append(prepare_model(model, spec, tasks, renderer, encodings))
+        if model.name in sources:
+            with errors.of(model.name, refuse=True):
+                models.append(prepare_model(model, sources[model.name], spec, tasks, renderer, encodings))
     if errors and not models:
         raise errors.told()
     return Prepared(tuple(tasks), tuple(models), errors)
+
+
+def find(models: Sequence[ModelSpec], errors: Failures) -> dict[str, ModelSource]:
+    """Model → what it is, of those that aren't failures of their own (see `Failures.of`), which go to `errors`.
+
+    Raises InputError with a line for each that the command is refused for (mistyped, or pickled and not allowed): before
+    anything is encoded.
+    """
+    found: dict[str, ModelSource] = {}
+    wrong: dict[str, None] = {}
+    for model in models:
+        try:
+            with errors.of(model.name, refuse=True):
+                found[model.name] = source_of(model)
+        except InputError as error:
+            wrong[str(error)] = None
+    if wrong:
+        raise InputError("\n".join(wrong))
+    return found
 
 
 def check_engines(models: Sequence[PreparedModel]) -> None:

@@ -250,22 +250,30 @@ def _engine(spec: ModelSpec, out: Path, source: ModelSource, heads: frozenset[st
     return engine
 
 
+def source_of(spec: ModelSpec) -> ModelSource:
+    """What a model is, and can answer, under its condition. Raises InputError as `resolve` does."""
+    from evaluator_serving.models.resolving import resolve
+
+    allowed = {"allow_pickle": spec.allow_pickle, "trust_remote_code": spec.trust_remote_code}
+    source = resolve(spec.spec, chat_template=spec.chat_template, **allowed)
+    return replace(source, system=spec.condition.system) if spec.condition else source
+
+
 def prepare_model(
-    spec: ModelSpec, run: RunSpec, tasks: Sequence[LoadedTask], renderer: Renderer, encodings: Encodings | None = None
+    spec: ModelSpec,
+    source: ModelSource,
+    run: RunSpec,
+    tasks: Sequence[LoadedTask],
+    renderer: Renderer,
+    encodings: Encodings | None = None,
 ) -> PreparedModel:
-    """Resolve a model, render its tasks for it and encode every request that has no answer yet.
+    """Render a model's tasks for it and encode every request that has no answer yet.
 
     `encodings` are those of the run's other models, None where there are none.
 
     A task that can't ask the model, and a sample that can't be asked, are left out and told; with `run.strict` they raise
     InputError. Raises ModelError where no task can ask it.
     """
-    from evaluator_serving.models.resolving import resolve
-
-    allowed = {"allow_pickle": spec.allow_pickle, "trust_remote_code": spec.trust_remote_code}
-    source = resolve(spec.spec, chat_template=spec.chat_template, **allowed)
-    if spec.condition:
-        source = replace(source, system=spec.condition.system)
     mine = [loaded for loaded in tasks if not spec.tasks or loaded.task.name in spec.tasks]
     heads, unasked = _usable(mine, source, spec, strict=run.strict)
     rendered = {

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from click.testing import CliRunner
 from polars.testing import assert_frame_equal
 from tiny_models import tiny_model
@@ -145,6 +146,22 @@ def test_wrong_input_refuses_everything_before_anything_is_written(spec: RunSpec
     none = replace(spec.models[1], spec=str(tmp_path / "none"))
     with pytest.raises(InputError, match="none"):
         execute(replace(spec, models=(spec.models[0], none), out=tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_all_models_that_a_command_is_refused_for_are_told_at_once(
+    spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pickled = Path(shutil.copytree(spec.models[1].spec, tmp_path / "pickled"))
+    (pickled / "model.safetensors").unlink()
+    torch.save({"weight": torch.zeros(1)}, pickled / "pytorch_model.bin")
+    wrong = [replace(spec.models[1], spec=str(pickled)), replace(spec.models[2], spec=str(tmp_path / "none"))]
+    monkeypatch.setattr("evaluator.run.driver.prepare_model", lambda *_: pytest.fail("a model was prepared"))
+    with pytest.raises(InputError) as told:
+        execute(replace(spec, models=(spec.models[0], *wrong), out=tmp_path / "run"))
+    first, second = str(told.value).splitlines()
+    assert f"{pickled}: its weights are pickled (pytorch_model.bin)" in first
+    assert f"{tmp_path / 'none'}: no such folder" in second
     assert not (tmp_path / "run").exists()
 
 
