@@ -86,8 +86,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Spread())
 
 
-MAY_SKIP = re.compile("GPU|CUDA|GEMMA|mount a tmpfs|root to mount|TeX")
-"""Skips that are no failure even in CI: hardware, rights, TeX and a 250 MB model that CI does not have."""
+MAY_SKIP = re.compile("GPU|CUDA|GEMMA|mount a tmpfs|root to mount|TeX|Azurite")
+"""Skips that are no failure even in CI: hardware, rights, TeX, npm's registry and a 250 MB model that CI may not have."""
 
 
 def _fail_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
