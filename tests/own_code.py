@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -79,4 +80,8 @@ def modules_in(place: Path) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for module in (dynamic_module_utils, hub):
             patch.setattr(module, "HF_MODULES_CACHE", str(place))
+        # The package of an earlier place would be asked for this one's modules.
+        patch.syspath_prepend(str(place))
+        for name in [name for name in sys.modules if name.partition(".")[0] == "transformers_modules"]:
+            patch.delitem(sys.modules, name)
         yield

@@ -58,7 +58,13 @@ def run(
         samples: file of the user's own sentences or pairs, with a task that takes them (gest, pairs).
         templates: file of the user's own templates or columns, likewise.
         languages: codes (or one) of those that a task with several is asked in.
-        wording, way, orders, answers, temperature, max_tokens, seed: how a chat model is asked (gest-who).
+        wording: file of the user's own words for gest-who.
+        way: how gest-who reads an answer, `text` or `logprobs`.
+        orders: in how many orders of the choices gest-who asks.
+        answers: how many answers each question gets.
+        temperature: 0 takes the most probable token each time.
+        max_tokens: most tokens of an answer.
+        seed: what answers and orders are drawn with.
         max_cost: US dollars that all answers may cost together (with `prompt_price` and `answer_price` in `extra`).
         systems: system prompts (or one) to ask every model under, as `--system` takes them.
         allow_pickle: names of those models whose weights may be pickled files.

@@ -111,12 +111,15 @@ def wait_for_parts(run: Path, process: subprocess.Popen[str], count: int) -> Non
 def test_ctrl_c_ends_cleanly_and_resumes(
     undisturbed: Path, evaluator: Evaluator, tiny_gpt2: Path, samples: Path, tmp_path: Path
 ) -> None:
-    out = tmp_path / "run"
-    command = [sys.executable, "-m", "evaluator", *arguments(tiny_gpt2, samples, out)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    wait_for_parts(out, process, 1)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    for attempt in range(3):  # half a second passes from the first part to the end: on a busy machine the signal may be late
+        out = tmp_path / f"run{attempt}"
+        command = [sys.executable, "-m", "evaluator", *arguments(tiny_gpt2, samples, out)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        wait_for_parts(out, process, 1)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+        if process.returncode != 0:
+            break
     assert process.returncode == 130
     assert "run the same command again" in errors.splitlines()[-1]
     assert "Traceback" not in errors

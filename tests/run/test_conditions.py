@@ -206,7 +206,8 @@ def test_on_ray_a_worker_loads_a_model_once(model: Path, tmp_path: Path) -> None
     starts = [start for entry in outcome.run.record["models"].values() for start in entry["starts"]]
     first, *others = sorted(starts, key=lambda start: start["reused_process"])
     assert [start["reused_process"] for start in (first, *others)] == [False, True, True]
-    assert max(start["seconds"]["engine"] for start in others) < first["seconds"]["engine"] / 10
+    assert first["seconds"]["verify"] > 0
+    assert [start["seconds"]["verify"] for start in others] == [0.0, 0.0], "an engine that stays isn't checked again"
     here = execute(replace(spec, out=tmp_path / "here")).run
     for name in outcome.run.record["models"]:
         found, expected = (scores_of(each, "gest-demo").filter(model=name) for each in (outcome.run, here))
