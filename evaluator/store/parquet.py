@@ -6,6 +6,7 @@ content. They are in Thrift's compact protocol.
 """
 
 import mmap
+import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,21 +30,23 @@ class ParquetError(OSError):
 
 def check(path: Path) -> None:
     """Raise ParquetError where a file is damaged at its end or before a page, or says that it holds more than it can."""
-    size = path.stat().st_size
-    if size < 12:
-        raise ParquetError("not a Parquet file")
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        if content[-4:] != MAGIC:
+    # In UTF-8 whatever the locale's encoding is: so Polars reads it too.
+    with open(str(path).encode("utf8", "surrogateescape"), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size < 12:
             raise ParquetError("not a Parquet file")
-        (length,) = struct.unpack("<I", content[-8:-4])
-        if length > size - 12:
-            raise ParquetError("its end is damaged")
-        try:
-            footer = _Reader(content, size - 8 - length, size - 8).struct()
-            asked = sum(_chunk(content, chunk) for chunk in _chunks(footer))
-            rows = int(footer[3])
-        except (KeyError, TypeError, IndexError, ValueError, struct.error) as error:
-            raise ParquetError("what it says of itself is damaged") from error
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            if content[-4:] != MAGIC:
+                raise ParquetError("not a Parquet file")
+            (length,) = struct.unpack("<I", content[-8:-4])
+            if length > size - 12:
+                raise ParquetError("its end is damaged")
+            try:
+                footer = _Reader(content, size - 8 - length, size - 8).struct()
+                asked = sum(_chunk(content, chunk) for chunk in _chunks(footer))
+                rows = int(footer[3])
+            except (KeyError, TypeError, IndexError, ValueError, struct.error) as error:
+                raise ParquetError("what it says of itself is damaged") from error
     if rows < 0 or asked < 0:
         raise ParquetError("what it says of itself is damaged")
     asked = max(asked, rows)
