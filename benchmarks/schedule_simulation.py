@@ -17,10 +17,12 @@ Tried against that price on 16 to 256 GPUs (six runs each, means over the bound 
 with 25 more packings each time (1.166, 1.161); ending replicas early where a model turns out fast (1.155, 1.147); starting
 helpers whatever they pay (no change); plans for loads 15 or 30% longer than estimated (1.164, 1.173 and 1.163); no model on one
 replica that takes more than 0.7 of the time (1.181, 1.175); altering plans until they do better in eight random disturbances
-(by 1% in these, but in another one 1.140 became 1.153). Wider tensor parallelism than memory needs, if each doubling kept 90%
-of a device's speed, would shorten plans for 256 GPUs by 29% (alike) and 15% (mixed) and lengthen those for 32 and 64 by 4 to
-7%; over their own bounds they are at 1.03 to 1.15, disturbed 1.15 to 1.27. What a doubling keeps nobody has measured here: it
-is not planned.
+(by 1% in these, but in another one 1.140 became 1.153). In 30 runs each on 64 GPUs: ending replicas early where the plan made
+again ends sooner by that (alike 1.136, 1.132; mixed 1.212, 1.188); that, with small models begun later and, at the start, more
+replicas of those large ones that are likeliest to be late (1.121 to 1.164; 1.192 to 1.196, by which models are small). Wider
+tensor parallelism than memory needs, if each doubling kept 90% of a device's speed, would shorten plans for 256 GPUs by 29%
+(alike) and 15% (mixed) and lengthen those for 32 and 64 by 4 to 7%; over their own bounds they are at 1.03 to 1.15, disturbed
+1.15 to 1.27. What a doubling keeps nobody has measured here: it is not planned. Where the time goes is in `schedule_loss.py`.
 
     python benchmarks/schedule_simulation.py [--json FILE]
 """

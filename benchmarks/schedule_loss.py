@@ -1,0 +1,104 @@
+"""What sweeps lose against the bound, by cause: the plan, the run that follows it where true times differ, and hindsight.
+
+The cases are those of `schedule_simulation.py` with 40 models. All is in device-seconds at the prices that the bound is for,
+over what the fleet is worth until the bound (so that a sweep's parts sum to its makespan over the bound), means of ten seeds:
+`scored`, what the models' scoring costs at least; `first_loads`, one load of each model where it is cheapest all in all;
+`more_loads`, all other time in which replicas load; `dearer`, what scoring costs more because it was done elsewhere; `gaps`,
+devices or parts of them that are idle before their last replica has ended; `tail`, idle after it, until the whole sweep ends.
+
+    python benchmarks/schedule_loss.py [--cells mixed-64] [--json FILE]
+"""
+
+import argparse
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from schedule_simulation import CASES, disturbed, fleet, make_jobs
+
+from evaluator.sweep.bound import prices
+from evaluator.sweep.fit import Way
+from evaluator.sweep.job import Job, width
+from evaluator.sweep.schedule import schedule
+from evaluator.sweep.simulation import Slot, makespan, simulate
+
+SEEDS = 10
+CELLS = [f"{'mixed' if mixed else 'alike'}-{gpus}" for mixed, gpus, models, work, _ in CASES if (models, work) == (40, 1)]
+
+
+def lost(
+    slots: Sequence[Slot], true: Sequence[Job], families: Mapping[str, Sequence[int]], bound: float, costs: Mapping[str, float]
+) -> dict[str, float]:
+    """A sweep's device-seconds by cause, over what the fleet is worth until the bound. `true`: the times that really pass."""
+
+    def rent(way: Way) -> float:
+        return costs[way.family] * width(way)
+
+    end, worth = makespan(slots), sum(costs[name] * sum(nodes) for name, nodes in families.items())
+    times = {(job.name, way.family, way.placement): way for job in true for way in job.ways}
+    cheapest = [min(job.ways, key=lambda way: rent(way) * (way.load + way.score)) for job in true]
+    scored = sum(min(rent(way) * way.score for way in job.ways) for job in true)
+    first = sum(rent(way) * way.load for way in cheapest)
+    loads = scoring = 0.0
+    last = {
+        (name, machine, device): 0.0
+        for name, nodes in families.items()
+        for machine, n in enumerate(nodes)
+        for device in range(n)
+    }
+    for slot in slots:
+        way = times[slot.job, slot.way.family, slot.way.placement]
+        loads += rent(way) * min(way.load, slot.end - slot.start)
+        scoring += rent(way) * max(0.0, slot.end - slot.start - way.load)
+        for at, device in enumerate(slot.devices):
+            place = way.family, slot.nodes[at // way.placement.per_node], device
+            last[place] = max(last[place], slot.end)
+    tail = sum(costs[name] * (end - moment) for (name, _, _), moment in last.items())
+    parts = {
+        "scored": scored,
+        "first_loads": first,
+        "more_loads": loads - first,
+        "dearer": scoring - scored,
+        "gaps": end * worth - loads - scoring - tail,
+        "tail": tail,
+    }
+    return {name: value / (bound * worth) for name, value in parts.items()}
+
+
+def measure(mixed: bool, gpus: int) -> dict[str, dict[str, float]]:
+    """The means of one cell: of the plan, the disturbed run and the plan in hindsight."""
+    on = fleet(gpus, mixed)
+    families = {name: [node.devices for node in nodes] for name, nodes in on.families().items()}
+    found: dict[str, list[dict[str, float]]] = {"plan": [], "disturbed": [], "hindsight": []}
+    for seed in range(SEEDS):
+        jobs = make_jobs(40, on, 1, seed)
+        plan, true = schedule(jobs, families), disturbed(jobs, seed)
+        bound, costs = prices(true, families)
+        found["plan"].append(lost(plan.slots, jobs, families, plan.bound, plan.prices))
+        found["disturbed"].append(lost(simulate(jobs, families, plan.lines, true, plan.prices), true, families, bound, costs))
+        found["hindsight"].append(lost(schedule(true, families).slots, true, families, bound, costs))
+    return {
+        name: {part: round(statistics.mean(row[part] for row in rows), 3) for part in rows[0]} for name, rows in found.items()
+    }
+
+
+def main() -> None:
+    """Print the table and write the figures; of other cells than those that are asked for the file keeps what it has."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "schedule_loss.json")
+    parser.add_argument("--cells", default=",".join(CELLS), help="some of them, as in mixed-256,alike-64")
+    options = parser.parse_args()
+    rows = {}
+    if options.json.exists():
+        rows = {f"{row['fleet']}-{row['gpus']}": row for row in json.loads(options.json.read_text())["rows"]}
+    for cell in options.cells.split(","):
+        kind, gpus = cell.split("-")
+        rows[cell] = {"fleet": kind, "gpus": int(gpus), "seeds": SEEDS, **measure(kind == "mixed", int(gpus))}
+        print(json.dumps(rows[cell]), flush=True)
+        kept = [rows[name] for name in CELLS if name in rows]
+        options.json.write_text(json.dumps({"rows": kept}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
