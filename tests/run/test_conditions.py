@@ -199,7 +199,7 @@ def test_what_breaks_under_one_prompt_is_loaded_anew_for_the_next(model: Path, t
 @pytest.mark.ray
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra: ray)")
 def test_on_ray_a_worker_loads_a_model_once(model: Path, tmp_path: Path) -> None:
-    specs = under([ModelSpec(str(model), "transformers", label="m")], ["none", f"fair={FAIR}", "kind=Be kind."])
+    specs = under([ModelSpec(str(model), "onnx", label="m")], ["none", f"fair={FAIR}", "kind=Be kind."])
     spec = RunSpec(specs, (task("gest-demo"),), tmp_path / "run", limit=8)
     outcome = sweep(spec, SweepOptions("local", workers=1))
     assert not outcome.errors
