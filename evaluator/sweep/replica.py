@@ -37,7 +37,7 @@ class Replica(Worker):
     def close(self) -> bool:
         """As a worker does; what the engine held must have come back before this process may take another model.
 
-        None where a model's own code has run: what it changed in libraries would change the next model's numbers.
+        False also where a model's own code has run: what it changed in libraries would change the next model's numbers.
         """
         own_code = self._source is not None and self._source.code is not None
         try:
