@@ -18,7 +18,7 @@ from evaluator.run.replica import Call, LostError, Member, Model, Offer, State, 
 from evaluator.run.score import Scored, requests_of_row, start_record
 from evaluator.run.work import Work, chunk_name
 from evaluator.run.worker import Load, Loaded
-from evaluator.store.run import CHAT, Kind, Run
+from evaluator.store.run import CHAT, TIMINGS_APART, Kind, Run
 from evaluator_serving.engine import DeviceKind
 from evaluator_serving.errors import EngineError, InputError, in_words
 from evaluator_serving.registry import engine_class
@@ -43,6 +43,7 @@ class Loop:
         self._verify = verify
         self._strict = strict
         self._state = State({})
+        self._timed = 0
 
     def execute(self, models: Sequence[PreparedModel]) -> dict[str, Exception]:
         """Score all models. Returns the errors of those that could not be finished."""
@@ -51,6 +52,7 @@ class Loop:
             if not model.encoded:
                 self._run.clear_model_failure(model.name)
                 self._view.state(model.name, "done", "all answers are there already")
+        self._run.merge_timings()
         state = self._state
         self._meter.begin(state)
         try:
@@ -205,6 +207,9 @@ class Loop:
         name, replica, begun = member.model.name, member.replica, time.perf_counter()
         self._run.add_answers(self._run.answers_folder(name), member.model.prepared.kinds, scored.answers)
         self._run.add_timing(scored.timing(name, str(member.number)))
+        self._timed += 1
+        if self._timed % TIMINGS_APART == 0:
+            self._run.merge_timings()
         self._meter.stored(member, scored, time.perf_counter() - begun)
         self._view.advance(name, len(scored.answers), replica=member.number, chunk=chunk_name(chunk))
         member.scored += 1

@@ -35,11 +35,12 @@ def write_bytes(path: Path, content: bytes) -> None:
     write_whole(path, content)
 
 
-def remove(path: Path) -> None:
-    """Remove a file of a run, if it is there."""
-    if mirror := mirror_of(path):
-        mirror.remove(path)
-    path.unlink(missing_ok=True)
+def remove(*paths: Path) -> None:
+    """Remove files of one run, those that are there."""
+    if paths and (mirror := mirror_of(paths[0])):
+        mirror.remove(paths)
+    for path in paths:
+        path.unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
@@ -123,31 +124,56 @@ def read_parts(folder: Path, schema: Mapping[str, pl.DataType], *, absent: Mappi
     `absent`: column → its value in parts of older versions, which lack it.
 
     A part that can't be read (cut short by a failing disk) or holds a number that isn't finite (no engine's answer is stored
-    with one) counts as absent: its requests are then scored again.
+    with one) counts as absent: its requests are then scored again. Where parts were merged meanwhile, those that are there now
+    are read.
     """
-    paths = sorted(folder.glob("part-*.parquet"))
-
-    def read(some: Sequence[Path]) -> pl.DataFrame:
-        frame = read_parquet(some)
-        frame = frame.with_columns(pl.lit(v).alias(c) for c, v in (absent or {}).items() if c not in frame.columns)
-        frame = frame.select(pl.col(c).cast(t) for c, t in schema.items())
-        return _checked(frame, lambda number: number.is_finite().fill_null(False))
-
+    paths = _parts(folder)
     frames = [pl.DataFrame(schema=schema)]
     # All at once, which takes a tenth of the time; one by one where some part isn't like the others.
     with contextlib.suppress(*_UNREADABLE):
         key, files = (folder, *schema.items()), stamp(paths)
         found = _KEPT.get(key, files)
         if found is None and paths:
-            found = read(paths)
+            found = _read_as(paths, schema, absent)
             _KEPT.put(key, files, found)
         if found is not None:
             return found
     for path in paths:
         try:
-            frames.append(read([path]))
+            frames.append(_read_as([path], schema, absent))
         except _UNREADABLE as error:
+            if path not in _parts(folder):
+                return read_parts(folder, schema, absent=absent)
             first = str(error).splitlines()[0]
             told = f"{shown(path)} can't be read and counts as absent, the same command scores it again: {first}"
             warnings.warn(told, stacklevel=2)
     return pl.concat(frames)
+
+
+def merge_parts(folder: Path, schema: Mapping[str, pl.DataType], *, least: int) -> None:
+    """Make one part of a folder's, where they are `least` or more: many small files take long to read.
+
+    The one is written before the others go: a kill in between leaves rows twice, so their readers must drop equal ones. A
+    folder with a part that can't be read stays as it is.
+    """
+    paths = _parts(folder)
+    if len(paths) < least:
+        return
+    try:
+        frame = _read_as(paths, schema)
+    except _UNREADABLE:  # told by whoever reads it
+        return
+    write_part(folder, frame.unique(maintain_order=True))
+    remove(*paths)
+
+
+def _parts(folder: Path) -> list[Path]:
+    return sorted(folder.glob("part-*.parquet"))
+
+
+def _read_as(paths: Sequence[Path], schema: Mapping[str, pl.DataType], absent: Mapping[str, Any] | None = None) -> pl.DataFrame:
+    """Parts as `read_parts` gives them. Raises what is in `_UNREADABLE`."""
+    frame = read_parquet(paths)
+    frame = frame.with_columns(pl.lit(v).alias(c) for c, v in (absent or {}).items() if c not in frame.columns)
+    frame = frame.select(pl.col(c).cast(t) for c, t in schema.items())
+    return _checked(frame, lambda number: number.is_finite().fill_null(False))

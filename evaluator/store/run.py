@@ -5,7 +5,8 @@
     RUN/journal/MODEL-FINGERPRINT.jsonl            paid answers of chunks that weren't stored yet, one a line
     RUN/samples/TASK.parquet                       sample × template → request id
     RUN/imported/TASK/part-*                       scores that were imported rather than computed
-    RUN/failures/part-*, RUN/timings/part-*        one chunk, one part
+    RUN/failures/part-*                            what failed
+    RUN/timings/part-*                             one chunk, one row; now and then their parts are made one
     RUN/tables/*                                   derived, can be deleted
 
 Done means: the request's id is among the answers. Nothing else is remembered, so batch size, `--limit` and the number of
@@ -27,6 +28,7 @@ import polars as pl
 from evaluator.store import imported
 from evaluator.store.asked import asked_rows
 from evaluator.store.files import (
+    merge_parts,
     parquet_bytes,
     read_json,
     read_parts,
@@ -96,6 +98,8 @@ TIMINGS: dict[str, pl.DataType] = {
     "device_memory": pl.Int64(),
 }
 """Finished is a Unix time in seconds, memory the peak so far in bytes (0 where there is no such device)."""
+TIMINGS_APART = 128
+"""So many parts of timings are made one."""
 
 
 _PLACE = ("language", "template", "sample", "group")
@@ -463,8 +467,7 @@ class Run:
             before = list(folder.glob("part-*.parquet"))
             if rest.height:  # written first: a kill in between leaves rows twice, and those are shown once
                 write_part(folder, rest)
-            for part in before:
-                remove(part)
+            remove(*before)
 
     def failures(self) -> pl.DataFrame:
         """Every failure that still stands (columns FAILURES): one whose request was answered later no longer does."""
@@ -484,9 +487,13 @@ class Run:
         """Record what one chunk took."""
         write_part(self.path / "timings", pl.DataFrame([row], schema=TIMINGS))
 
+    def merge_timings(self) -> None:
+        """Keep their files few: of a long run there would be thousands. Only for who holds the run for writing."""
+        merge_parts(self.path / "timings", TIMINGS, least=TIMINGS_APART)
+
     def timings(self) -> pl.DataFrame:
         """What every chunk took, over all attempts."""
-        return read_parts(self.path / "timings", TIMINGS)
+        return read_parts(self.path / "timings", TIMINGS).unique(maintain_order=True)
 
     # --- scores --------------------------------------------------------------------------------------------------
 

@@ -24,8 +24,10 @@ from polars.testing import assert_frame_equal
 from transformers import AutoModelForCausalLM
 
 from evaluator import cli
+from evaluator.run import loop
 from evaluator.run.driver import prepare
 from evaluator.run.spec import ModelSpec, RunSpec
+from evaluator.store import run as store
 from evaluator.store.run import Run
 from evaluator.tasks.gest import custom
 from evaluator.tasks.stored import scores_of
@@ -36,6 +38,8 @@ from tests.tiny_models import tiny_model
 FAULTY = "tests.run.faulty:Faulty"
 CHUNK = 200
 """Tokens of a chunk."""
+APART = 2
+"""So many files of timings are made one."""
 LONG = "I am not " + "always " * 30 + "tired"
 """Much longer than the others."""
 COUNT = 40
@@ -131,6 +135,8 @@ def command(on: str, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     """Sweep over models called NAME, of the folder's model `of` in an engine with the fault: `command(NAME=(of, fault, …))`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(engine.CHUNK_TOKENS, "cpu", CHUNK)
+        for module in (loop, store):
+            patch.setattr(module, "TIMINGS_APART", APART)
 
         def run(out: Path | None = None, *flags: str, **models: dict[str, Any]) -> Ended:
             out = out or tmp_path_factory.mktemp("runs") / "run"
@@ -189,6 +195,7 @@ def test_a_clean_run_and_what_is_recorded_of_it(rows_that_break: Ended, on: str,
     (counts,) = entry["text_tokens"].values()
     assert counts["unknown"] == 0
     assert counts["tokens"] > 0
+    assert len(list((run.path / "timings").iterdir())) <= APART
     timings = run.timings().filter(model="clean")
     assert timings["requests"].sum() == len(run.done("clean"))
     assert set(timings["worker"]) == {"0"}

@@ -2,6 +2,7 @@
 
 import errno
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.store.files import read_parts, read_whole, write_bytes, write_part
+from evaluator.store import files
+from evaluator.store.files import merge_parts, read_parts, read_whole, write_bytes, write_part
 from evaluator.store.kept import Kept
 from evaluator.store.run import ANSWERS, answers_frame
 from evaluator_serving.answers import Answer
@@ -91,6 +93,41 @@ def test_parts_are_read_again_when_others_came_or_they_changed(tmp_path: Path, m
     first.unlink()
     assert read_parts(tmp_path, schema)["a"].to_list() == [2]
     assert read_parts(tmp_path, {"a": pl.Int32()}).schema == {"a": pl.Int32()}
+
+
+def numbered(folder: Path, count: int) -> list[Path]:
+    """So many parts, each with its number in column `a`."""
+    return [write_part(folder, pl.DataFrame({"a": [number]})) for number in range(count)]
+
+
+def test_parts_are_made_one_where_they_are_many(tmp_path: Path) -> None:
+    numbered(tmp_path, 5)
+    merge_parts(tmp_path, {"a": pl.Int64()}, least=6)
+    assert len(list(tmp_path.iterdir())) == 5
+    merge_parts(tmp_path, {"a": pl.Int64()}, least=5)
+    assert len(list(tmp_path.iterdir())) == 1
+    numbered(tmp_path, 2)
+    assert read_parts(tmp_path, {"a": pl.Int64()})["a"].to_list() == [0, 1, 2, 3, 4, 0, 1]
+
+
+def test_parts_with_a_damaged_one_among_them_stay_as_they_are(tmp_path: Path) -> None:
+    first, *others = numbered(tmp_path, 3)
+    first.write_bytes(first.read_bytes()[:-5])
+    merge_parts(tmp_path, {"a": pl.Int64()}, least=2)
+    assert sorted(tmp_path.iterdir()) == sorted([first, *others])
+
+
+def test_a_reader_that_meets_a_merging_reads_what_is_there_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths, schema, plain = numbered(tmp_path, 4), {"a": pl.Int64()}, files.stamp
+
+    def late(listed: Sequence[Path]) -> Any:
+        monkeypatch.undo()
+        assert listed == paths
+        merge_parts(tmp_path, schema, least=2)
+        return plain(listed)
+
+    monkeypatch.setattr(files, "stamp", late)
+    assert read_parts(tmp_path, schema)["a"].to_list() == [0, 1, 2, 3]
 
 
 def test_of_frames_that_were_read_those_are_kept_that_fit() -> None:

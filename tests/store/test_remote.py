@@ -20,7 +20,7 @@ from evaluator.store import remote
 from evaluator.store.errors import StoreError
 from evaluator.store.remote import clouds, lease, mirror
 from evaluator.store.remote.objects import ConflictError, Objects, Version
-from evaluator.store.run import Run
+from evaluator.store.run import TIMINGS_APART, Run
 from evaluator_serving.answers import Answer
 from evaluator_serving.errors import InputError
 
@@ -136,6 +136,25 @@ def test_a_reader_fetches_what_has_changed_and_drops_what_is_gone(machine: Machi
         assert (reader.done("m"), reader.failures().height) == ({"r001", "r002"}, 0)
         assert inode in {part.stat().st_ino for part in (reader.path / "logprobs").rglob("part-*")}, "a part was fetched again"
     assert readers.keys() <= remote._mirrors.keys()
+
+
+@ONE
+def test_timings_are_made_one_everywhere(machine: Machine, server: Server) -> None:
+    run = begin(machine("writer"))
+    writers = dict(remote._mirrors)
+    reader = machine("reader")
+    remote._mirrors.update(writers)
+    row = {"model": "m", "worker": "0", "requests": 1, "rows": 1, "tokens": 1, "seconds": 1.0}
+    with run.locked():
+        for number in range(TIMINGS_APART):
+            run.add_timing(row | {"finished": float(number)})
+        remote.refresh(reader)
+        assert len(list((reader / "timings").iterdir())) == TIMINGS_APART
+        run.merge_timings()
+    remote.refresh(reader)
+    assert contents(reader) == contents(run.path)
+    assert Run.open(reader).timings().height == TIMINGS_APART
+    assert len(list((reader / "timings").iterdir())) == 1
 
 
 DRIVER = """

@@ -8,7 +8,8 @@ import pytest
 
 from evaluator.cli.status import model_rows
 from evaluator.reports.report import build_report
-from evaluator.store.run import Run
+from evaluator.store import files
+from evaluator.store.run import TIMINGS_APART, Run
 from evaluator.tasks import task
 from evaluator.tasks.stored import scores_of, task_entry
 from evaluator.vocabulary import MeasureOptions, Samples
@@ -70,6 +71,27 @@ def test_answers_written_twice_count_once(run: Run) -> None:
     for _ in range(2):
         run.add_answers(run.answers_folder("m"), {"a": "continuation"}, [answer("a", -1, -2)])
     assert scores_of(run, "gest").height == 1
+
+
+def test_a_kill_while_timings_are_made_one_counts_none_twice(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    chunk = {"model": "m", "worker": "0", "requests": 3, "rows": 3, "tokens": 9, "seconds": 0.5}
+    for number in range(TIMINGS_APART):
+        run.add_timing(chunk | {"finished": float(number)})
+
+    def killed(*paths: Path) -> None:
+        paths[0].unlink()
+        raise KeyboardInterrupt
+
+    folder = run.path / "timings"
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "remove", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run.merge_timings()
+    assert len(list(folder.iterdir())) == TIMINGS_APART
+    assert sorted(run.timings()["finished"]) == list(range(TIMINGS_APART))
+    run.merge_timings()
+    assert len(list(folder.iterdir())) == 1
+    assert run.timings()["requests"].sum() == 3 * TIMINGS_APART
 
 
 def test_failures_stand_until_answered(run: Run) -> None:

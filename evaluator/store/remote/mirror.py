@@ -10,7 +10,7 @@ import hashlib
 import shutil
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 
@@ -31,7 +31,7 @@ ROOMS = ("logprobs", "samples", "imported", "failures", "timings")
 LAG = 30.0
 """Seconds for which a listing that lacks something is asked for again."""
 _AT_ONCE = 16
-"""Objects that are fetched at the same time."""
+"""Objects that are fetched or removed at the same time."""
 
 
 class Mirror:
@@ -185,14 +185,18 @@ class Mirror:
         if name.startswith("logprobs/"):
             self._answers.add(name)
 
-    def remove(self, path: Path) -> None:
-        """Remove what is stored of `path`."""
-        name = path.relative_to(self.folder).as_posix()
-        if _belongs(name) and self._lease.held:
-            self._lease.check()
-            self._objects.remove(name)
-            self._mine.discard(name)
-            self._versions.pop(name, None)
+    def remove(self, paths: Iterable[Path]) -> None:
+        """Remove what is stored of these paths."""
+        names = [name for path in paths if _belongs(name := path.relative_to(self.folder).as_posix())]
+        if names and self._lease.held:
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                list(pool.map(self._remove, names))
+
+    def _remove(self, name: str) -> None:
+        self._lease.check()
+        self._objects.remove(name)
+        self._mine.discard(name)
+        self._versions.pop(name, None)
 
     def _put_live(self) -> None:
         content, self._live = self._live, None
