@@ -110,12 +110,14 @@ class HubServer:
         revision, _, file = path.partition(name)[2].removeprefix("/").partition("/")[2].partition("/")
         if revision not in ("", "main", commit):
             return _reply(handler, 404, {"x-error-code": "RevisionNotFound"}, b"", body)
-        files = sorted(entry for entry in self.models[name].iterdir() if entry.is_file())
+        folder = self.models[name]
+        files = {entry.relative_to(folder).as_posix(): entry for entry in sorted(folder.rglob("*")) if entry.is_file()}
         if path.startswith("/api/"):
             if "/tree/" in path:
-                listing: Any = [{"type": "file", "path": f.name, "size": f.stat().st_size, "oid": _etag(f)} for f in files]
+                told = ({"path": at, "size": file.stat().st_size, "oid": _etag(file)} for at, file in files.items())
+                listing: Any = [{"type": "file", **one} for one in told]
             else:
-                listing = {"id": name, "sha": commit, "siblings": [{"rfilename": f.name} for f in files]}
+                listing = {"id": name, "sha": commit, "siblings": [{"rfilename": at} for at in files]}
             return _reply(handler, 200, {"content-type": "application/json"}, json.dumps(listing).encode(), body)
         if name in self.gated:
             return _reply(handler, 403, {"x-error-code": "GatedRepo"}, b"", body)

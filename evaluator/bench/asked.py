@@ -27,7 +27,7 @@ class Asked:
         model: spec; task: name; limit: its samples; protocol, data: as in a run; languages: codes with commas, of some tasks.
         dtype, device, threads: how it runs.
         slices: parts into which the samples are cut.
-        allow_pickle: the model's weights may be pickled files.
+        allow_pickle: the model's weights may be pickled files; trust_remote_code: its own repository's programs may be run.
     """
 
     way: str
@@ -43,6 +43,7 @@ class Asked:
     threads: int = 1
     slices: int = 4
     allow_pickle: bool = False
+    trust_remote_code: bool = False
 
     @property
     def name(self) -> str:
@@ -64,7 +65,12 @@ class Asked:
         options = EngineOptions(dtype=self.dtype, device=self.device)
         # A baseline is asked what the transformers engine is: its options are always there.
         model = ModelSpec(
-            self.model, self.engine or "transformers", options=options, label="model", allow_pickle=self.allow_pickle
+            self.model,
+            self.engine or "transformers",
+            options=options,
+            label="model",
+            allow_pickle=self.allow_pickle,
+            trust_remote_code=self.trust_remote_code,
         )
         data = DataSource(Path(self.data) if self.data else None)
         inputs = Inputs(languages=tuple(code for code in self.languages.split(",") if code))

@@ -21,13 +21,16 @@ def log_probabilities(backend: Any, pairs: Sequence[Pair]) -> list[float]:
     return [float(log_p) for log_p, _ in backend.loglikelihood(instances, disable_tqdm=True)]
 
 
-def on_transformers(model: str, dtype: str, few: Sequence[Pair]) -> Any:
-    """The `hf` backend, in the batch size in which it answers a few pairs in the shortest time."""
+def on_transformers(model: str, dtype: str, few: Sequence[Pair], *, own_code: bool = False) -> Any:
+    """The `hf` backend, in the batch size in which it answers a few pairs in the shortest time.
+
+    `own_code`: programs of the model's own may be run.
+    """
     import torch
     from lm_eval.models.huggingface import HFLM
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    backend = HFLM(pretrained=model, dtype=dtype, device=device, batch_size=1)
+    backend = HFLM(pretrained=model, dtype=dtype, device=device, batch_size=1, trust_remote_code=own_code)
     clock = time.process_time if device == "cpu" else time.perf_counter
     log_probabilities(backend, few[:4])
     times = {}
@@ -40,13 +43,14 @@ def on_transformers(model: str, dtype: str, few: Sequence[Pair]) -> Any:
     return backend
 
 
-def on_vllm(model: str, dtype: str, *, max_length: int = 512) -> Any:
-    """The `vllm` backend, with the start-up options that our engine has."""
+def on_vllm(model: str, dtype: str, *, max_length: int = 512, own_code: bool = False) -> Any:
+    """The `vllm` backend, with the start-up options that our engine has. `own_code`: as above."""
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     import vllm
     from vllm.platforms import current_platform
 
-    size: dict[str, Any] = {"kv_cache_memory_bytes": 1 << 30} if current_platform.is_cpu() else {}
+    options: dict[str, Any] = {"kv_cache_memory_bytes": 1 << 30} if current_platform.is_cpu() else {}
+    options |= {"dtype": dtype, "max_length": max_length, "trust_remote_code": own_code}
     plain = metadata.version
     # The harness asks for the version of a package called "vllm"; the CPU build's is called otherwise.
     metadata.version = lambda distribution_name: vllm.__version__ if distribution_name == "vllm" else plain(distribution_name)
@@ -54,4 +58,4 @@ def on_vllm(model: str, dtype: str, *, max_length: int = 512) -> Any:
         from lm_eval.models.vllm_causallms import VLLM
     finally:
         metadata.version = plain
-    return VLLM(pretrained=model, dtype=dtype, max_length=max_length, batch_size="auto", enforce_eager=True, **size)
+    return VLLM(pretrained=model, batch_size="auto", enforce_eager=True, **options)

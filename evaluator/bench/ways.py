@@ -111,13 +111,17 @@ class LoopWay:
         import torch
         import transformers
 
-        begun = time.perf_counter()
-        source = self._work.model.source
+        from evaluator_serving.models.resolving import weights_here
+
         heads = frozenset().union(*self._work.model.heads.values())
         kind = "AutoModelForMaskedLM" if "masked" in heads else "AutoModelForCausalLM"
         self._on = ("cuda" if torch.cuda.is_available() else "cpu") if self._asked.device == "auto" else self._asked.device
         dtype = getattr(torch, self._asked.dtype)
-        self._network = getattr(transformers, kind).from_pretrained(source.path, dtype=dtype).eval().to(self._on)
+        factory = getattr(transformers, kind)
+        with weights_here(self._work.model.source) as source:
+            begun = time.perf_counter()
+            own_code = source.code is not None
+            self._network = factory.from_pretrained(source.path, dtype=dtype, trust_remote_code=own_code).eval().to(self._on)
         self._counter.of_embeddings(source.config.get_text_config().vocab_size)
         return {"engine": time.perf_counter() - begun}
 
@@ -163,15 +167,18 @@ class HarnessWay:
 
     def start(self) -> dict[str, float]:
         """Load the backend."""
-        begun = time.perf_counter()
-        path, dtype = str(self._work.model.source.path), self._asked.dtype
-        if self._kind == "hf":
-            few = self._pairs(list(self._work.requests)[: 4 * TRIED])
-            self._backend = harness.on_transformers(path, dtype, [pair for _, pair in few])
-            self._counter.of_embeddings(self._backend.model.config.vocab_size)
-        else:
-            self._backend = harness.on_vllm(path, dtype)
-            self._counter.of_scheduler(self._backend.model)
+        from evaluator_serving.models.resolving import weights_here
+
+        with weights_here(self._work.model.source) as source:
+            begun = time.perf_counter()
+            path, dtype, own_code = str(source.path), self._asked.dtype, source.code is not None
+            if self._kind == "hf":
+                few = self._pairs(list(self._work.requests)[: 4 * TRIED])
+                self._backend = harness.on_transformers(path, dtype, [pair for _, pair in few], own_code=own_code)
+                self._counter.of_embeddings(self._backend.model.config.vocab_size)
+            else:
+                self._backend = harness.on_vllm(path, dtype, own_code=own_code)
+                self._counter.of_scheduler(self._backend.model)
         return {"engine": time.perf_counter() - begun}
 
     def _pairs(self, ids: Sequence[str]) -> list[tuple[str, harness.Pair]]:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from evaluator.cli.listing import fitted
-from evaluator.cli.options import data_option, pickle_option
+from evaluator.cli.options import code_option, data_option, pickle_option
 from evaluator_serving.engine import BYTES
 from evaluator_serving.errors import InputError
 from evaluator_serving.memory import usable_cores
@@ -66,6 +66,7 @@ def words(context: click.Context, parameter: click.Parameter, value: tuple[str, 
 @click.option("--threads", type=click.IntRange(min=1), help="Of each way on a CPU (default: all cores; a Ray worker has one).")
 @click.option("--json", "out", type=click.Path(path_type=Path, dir_okay=False), help="Also write the record there.")
 @pickle_option
+@code_option
 @data_option
 def measure(
     model: str,
@@ -79,6 +80,7 @@ def measure(
     threads: int | None,
     out: Path | None,
     allow_pickle: bool,
+    trust_remote_code: bool,
     data: Path | None,
 ) -> None:
     """Sentences and tokens a second of engines with MODEL, side by side, each in a process of its own.
@@ -99,7 +101,7 @@ def measure(
     count = threads or (usable_cores() if hardware.kind == "cpu" else 0)
     folder = str(data) if data else ""
     known = {"model": model, "task": chosen, "limit": limit, "data": folder, "dtype": dtype, "device": device}
-    known |= {"allow_pickle": allow_pickle}
+    known |= {"allow_pickle": allow_pickle, "trust_remote_code": trust_remote_code}
     asked = [Asked(way=name, engine="", threads=count, slices=slices, **known) for name in against]  # type: ignore[arg-type]
     for name in engines or usable_engines():
         asked.append(Asked(way="engine", engine=name, threads=count, slices=slices, **known))  # type: ignore[arg-type]

@@ -1,8 +1,10 @@
 """Programs that a model's own repository brings run where they are allowed for that model, and the run says so."""
 
+import io
 import json
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -13,10 +15,15 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from click.testing import CliRunner
 from huggingface_hub import constants
 
 import evaluator
 from evaluator import cli
+from evaluator.bench import measure
+from evaluator.bench.asked import Asked
+from evaluator.bench.ways import serve
+from evaluator.cli.bench import command as bench
 from evaluator.reports.notes import run_notes
 from evaluator.run.driver import prepare
 from evaluator.run.spec import ModelSpec, RunSpec, allowing
@@ -291,25 +298,64 @@ def test_it_travels_without_the_class_of_its_config(own: Path, tmp_path: Path) -
         pass
 
 
-def test_from_the_hub_its_programs_come_when_it_is_named(
-    own: Path, llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def hub(own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+    """A hub with the model, and an empty cache."""
     with HubServer({"tiny/own": own}) as hub:
         monkeypatch.setattr(constants, "ENDPOINT", hub.url)
         monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", hub.url + "/{repo_id}/resolve/{revision}/{filename}")
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        with pytest.raises(InputError, match=FILES):
-            resolve("tiny/own")
-        assert not [name for name in hub.fetched() if name.endswith((".py", ".safetensors"))]
-        source = resolve("tiny/own", trust_remote_code=True)
-        programs = ["tiny/own/configuration_own.py", "tiny/own/modeling_own.py"]
-        assert sorted(name for name in hub.fetched() if name.endswith((".py", ".safetensors"))) == programs
-        assert source.code == resolve(str(own), trust_remote_code=True).code
-        shutil.rmtree(tmp_path / "hub")  # another machine, which has nothing yet
-        with weights_here(pickle.loads(pickle.dumps(source))) as here:
-            assert (here.path / "model.safetensors").is_file()
-            assert here.config.to_dict() == source.config.to_dict()
+        yield hub
+
+
+def test_from_the_hub_its_programs_come_when_it_is_named(own: Path, hub: HubServer, tmp_path: Path) -> None:
+    for place in ("custom_generate", "custom_generate/deeper", "tests"):  # of these, the first alone is run
+        (own / place).mkdir()
+        (own / place / "generate.py").write_text("def generate(model, **options): ...\n")
+    with pytest.raises(InputError, match=FILES):
+        resolve("tiny/own")
+    assert not [name for name in hub.fetched() if name.endswith((".py", ".safetensors"))]
+    source = resolve("tiny/own", trust_remote_code=True)
+    assert source.code is not None
+    assert set(source.code.files) == {"configuration_own.py", "modeling_own.py", "custom_generate/generate.py"}
+    programs = {f"tiny/own/{name}" for name in source.code.files}
+    assert {name for name in hub.fetched() if name.endswith((".py", ".safetensors"))} == programs
+    assert source.code == resolve(str(own), trust_remote_code=True).code
+    shutil.rmtree(tmp_path / "hub")  # another machine, which has nothing yet
+    with weights_here(pickle.loads(pickle.dumps(source))) as here:
+        assert (here.path / "model.safetensors").is_file()
+        assert here.config.to_dict() == source.config.to_dict()
+
+
+def test_a_bench_fetches_and_runs_them_where_it_is_told_to(own: Path, hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.nn.Embedding, "forward", torch.nn.Embedding.forward)  # what is counted is undone
+    asked: list[Asked] = []
+
+    def noted(ways: list[Asked], *_: object) -> None:
+        asked.extend(ways)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(measure, "bench", noted)
+    words = ["tiny/own", "--task", "gest-demo", "--samples", "8", "--slices", "2", "--device", "cpu", "--threads", "1"]
+    words += ["--engine", "transformers", "--against", "transformers-loop"]
+    done = CliRunner().invoke(bench, words)
+    assert re.search(FILES, str(done.exception))
+    assert ran(own) == set()
+    CliRunner().invoke(bench, [*words, "--trust-remote-code"])
+    loop, engine = (answers_of(way) for way in asked)  # the loop, to which nothing was fetched, is the first
+    assert len(engine) > 0
+    assert loop.keys() == engine.keys()
+    assert all(loop[key] == pytest.approx(values, abs=1e-4) for key, values in engine.items())
+    assert ran(own) == {"configuration", "modeling"}
+
+
+def answers_of(asked: Asked) -> dict[str, list[float]]:
+    """What a way of a bench answers, in this process."""
+    answers = io.StringIO()
+    serve(asked, iter(["0", "1"]), answers)
+    _, *slices = map(json.loads, answers.getvalue().splitlines())
+    return {key: values for part in slices for key, values in part["numbers"].items()}
 
 
 def test_an_adapter_of_it(own: Path, llama: Path, tmp_path: Path) -> None:

@@ -15,10 +15,9 @@ from evaluator_serving.cache import content_hash
 from evaluator_serving.errors import InputError, first_line
 from evaluator_serving.locks import held
 from evaluator_serving.models.source import OwnCode
+from evaluator_serving.weights.hub import CODE_PLACES
 
 _NAMED_IN = ("config.json", "tokenizer_config.json")
-_RUN = ("*.py", "custom_generate/*.py")
-"""What transformers may run of a folder that it trusts."""
 _MODULES = "transformers_modules"
 """The package that transformers makes of such files."""
 
@@ -35,7 +34,7 @@ def own_code(folder: Path, spec: str, *, allowed: bool, fetch: Callable[[], obje
     if strangers := [name for name in named if not _is_own(name)]:
         raise InputError(f"model {spec}: {_of_others(strangers)}")
     fetch()
-    files = [file for pattern in _RUN for file in sorted(folder.glob(pattern))]
+    files = [file for place in CODE_PLACES for file in sorted(folder.glob(f"{place}*.py"))]
     wanted = list(dict.fromkeys(map(_file, named)))
     if missing := [name for name in wanted if not (folder / name).is_file()]:
         raise InputError(f"model {spec}: {missing[0]} is missing in {folder} (auto_map names it): copy it there")
@@ -53,9 +52,9 @@ def refused(folder: Path, spec: str) -> InputError:
     files = ", ".join(dict.fromkeys(map(_file, named)))
     return InputError(
         f"model {spec}: it needs programs that its own repository brings ({files}), and they run only where they are allowed: "
-        "read them and, if you trust them, allow them for this model (--trust-remote-code of run and probe; in SWEEP.toml "
-        "trust_remote_code = true; of a translator SPEC?trust-remote-code), or choose a model that transformers knows "
-        "by itself"
+        "read them and, if you trust them, allow them for this model (--trust-remote-code of run, probe and bench; in "
+        "SWEEP.toml trust_remote_code = true; of a translator SPEC?trust-remote-code; export and train-nsp run none), or "
+        "choose a model that transformers knows by itself"
     )
 
 

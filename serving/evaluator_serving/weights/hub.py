@@ -19,6 +19,9 @@ ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 CONFIG_FILES = ("*.json", "*.txt", "*.model", "*.spm", "*.tiktoken", "*.jinja")
 """Configuration, tokenizer and the weights' index: small, and all that planning needs."""
+CODE_PLACES = ("", "custom_generate/")
+"""Folders of a model's repository whose Python files transformers may run where it trusts them: beside its configuration, and
+what replaces its way to generate."""
 HEADERS_AT_ONCE = 8
 
 
@@ -103,12 +106,14 @@ def fetched(model: HubModel, spec: str, *, keep: Collection[str] = (), wait: boo
 
 
 def fetch_code(model: HubModel, spec: str) -> None:
-    """Fetch the programs beside a model's configuration. Raises as `find` does."""
+    """Fetch the programs of a model's repository that may be run. Raises as `find` does."""
     from huggingface_hub import snapshot_download
 
     quiet_hub()
     with _told(spec, model.commit):
-        snapshot_download(model.name, revision=model.commit, allow_patterns=["*.py"], ignore_patterns=["*/*"])
+        for place in CODE_PLACES:  # in its patterns a star is any number of folders, too
+            deeper = [f"{place}*/*"]
+            snapshot_download(model.name, revision=model.commit, allow_patterns=[f"{place}*.py"], ignore_patterns=deeper)
 
 
 def quiet_hub() -> None:
