@@ -6,11 +6,11 @@ A server may repeat a header in its error's text, a library may show it in a tra
 import os
 import re
 
-_NAMES = re.compile(r"(?:^|_)(?:TOKEN|SECRET|PASSWORD|PASSWD|KEY|CREDENTIAL|SAS)S?(?:_|$)", re.IGNORECASE)
+_NAMES = re.compile(r"(?:^|_)(?:TOKEN|SECRET|PASSWORD|PASSWD|KEY|CREDENTIAL|SAS|CONNECTION_STRING)S?(?:_|$)", re.IGNORECASE)
 """Variables whose values are secret."""
 _SHAPES = re.compile(
     r"\bhf_[A-Za-z0-9]{16,}|\bsk-[A-Za-z0-9_-]{16,}"
-    r"|(?i:(?<=bearer )|(?<=basic )|(?<=[?&]sig=)|(?<=-signature=))[A-Za-z0-9._~%+/=-]{8,}"
+    r"|(?i:(?<=bearer )|(?<=basic )|(?<=[?&]sig=)|(?<=-signature=)|(?<=accountkey=))[A-Za-z0-9._~%+/=-]{8,}"
 )
 """What is secret by its looks: tokens that were read from a file, what follows in an Authorization header, what signs a URL."""
 SHORTEST = 8

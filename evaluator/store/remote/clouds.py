@@ -1,7 +1,7 @@
 """The clouds: how their storage is spelled, where credentials come from, which server is asked.
 
 obstore reads credentials as each cloud's own tools do: AWS_ACCESS_KEY_ID and the like, a key's file, a role of the machine or
-pod; where boto3 is installed also profiles of ~/.aws. Its own retries are off: `objects` alone decides what is tried again.
+pod; `credentials` adds to them. Its own retries are off: `objects` alone decides what is tried again.
 """
 
 import importlib.util
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from evaluator.store.remote.credentials import CONNECTION_STRING, given
 from evaluator_serving.errors import InputError
 
 
@@ -51,8 +52,8 @@ CLOUDS = (
     Cloud(
         spellings=("gs", "gcs"),
         place="bucket",
-        credentials="GOOGLE_APPLICATION_CREDENTIALS (a service account's or user's key file), what `gcloud auth "
-        "application-default login` has left, or the machine's account",
+        credentials="GOOGLE_APPLICATION_CREDENTIALS (a key file of a service account, a user or, with google-auth, a federated "
+        "account), what `gcloud auth application-default login` has left, or the machine's account",
         address="the endpoint",
         endpoints=("GOOGLE_BASE_URL",),
         allows_http="GOOGLE_ALLOW_HTTP",
@@ -61,9 +62,9 @@ CLOUDS = (
     Cloud(
         spellings=("az", "azure", "adl", "abfs", "abfss", "wasb", "wasbs"),
         place="container",
-        credentials="AZURE_STORAGE_ACCOUNT_NAME with AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN (a connection string "
-        "isn't read), AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET, AZURE_USE_AZURE_CLI=true, or the machine's "
-        "identity",
+        credentials="AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT_NAME with AZURE_STORAGE_ACCOUNT_KEY or "
+        "AZURE_STORAGE_SAS_TOKEN, AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET, AZURE_USE_AZURE_CLI=true, or the "
+        "machine's identity",
         address="AZURE_STORAGE_ACCOUNT_NAME",
         endpoints=("AZURITE_BLOB_STORAGE_URL", "AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
         allows_http="AZURE_ALLOW_HTTP",
@@ -134,10 +135,9 @@ def opened(url: str) -> Any:
     cloud = cloud_of(urlsplit(url).scheme)
     client: dict[str, Any] = {"timeout": "30s", "connect_timeout": "5s"}
     options: dict[str, Any] = {"client_options": client, "retry_config": {"max_retries": 0}}
-    if _plain(cloud, url):
+    options |= given(cloud.spellings[0], url)
+    if _plain(cloud, url, options.get("config", {}).get("endpoint", "")):
         client["allow_http"] = True
-    if cloud.spellings[0] == "s3" and "AWS_ACCESS_KEY_ID" not in os.environ and (provider := _boto_credentials()):
-        options["credential_provider"] = provider
     try:
         return from_url(url, **options)
     except BaseError as error:
@@ -156,33 +156,25 @@ def cause(text: str) -> str:
     return str(deeper[-1] if deeper else head.rpartition(" - ")[2] or head)[:120]
 
 
-def _plain(cloud: Cloud, url: str) -> bool:
-    """Whether the server is asked over plain HTTP, which is for this machine alone, else for those who say so."""
-    name = next((name for name in cloud.endpoints if os.environ.get(name)), "")
+def _plain(cloud: Cloud, url: str, said: str) -> bool:
+    """Whether the server is asked over plain HTTP, which is for this machine alone, else for those who say so.
+
+    `said`: the server that a connection string names, if any.
+    """
+    name = CONNECTION_STRING if said else next((name for name in cloud.endpoints if os.environ.get(name)), "")
     if not name:
         return False
     try:
-        endpoint = urlsplit(os.environ[name])
+        endpoint = urlsplit(said or os.environ[name])
         host, _ = endpoint.hostname, endpoint.port
     except ValueError:
         host = None
     if not host or endpoint.scheme not in ("http", "https"):
-        raise InputError(f"{name} is not the address of a server: write https://HOST or http://127.0.0.1:PORT")
+        what = f"the endpoint in {name}" if said else name
+        raise InputError(f"{what} is not the address of a server: write https://HOST or http://127.0.0.1:PORT")
     if endpoint.scheme == "https":
         return False
     if host in ("localhost", "127.0.0.1", "::1") or os.environ.get(cloud.allows_http, "").lower() in ("1", "true"):
         return True
     remedy = f"use https, or set {cloud.allows_http}=true"
     raise InputError(f"{url}: the endpoint {host} is plain HTTP, on which others can read along: {remedy}")
-
-
-def _boto_credentials() -> Any:
-    """What boto3 finds (profiles, sign-on, roles), None where it isn't installed or finds nothing."""
-    if importlib.util.find_spec("boto3") is None:
-        return None
-    from obstore.auth.boto3 import Boto3CredentialProvider
-
-    try:
-        return Boto3CredentialProvider()
-    except ValueError:  # no credentials
-        return None

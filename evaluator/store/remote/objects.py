@@ -24,6 +24,8 @@ START, WORK = 30.0, 600.0
 """Seconds of trying again: while a command begins, and while a run has something to lose."""
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 _STATUS = re.compile(r"status code: (\d{3})(?: ([A-Z][A-Za-z ]*))?")
+_DENIED = re.compile(r"credential provider: (?:OAuthError|RefreshError): \(?['\"]?([^'\"\n]{3,120})")
+"""What google-auth says where its credentials are no good; what else it says may pass."""
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 
 
@@ -185,6 +187,8 @@ class Objects:
         said = f"HTTP {status[1]}" + (f" {code[1] if code else status[2] or ''}").rstrip() if status else cause(text)
         if status and int(status[1]) in _PASSING:
             return _PassingError(said)
+        if (denied := _DENIED.search(text)) and not self._answered:
+            return RemoteError(f"the credentials for {self.url} are refused ({denied[1]}): check them; {named(self._cloud)}")
         if lacks_credentials(text, answered=bool(status)):
             if self._answered:  # they were there a while ago
                 return _PassingError(f"no new credentials: {said}")
