@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from evaluator.sweep.job import Job, width
+from evaluator.sweep.job import Job, merged, width
 
 Array = np.ndarray[Any, np.dtype[Any]]
 ROUNDS = 150
@@ -31,7 +31,7 @@ def prices(jobs: Sequence[Job], families: Mapping[str, Sequence[int]]) -> tuple[
     """The bound, and the prices of a device-second of each family at which it holds: what is scarce is dear."""
     if not jobs:
         return 0.0, dict.fromkeys(families, 1.0)
-    table = _Table.of(jobs, families)
+    table = _Table.of(merged(jobs), families)
     low = table.longest_load()
     high = table.one_after_the_other()
     found = np.ones(len(families))

@@ -32,7 +32,7 @@ pipeline_parallel = 1
 quantization = "fp8"
 chat_template = "user"             # default "none", as published
 batch_tokens = 8192
-extra = { max_num_seqs = 64 }      # engine-specific
+extra = { max_num_seqs = 64 }      # engine-specific; max_cost of a model at a server limits this entry's answers alone
 allow_pickle = true                # its weights are pickled files (.bin), and come from where you trust
 trust_remote_code = true           # run the programs that its own repository brings
 """

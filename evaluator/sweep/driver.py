@@ -13,7 +13,6 @@ from evaluator.run.spec import RunSpec
 from evaluator.store.run import Run
 from evaluator.sweep.benches import Speeds
 from evaluator.sweep.hardware import Fleet, local_fleet
-from evaluator.sweep.job import Job
 from evaluator.sweep.plan import Plan, make_plan
 from evaluator.sweep.promise import Promise
 from evaluator_serving.errors import InputError
@@ -130,7 +129,7 @@ def _on_ray(run: Run, plan: Plan, spec: RunSpec, options: SweepOptions) -> Failu
 
     pool_options = PoolOptions(
         fleet=plan.fleet,
-        jobs=[Job(need.name, need.ways) for need in plan.needs],
+        jobs=[need.job for need in plan.needs],
         lines=plan.schedule.lines,
         prices=plan.schedule.prices,
         replan=plan.again,

@@ -37,6 +37,7 @@ def outline_plan(
     errors = Failures()
     needs: list[Needs] = []
     counted: dict[_Heads, _Letters] = {}
+    firsts: list[tuple[str, tuple[Any, ...]]] = []
     for model in spec.models:
         with errors.of(model.name, refuse=True):
             source = outlined(model.spec, configurations, model.chat_template)
@@ -44,7 +45,10 @@ def outline_plan(
             check_fit(engine, source, model.options, source.heads)
             load = _load(model, source, tasks, renderer, counted)
             sizes = demand(model, source, engine, load)
-            needs.append(Needs(sizes, load.requests, load.forwards, (), ways(sizes, fleet, speeds)))
+            loaded = (model.spec, engine, model.chat_template, model.options, model.tasks)
+            alike = next((first for first, other in firsts if other == loaded), model.name)
+            firsts.append((alike, loaded))
+            needs.append(Needs(sizes, load.requests, load.forwards, (), ways(sizes, fleet, speeds), alike))
     if errors and not needs:
         raise errors.told()
     return scheduled(Prepared(tuple(tasks), (), errors), fleet, needs, speeds or Speeds())

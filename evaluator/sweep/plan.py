@@ -41,6 +41,7 @@ class Needs:
         forwards: forward passes, counted likewise.
         several: candidates that are several tokens under this tokenizer, as text, with their token counts.
         ways: how it can run on this fleet.
+        alike: the first model of which the same is loaded, itself where it is the first.
     """
 
     demand: Demand
@@ -48,11 +49,17 @@ class Needs:
     forwards: int
     several: tuple[tuple[str, int], ...]
     ways: tuple[Way, ...]
+    alike: str = ""
 
     @property
     def name(self) -> str:
         """The model's name in the run."""
         return self.demand.name
+
+    @property
+    def job(self) -> Job:
+        """What the scheduler sees of it."""
+        return Job(self.name, self.ways, self.alike)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +108,7 @@ class Plan:
             caught = Failures()
             with caught.of(need.name):
                 if need.name in left:
-                    jobs.append(Job(need.name, ways(need.demand, fleet, self.speeds)))
+                    jobs.append(replace(need.job, ways=ways(need.demand, fleet, self.speeds)))
         return jobs, _schedule(jobs, fleet)
 
 
@@ -155,9 +162,11 @@ def make_plan(ready: Prepared, fleet: Fleet, speeds: Speeds | None = None) -> Pl
     speeds = speeds or Speeds()
     errors = Failures(ready.errors)
     needs: dict[str, Needs] = {}
-    for model in ready.models:
+    loaded = [model.weights for model in ready.models]
+    for model, weights in zip(ready.models, loaded, strict=True):
         with errors.of(model.name, refuse=True):
-            needs[model.name] = model_needs(model, fleet, speeds)
+            first = ready.models[loaded.index(weights)].name
+            needs[model.name] = replace(model_needs(model, fleet, speeds), alike=first)
     if errors and not needs:
         raise errors.told()
     left = replace(ready, models=tuple(model for model in ready.models if model.name in needs), errors=errors)
@@ -166,7 +175,7 @@ def make_plan(ready: Prepared, fleet: Fleet, speeds: Speeds | None = None) -> Pl
 
 def scheduled(ready: Prepared, fleet: Fleet, needs: Sequence[Needs], speeds: Speeds) -> Plan:
     """The plan of models whose needs are known."""
-    jobs = [Job(need.name, need.ways) for need in needs if need.forwards]
+    jobs = [need.job for need in needs if need.forwards]
     startup = max((first_start(need.demand, fleet, speeds) for need in needs), default=0.0)
     return Plan(ready, fleet, tuple(needs), _schedule(jobs, fleet), speeds, startup)
 

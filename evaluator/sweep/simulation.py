@@ -2,13 +2,14 @@
 
 import heapq
 import itertools
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from evaluator.sweep.fit import Way
 from evaluator.sweep.job import Job
 from evaluator.sweep.placement import Placement
-from evaluator.sweep.policy import Lines, Machines, Policy, Progress
+from evaluator.sweep.policy import Lines, Machines, Policy, Progress, Start
 from evaluator.sweep.replan import Replanner
 
 
@@ -58,6 +59,7 @@ class _Simulation:
         self.machines = {name: Machines.of(nodes) for name, nodes in families.items()}
         times = {job.name: {(w.family, w.placement): w for w in job.ways} for job in true or ()}
         self.jobs = {job.name: _Job(times.get(job.name), Progress()) for job in jobs}
+        self.alike = {job.name: [other.name for other in jobs if job.alike and other.alike == job.alike] for job in jobs}
         self.progress = {name: job.progress for name, job in self.jobs.items()}
         self.events: list[tuple[float, int, str, Way | None, int]] = []
         self.count = itertools.count()
@@ -106,11 +108,17 @@ class _Simulation:
         """A replica begins to score."""
         job = self.jobs[name]
         state, began = job.progress, job.replicas[number][3]
+        state.slow = (now - began) / way.load if way.load else 1.0
+        self.scores(name, way, number, now)
+
+    def scores(self, name: str, way: Way, number: int, now: float) -> None:
+        """A replica has what it needs."""
+        job = self.jobs[name]
+        state = job.progress
         state.left = max(0.0, state.left - state.rate * (now - state.at))
         state.at = now
         expected = 1 / max(way.score, 1e-9)
         job.loaded.add(number)
-        state.slow = (now - began) / way.load if way.load else 1.0
         state.loading = [
             (moment + w.load * state.slow, 1 / max(w.score, 1e-9))
             for at, (w, _, _, moment) in enumerate(job.replicas)
@@ -124,11 +132,36 @@ class _Simulation:
         heapq.heappush(self.events, (now + state.left / state.rate, next(self.count), name, None, job.version))
 
     def end(self, name: str, now: float) -> None:
-        """A job has no work left: its replicas end."""
+        """A job has no work left: its replicas end, or go on with one that is alike."""
         del self.progress[name]
         for number, (way, machines, devices, began) in enumerate(self.jobs[name].replicas):
-            self.machines[way.family].give(way, machines, devices)
             self.slots.append(Slot(name, number, way, machines, devices, began, now))
+            other = self.other(name, way) if number in self.jobs[name].loaded else None
+            if other is None:
+                self.machines[way.family].give(way, machines, devices)
+            else:
+                self.goes_over(other, machines, devices, now)
+
+    def other(self, name: str, way: Way) -> Start | None:
+        """The job for which a replica has loaded all, as it lies: of several the one with the fewest replicas."""
+        found = [
+            (self.progress[other].members, (other, its))
+            for other in self.alike[name]
+            if other in self.progress
+            for its in self.policy.jobs[other].on(way.family)
+            if its.placement == way.placement
+        ]
+        return min(found, key=lambda item: item[0])[1] if found else None
+
+    def goes_over(self, start: Start, machines: tuple[int, ...], devices: tuple[int, ...], now: float) -> None:
+        """A replica scores another job; a start of that which was planned is this one."""
+        name, way = start
+        if start in (line := self.policy.lines.get(way.family, deque())):
+            line.remove(start)
+        job = self.jobs[name]
+        job.replicas.append((way, machines, devices, now))
+        job.progress.members += 1
+        self.scores(name, way, len(job.replicas) - 1, now)
 
 
 def simulate(

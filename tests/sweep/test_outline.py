@@ -10,7 +10,7 @@ from tiny_models import tiny_model
 
 from evaluator.cli.plan import command
 from evaluator.run.driver import prepare
-from evaluator.run.spec import ModelSpec, RunSpec
+from evaluator.run.spec import ModelSpec, RunSpec, under
 from evaluator.sweep import outline
 from evaluator.sweep.hardware import parse_fleet
 from evaluator.sweep.outline import outline_plan
@@ -61,6 +61,15 @@ def test_what_several_models_are_asked_is_measured_once(
         RunSpec(specs, (task("gest-demo"),), tmp_path / "run"), dict.fromkeys([s.spec for s in specs], configuration), FLEET
     ).needs
     assert {need.requests for need in needs} == {len(measured)}
+
+
+def test_conditions_of_a_model_share_a_load(configuration: dict[str, Any], tmp_path: Path) -> None:
+    models = under((ModelSpec("me/mine", "transformers"), ModelSpec("me/other", "transformers")), ["none", "fair=Be fair."])
+    plan = outline_plan(
+        RunSpec(models, (task("gest-demo"),), tmp_path / "run"), dict.fromkeys(("me/mine", "me/other"), configuration), FLEET
+    )
+    mine, other = (f"me/{name}+chat-user+none" for name in ("mine", "other"))
+    assert [need.alike for need in plan.needs] == [mine, mine, other, other]
 
 
 SIZES = {  # in millions, as their makers give them

@@ -11,7 +11,7 @@ from evaluator.run.failures import Failures
 from evaluator.run.prepare import PreparedModel
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.sweep.benches import Measured, Rates, Speeds
-from evaluator.sweep.hardware import parse_fleet
+from evaluator.sweep.hardware import Fleet, Node, parse_fleet
 from evaluator.sweep.plan import make_plan, model_needs
 from evaluator.tasks.gest import custom
 from evaluator.tasks.pairs import custom as own_pairs
@@ -92,6 +92,19 @@ def test_times_and_cost_follow_the_given_throughput(prepared: PreparedModel) -> 
     slow, fast = (make_plan(Prepared((), (prepared,), Failures()), GPU, Speeds(t)) for t in (1.0, 10.0))
     assert slow.needs[0].ways[-1].score == pytest.approx(10 * fast.needs[0].ways[-1].score)
     assert slow.cost(2.0) == pytest.approx(2.0 * 8 * slow.schedule.makespan / 3600)
+
+
+def test_conditions_of_a_model_are_planned_with_one_load(prepared: PreparedModel) -> None:
+    """They share what is loaded; a model of other options doesn't."""
+    one, again, other = (
+        replace(prepared, name=name, spec=replace(prepared.spec, label=name, options=options))
+        for name, options in (("m", EngineOptions()), ("m+fair", EngineOptions()), ("other", EngineOptions(batch_tokens=64)))
+    )
+    device = Fleet((Node("cpu", "CPU worker", 1, 1 << 34),))
+    plan = make_plan(Prepared((), (one, again, other), Failures()), device, Speeds(1.0))
+    first, second, third = (need.ways[-1] for need in plan.needs)
+    assert [need.alike for need in plan.needs] == ["m", "m", "other"]
+    assert plan.seconds == pytest.approx(first.load + first.score + second.score + third.load + third.score)
 
 
 def test_which_models_a_plan_has_measurements_of(prepared: PreparedModel) -> None:

@@ -162,6 +162,32 @@ def test_nothing_to_do_takes_no_time() -> None:
     assert schedule([job("m", 0, 0)], {"a": [4]}).makespan == pytest.approx(0, abs=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("scores", "devices", "seconds"),
+    [
+        ([20.0, 20.0, 20.0], 1, 10 + 60),  # one replica loads once, and scores them one after the other
+        ([40.0, 40.0], 2, 10 + 40),  # each device loads
+        ([10.0, 70.0], 2, 10 + 40),  # the replica of the first helps with the second when it is done
+    ],
+)
+def test_what_is_alike_is_loaded_once_on_a_device(scores: list[float], devices: int, seconds: float) -> None:
+    jobs = [replace(job(f"m{number}", 10, score), alike="m0") for number, score in enumerate(scores)]
+    made = schedule(jobs, {"a": [devices]})
+    assert made.bound == pytest.approx(seconds, rel=2e-4)
+    assert made.makespan == pytest.approx(seconds, rel=1e-6)
+    apart = schedule([replace(one, alike="") for one in jobs], {"a": [devices]})
+    assert apart.makespan >= 10 * len(scores) / devices + sum(scores) / devices - 1e-6
+    for one in jobs:  # all work is done, once
+        mine = [slot for slot in made.slots if slot.job == one.name]
+        loads = sum(slot.start == 0 for slot in mine)
+        assert sum(slot.end - slot.start for slot in mine) == pytest.approx(10 * loads + one.ways[0].score)
+
+
+def test_models_that_cannot_run_in_the_same_ways_load_apart() -> None:
+    jobs = [Job("m", (way(10, 20),), "m"), Job("n", (way(10, 20, placement=Placement(2)),), "m")]
+    assert schedule(jobs, {"a": [2]}).makespan == pytest.approx((10 + 20 / 2) + (10 + 20))  # m on both devices, then n
+
+
 # --- the bound ----------------------------------------------------------------------------------------------------
 
 
