@@ -7,7 +7,7 @@ import polars as pl
 
 from evaluator.comparison.build import Comparison
 from evaluator.comparison.tables import LEVEL
-from evaluator.reports.blocks import MANY_GROUPS, OVER_ALL
+from evaluator.reports.blocks import MANY_GROUPS
 from evaluator.reports.figure import Figure, slug
 from evaluator.reports.figures.drawing import (
     axis,
@@ -23,6 +23,7 @@ from evaluator.reports.figures.drawing import (
     tooltip,
     with_labels,
 )
+from evaluator.reports.overall import compared
 from evaluator.vocabulary import Layout
 
 REMAINS, DOESNT = "remains after Holm's correction", "doesn't remain"
@@ -43,9 +44,8 @@ def task_figures(comparison: Comparison, task: str) -> Iterator[Figure]:
     main = [each.measure for each in (*layout.overview, *layout.by_language)] or list(layout.summary[:1])
     for measure in main:
         whole = rows.filter(plain, pl.col("measure") == measure)
-        over_all = whole.filter(pl.col("template").is_in(OVER_ALL))
         if whole.height:
-            yield _figure(comparison, task, layout, measure, over_all if over_all.height else whole, by_group=False)
+            yield _figure(comparison, task, layout, measure, whole.filter(compared()), by_group=False)
     for measure in layout.details:
         groups = rows.filter(~plain, pl.col("measure") == measure)
         if groups["group"].n_unique() > MANY_GROUPS:

@@ -4,30 +4,37 @@ from typing import Any
 
 import polars as pl
 
-from evaluator.reports.blocks import UNDEFINED, digits_for, with_interval
+from evaluator.reports.blocks import OVER_ALL, UNDEFINED, digits_for, with_interval
+from evaluator.reports.overall import wholes
 from evaluator.reports.report import Section
 from evaluator.vocabulary import Overview
 
 
 def headline(section: Section) -> tuple[str, ...]:
-    """What the main measure means and what the models' values are, a sentence or two each; empty without a main measure."""
+    """What the main measure means and what the models' values are, a sentence or two each; empty without a main measure.
+
+    Values of different templates (metrics of pairs, splits, one test against both) have sentences of their own.
+    """
     main = next(iter((*section.layout.overview, *section.layout.by_language)), None)
     if main is None:
         return ()
-    rows = _values(section, main)
     meaning = (f"{main.meaning}.",) if main.meaning else ()
-    if rows.is_empty():
-        return meaning
-    return (*meaning, _found(section.layout.shown(main.measure), main, rows))
+    parts = _values(section, main).partition_by("template", as_dict=True, maintain_order=True)
+    told = (
+        (f"{_called(str(template))}: " if len(parts) > 1 else "") + _found(section.layout.shown(main.measure), main, rows)
+        for (template,), rows in parts.items()
+    )
+    return (*meaning, *told)
 
 
 def _values(section: Section, main: Overview) -> pl.DataFrame:
-    """The main measure's row of each model over all templates; over all languages where there is such a row, else of each."""
-    whole = pl.col("group").is_null() | (pl.col("group") == "all")
-    rows = section.rows.filter(pl.col("measure") == main.measure, whole)
-    rows = rows.filter(language="all") if "all" in rows["language"] else rows
-    # the overall row is the last of a model's rows: `all`, `overall`, or its only template
-    return rows.group_by("model", "language", maintain_order=True).last()
+    """The rows that models are compared by; over all languages where there are such rows, else of each."""
+    rows = wholes(section, main.measure).filter("overall")
+    return rows.filter(language="all") if "all" in rows["language"] else rows
+
+
+def _called(template: str) -> str:
+    return "Over all templates" if template in OVER_ALL else f"Template {template}" if template else "Without a template"
 
 
 def _found(measure: str, main: Overview, rows: pl.DataFrame) -> str:

@@ -60,19 +60,11 @@ def with_labels(data: pl.DataFrame, column: str = "model", label: str = "label")
     return data.select(pl.col(column).replace_strict(short, return_dtype=pl.String()).alias(label), pl.all())
 
 
-def wholes(section: Section, measure: str) -> pl.DataFrame:
-    """A measure's rows over all groups; `overall` marks of a model and language the row over all its templates.
-
-    Columns: model, language, template, value, low, high, n, scale, interval, overall.
-    """
-    whole = pl.col("group").is_null() | (pl.col("group") == "all")
-    columns = ("model", "language", "template", "value", "low", "high", "n", "scale", "interval")
-    rows = section.rows.filter(pl.col("measure") == measure, whole).select(columns)
-    # the overall row is the last of a model's rows: `all`, `overall`, or its only template
-    last = pl.int_range(pl.len()) == pl.len() - 1
-    return rows.with_columns(
-        pl.col("template").fill_null(""), overall=last.over("model", "language") if rows.height else pl.lit(True)
-    )
+def one_template(chart: alt.LayerChart, templates: Sequence[str]) -> alt.LayerChart:
+    """The chart with a selector of these templates (`overall.choices`), where there are any."""
+    if not templates:
+        return chart
+    return chart.transform_filter("datum.template === template").add_params(selector("template", "Template", templates))
 
 
 def logarithmic(section: Section, values: Iterable[float | None]) -> bool:
@@ -183,6 +175,13 @@ def extremes(data: pl.DataFrame, measure: str) -> str:
         return f"{measure} is not defined."
     low, high = defined.row(defined["value"].arg_min(), named=True), defined.row(defined["value"].arg_max(), named=True)
     return f"{measure} from {number(low['value'], 3)} ({low['model']}) to {number(high['value'], 3)} ({high['model']})."
+
+
+def told_of(data: pl.DataFrame, measure: str, templates: Sequence[str]) -> str:
+    """`extremes` of the template that a selector of these begins with, of all rows where there is none to choose."""
+    if not templates:
+        return extremes(data, measure)
+    return f"template {templates[0]}: {extremes(data.filter(template=templates[0]), measure)}"
 
 
 def sentences(*parts: str | None) -> str:

@@ -1,6 +1,6 @@
 """Models side by side: a measure's overall value with its interval, single templates as small marks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import altair as alt
 import polars as pl
@@ -11,22 +11,23 @@ from evaluator.reports.figures.drawing import (
     axis,
     base,
     bounds,
-    extremes,
     finished,
     layered,
     lines_at,
     logarithmic,
     nothing,
     number_of,
+    one_template,
     scale,
     selector,
     sentences,
     shown,
     tall,
+    told_of,
     tooltip,
-    wholes,
     with_labels,
 )
+from evaluator.reports.overall import choices, wholes
 from evaluator.reports.report import Section
 from evaluator.vocabulary import Overview
 
@@ -44,7 +45,8 @@ def overview(section: Section) -> Iterator[Figure]:
 def _figure(section: Section, each: Overview, rows: pl.DataFrame) -> Figure:
     measure = section.layout.shown(each.measure)
     name, title = slug(section.task, each.measure), f"{measure} of all models"
-    data = _ordered(with_labels(rows))
+    templates = choices(rows.filter("overall"))
+    data = _ordered(with_labels(rows), templates)
     values = bounds(data.drop_nulls("value"), "value", "low", "high")
     if not values:
         return nothing(name, title, data)
@@ -54,25 +56,29 @@ def _figure(section: Section, each: Overview, rows: pl.DataFrame) -> Figure:
     chart = chart.properties(height=tall(data, "label", "language"))
     if len(languages) > 1:
         chart = chart.transform_filter("datum.language === language").add_params(selector("language", "Language", languages))
+    chart = one_template(chart, templates)
     kinds = interval_kinds(section.rows.filter(pl.col("measure") == each.measure))
     caption = sentences(
-        "Points: the value over all templates, with its 95% interval"
+        f"Points: the value {'of the chosen template' if templates else 'over all templates of a model'}, with its 95% interval"
         + ("; small circles: single templates." if not data["overall"].all() else "."),
         f"Dashed line: {each.neutral:g}, unbiased." if each.neutral is not None else None,
         section.layout.notes.get(each.measure),
         *kinds,
     )
-    told = f"{title} with 95% intervals: {extremes(data.filter('overall'), measure)} The tables below have all values."
+    found = told_of(data.filter("overall"), measure, templates)
+    told = f"{title} with 95% intervals: {found} The tables below have all values."
     return Figure(name, title, caption, data, finished(chart), told)
 
 
-def _ordered(data: pl.DataFrame) -> pl.DataFrame:
-    """With the place of each model by its overall value, the largest first, those without one last."""
-    best = data.filter("overall").select("model", "language", best="value")
+def _ordered(data: pl.DataFrame, templates: Sequence[str]) -> pl.DataFrame:
+    """With the place of each model by its overall value, the largest first, those without one last; of each template its own
+    order, where one is chosen."""
+    among = ["language", *(["template"] if templates else [])]
+    best = data.filter("overall").select("model", *among, best="value")
     ranked = best.sort("best", descending=True, nulls_last=True, maintain_order=True).with_columns(
-        order=pl.int_range(pl.len()).over("language")
+        order=pl.int_range(pl.len()).over(among)
     )
-    return data.join(ranked.drop("best"), on=["model", "language"], nulls_equal=True, maintain_order="left")
+    return data.join(ranked.drop("best"), on=["model", *among], nulls_equal=True, maintain_order="left")
 
 
 def _chart(title: str, neutral: float | None, *, log: bool, several: bool) -> alt.LayerChart:

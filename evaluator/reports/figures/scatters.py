@@ -6,7 +6,6 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from evaluator.reports.blocks import OVER_ALL
 from evaluator.reports.figure import Figure, slug
 from evaluator.reports.figures.drawing import (
     axis,
@@ -22,6 +21,7 @@ from evaluator.reports.figures.drawing import (
     tooltip,
     with_labels,
 )
+from evaluator.reports.overall import compared
 from evaluator.reports.report import Section
 from evaluator.vocabulary import Scatter
 
@@ -40,12 +40,11 @@ def scatters(section: Section) -> Iterator[Figure]:
 
 
 def _data(section: Section, each: Scatter) -> pl.DataFrame:
-    """Models, languages and templates that have both: over all templates where there is such a row."""
+    """Models, languages and templates that have both: of a model over all templates where it has such a row."""
     x, y = (_side(section, measure, group, name) for measure, group, name in _sides(each))
     keys = ["model", "language", "template"]
     both = x.join(y, on=keys, nulls_equal=True, maintain_order="left")
-    over_all = both.filter(pl.col("template").is_in(OVER_ALL))
-    return with_labels(over_all if over_all.height else both)
+    return with_labels(both.filter(compared()))
 
 
 def _sides(each: Scatter) -> tuple[tuple[str, str | None, str], tuple[str, str | None, str]]:

@@ -11,20 +11,21 @@ from evaluator.reports.figures.drawing import (
     axis,
     base,
     bounds,
-    extremes,
     finished,
     layered,
     lines_at,
     logarithmic,
     number_of,
+    one_template,
     scale,
     sentences,
     shown,
     told_apart,
+    told_of,
     tooltip,
-    wholes,
     with_labels,
 )
+from evaluator.reports.overall import choices, wholes
 from evaluator.reports.report import Section
 from evaluator.vocabulary import Overview
 
@@ -53,10 +54,10 @@ def sizes(section: Section) -> Iterator[Figure]:
         if known["language"].n_unique() > 1:
             continue
         sized = known.filter(pl.col("parameters") > 0).drop("step", "series")
-        if sized.height > 1:
-            yield _against_parameters(section, each, sized, known.height - sized.height)
+        if sized["model"].n_unique() > 1:
+            yield _against_parameters(section, each, sized, known["model"].n_unique() - sized["model"].n_unique())
         trained = known.drop_nulls(["series", "step"])
-        if trained.height > 1:
+        if trained["model"].n_unique() > 1:
             yield _over_checkpoints(section, each, trained)
 
 
@@ -98,12 +99,14 @@ def _against_parameters(section: Section, each: Overview, data: pl.DataFrame, mi
         base().mark_rule(opacity=0.6).encode(x=x, y=alt.Y("low:Q"), y2="high:Q", color=colour, tooltip=tips),
         base().mark_point(filled=True, size=90, opacity=1).encode(x=x, y=y, color=colour, shape=shape, tooltip=tips),
     ).properties(height=HEIGHT)
+    templates = choices(data)
+    chart = one_template(chart, templates)
     caption = sentences(
         "Lines at a point: 95% intervals. Dotted lines join a base model and what was tuned from it.",
         f"{missing} models are left out: their number of parameters isn't known (--models)." if missing else None,
         f"Dashed line: {each.neutral:g}, unbiased." if each.neutral is not None else None,
     )
-    return Figure(name, title, caption, data, finished(chart), f"{title}: {extremes(data, measure)}")
+    return Figure(name, title, caption, data, finished(chart), f"{title}: {told_of(data, measure, templates)}")
 
 
 def _over_checkpoints(section: Section, each: Overview, data: pl.DataFrame) -> Figure:
@@ -123,8 +126,10 @@ def _over_checkpoints(section: Section, each: Overview, data: pl.DataFrame) -> F
         base().mark_rule(opacity=0.6).encode(x=x, y=alt.Y("low:Q"), y2="high:Q", color=colour, tooltip=tips),
         base().mark_point(filled=True, size=60, opacity=1).encode(x=x, y=y, **style, tooltip=tips),
     ).properties(height=HEIGHT)
+    templates = choices(data)
+    chart = one_template(chart, templates)
     caption = sentences(
         "Lines at a point: 95% intervals.",
         f"Dashed line: {each.neutral:g}, unbiased." if each.neutral is not None else None,
     )
-    return Figure(name, title, caption, data, finished(chart), f"{title}: {extremes(data, measure)}")
+    return Figure(name, title, caption, data, finished(chart), f"{title}: {told_of(data, measure, templates)}")
