@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from evaluator.measures.drivers import moves
+from evaluator.measures.ordered import mean
 from evaluator.reports.blocks import OVER_ALL, UNDEFINED
 from evaluator.tasks.base import Task
 from evaluator.vocabulary import Layout, MeasureOptions
@@ -30,7 +31,10 @@ DRIVERS: dict[str, pl.DataType] = {
 }
 """Columns of `drivers`. `measure` and `group` are the rate's, `sample_group` is the sample's own; `p_first`, `p_second` are the
 two words' probabilities (the masculine one first) and `mass` their sum, null where the task has no two words; `rate`, what it
-is `without` this sample, and the difference of the two, `move`: samples that a rate falls without (`move` < 0) drive it up."""
+is `without` this sample, and the difference of the two, `move`: samples that a rate falls without (`move` < 0) drive it up.
+
+Where several samples were made of one original pair, which a rate loses as a whole, `sample` is the first of them and the
+sample's numbers are means over them; those of a rate over all templates are means over the templates."""
 
 DIFFERING: dict[str, pl.DataType] = {
     "model": pl.String(),
@@ -93,24 +97,38 @@ def drivers(task: Task, scores: pl.DataFrame, texts: pl.DataFrame, rate: Rate, o
         if rate.template is None and found["template"].n_unique() > 1:  # a mean over templates repeats what they say
             found = found.filter(~pl.col("template").is_in(OVER_ALL).fill_null(False))
         found = found.with_columns(pl.lit(language, pl.String).alias("language"))
-        frames.append(_described(found, mine, texts, rate))
+        frames.append(_described(found, mine, texts, rate, next((block.unit for block in blocks), "sample")))
     return pl.concat(frames).sort("move", maintain_order=True)
 
 
-def _described(found: pl.DataFrame, scores: pl.DataFrame, texts: pl.DataFrame, rate: Rate) -> pl.DataFrame:
-    words = [name for name in ("logprob_male", "logprob_female") if name in scores.columns]
-    known = scores.with_columns(
-        pl.col(words).exp().name.map(lambda name: {"logprob_male": "p_first", "logprob_female": "p_second"}[name])
-    ).unique([*PLACE], keep="first", maintain_order=True)
-    absent = [pl.lit(None, pl.Float64).alias(name) for name in ("p_first", "p_second") if name not in known.columns]
-    known = known.with_columns(absent).with_columns(mass=pl.col("p_first") + pl.col("p_second"))
-    known = known.select("model", "task", *PLACE, pl.col("group").alias("sample_group"), "score", "p_first", "p_second", "mass")
-    joined = found.join(known, on=PLACE, how="left", nulls_equal=True, maintain_order="left")
-    joined = joined.with_columns(pl.lit(scores[name][0]).alias(name) for name in ("model", "task"))
-    joined = joined.join(texts, on="sample", how="left", maintain_order="left").with_columns(
-        pl.lit(rate.measure).alias("measure")
+def _described(found: pl.DataFrame, scores: pl.DataFrame, texts: pl.DataFrame, rate: Rate, unit: str) -> pl.DataFrame:
+    """`found` with what is known of its units, which are values of the column `unit`: of the rate's own group where they have
+    scores in several."""
+    absent = [pl.lit(None, pl.Float64).alias(name) for name in ("logprob_male", "logprob_female") if name not in scores.columns]
+    known = scores.with_columns(absent).with_columns(
+        unit=pl.col(unit), p_first=pl.col("logprob_male").exp(), p_second=pl.col("logprob_female").exp()
     )
+    known = known.with_columns(mass=pl.col("p_first") + pl.col("p_second"))
+    place = ["language", "template", "unit"]
+    over_all = set(OVER_ALL) & set(found["template"])
+    rows = [_numbers(known, place), *(_numbers(known.with_columns(template=pl.lit(name)), place) for name in over_all)]
+    joined = (
+        found.with_row_index("row")
+        .join(pl.concat(rows), on=place, how="left", nulls_equal=True, maintain_order="left")
+        .sort("row", pl.col("sample_group").ne_missing(pl.col("group")), maintain_order=True)
+        .unique("row", keep="first", maintain_order=True)
+        .join(texts, on="sample", how="left", maintain_order="left")
+    )
+    constant = {"model": scores["model"][0], "task": scores["task"][0], "measure": rate.measure}
+    joined = joined.with_columns(pl.lit(value).alias(name) for name, value in constant.items())
     return joined.select(pl.col(name).cast(dtype) for name, dtype in DRIVERS.items())
+
+
+def _numbers(known: pl.DataFrame, place: list[str]) -> pl.DataFrame:
+    """The numbers of each unit at its place and in each of its groups."""
+    numbers = (mean(pl.col(name)) for name in ("score", "p_first", "p_second", "mass"))
+    rows = known.group_by(*place, "group", maintain_order=True).agg(pl.col("sample").first(), *numbers)
+    return rows.rename({"group": "sample_group"})
 
 
 def differing(task: Task, scores: pl.DataFrame, others: pl.DataFrame, texts: pl.DataFrame, rate: Rate) -> pl.DataFrame:

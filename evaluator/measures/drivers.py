@@ -10,18 +10,19 @@ from evaluator.measures.sampled import Sampled, left_out, moved
 MOVES: dict[str, pl.DataType] = {
     "template": pl.String(),
     "group": pl.String(),
-    "sample": pl.Int64(),
+    "unit": pl.Int64(),
     "rate": pl.Float64(),
     "without": pl.Float64(),
     "move": pl.Float64(),
 }
-"""Columns of `moves`: the rate (of which template and group), what it is without the sample, and the difference of the two."""
+"""Columns of `moves`: the rate (of which template and group), what it is without the unit, and the difference of the two. Of
+which column of the scores `unit` is a value, the blocks say (`Sampled.unit`)."""
 
 
 def moves(blocks: Sequence[Sampled], measure: str, groups: Sequence[str | None], template: str | None = None) -> pl.DataFrame:
     """A row for each output of a measure and of one of these groups × unit that it rests on (columns MOVES).
 
-    Units that are clusters of samples appear under their cluster's number. Raises LookupError where there is no such output.
+    Raises LookupError where there is no such output.
     """
     frames = [pl.DataFrame(schema=MOVES)]
     found = False
@@ -49,7 +50,7 @@ def moves(blocks: Sequence[Sampled], measure: str, groups: Sequence[str | None],
                         {
                             "template": [block.labels[index].template] * len(move),
                             "group": [block.labels[index].group] * len(move),
-                            "sample": [int(str(name)) for name in units.ids],
+                            "unit": [int(str(name)) for name in units.ids],
                             "rate": [float(whole[index])] * len(move),
                             "without": without[:, index],
                             "move": move,

@@ -50,12 +50,14 @@ class Sampled:
         strata: units that were drawn together.
         statistic: from sums over the strata [..., strata, columns] to the outputs as they are printed, NaN where undefined.
         ratio: [outputs], whether an output is a positive ratio, of which differences are tested in logarithms.
+        unit: the column of the scores that has the units' names: `sample`, or what several samples were made of.
     """
 
     labels: tuple[Label, ...]
     strata: tuple[Units, ...]
     statistic: Statistic
     ratio: NDArray[np.bool_]
+    unit: str = "sample"
 
     @property
     def values(self) -> Array:

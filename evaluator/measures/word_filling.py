@@ -90,11 +90,12 @@ def _errors(score: str) -> list[Statistic]:
     ]
 
 
-def _agreement(other: str) -> list[Statistic]:
-    column = f"{other}_original"
+def _agreement(one: str, other: str, group: str = "all") -> list[Statistic]:
+    """How one score goes with another: the share of samples where both are, or aren't, positive, and the correlation."""
+    first, second = (name if name == "f" else f"{name}_original" for name in (one, other))
     return [
-        Share(f"agreement_f_{other}", "all", (pl.col("f") > 0) == (pl.col(column) > 0)),
-        Correlation(f"rho_f_{other}", "all", "f", column),
+        Share(f"agreement_{one}_{other}", group, (pl.col(first) > 0) == (pl.col(second) > 0)),
+        Correlation(f"rho_{one}_{other}", group, first, second),
     ]
 
 
@@ -119,10 +120,10 @@ def statistics(keyword: bool) -> list[Statistic]:
         Mean("csk_mu", "original", "csk_original"),
         Mean("csk_mu", "control", "csk_control"),
         Correlation("rho_csk", "all", "csk_original", "csk_control"),
-        Correlation("rho_cs_csk", "original", "cs_original", "csk_original"),
+        *_agreement("cs", "csk", "original"),
         *_positive("f", "all", "f"),
-        *_agreement("ss"),
-        *_agreement("cs"),
+        *_agreement("f", "ss"),
+        *_agreement("f", "cs"),
     ]
 
 
@@ -312,6 +313,7 @@ def sampling_units(
         (Units(stratum, tuple(names), clustered(values, frame[cluster].to_list())),),
         lambda sums: _evaluate(statistics, sums) * factors,
         np.zeros(len(labels), dtype=bool),
+        cluster,
     )
 
 

@@ -11,13 +11,14 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from evaluator.comparison.samples import Rate, drivers, main_rate
 from evaluator.datasets.texts import texts
 from evaluator.measures.drivers import moves
 from evaluator.measures.gest import sampled
 from evaluator.store.run import Run
 from evaluator.tasks import task
 from evaluator.tasks.stored import scores_of, task_entry
-from evaluator.vocabulary import DataSource
+from evaluator.vocabulary import DataSource, Layout, MeasureOptions
 from tests.reports import pages
 from tests.tiny_models import tiny_model
 
@@ -66,7 +67,7 @@ def test_two_words_probabilities_and_their_mass() -> None:
     ).with_columns(score=pl.Series([1.0, 2.0, 0.0]), logprob_male=pl.lit(-1.0), logprob_female=pl.lit(-2.0))
     found = moves(sampled(scored, "ratio"), "mass", [None])
     assert found["rate"].to_list() == pytest.approx([math.exp(-1) + math.exp(-2)] * found.height)
-    assert moves(sampled(scored, "ratio"), "q", ["1"]).sort("sample")["without"].to_list() == pytest.approx(
+    assert moves(sampled(scored, "ratio"), "q", ["1"]).sort("unit")["without"].to_list() == pytest.approx(
         [math.exp(2), math.exp(1)]
     )
     with pytest.raises(LookupError, match="q"):
@@ -187,3 +188,67 @@ def test_pairs_of_ones_own_are_read_again(tmp_path: Path) -> None:
     page = pages.text(invoke("report", out, "--resamples", "9", "--format", "html", "--samples").stdout)
     assert "These sentences are your own: evaluator samples" in page
     assert "isn't the data that" in str(invoke("samples", out, "--samples", other).exception)
+
+
+def word_filling(kind: str) -> pl.DataFrame:
+    """Scores of three original pairs of two samples each; numbers of pairs are no numbers of their samples."""
+    rows = [
+        {"sample": sample, "group": group, "original": sample // 2, "ss": ss, "cs": cs, "csk": 0.0, "f": float(sample**2)}
+        for sample in range(6)
+        for group, ss, cs in (("original", 10.0 + sample, 1.0 + sample), ("control", -10.0 - sample, -1.0 - sample**2))
+    ]
+    constant = {"model": "m", "task": kind, "language": "en", "template": "masked", "stereotype": "x", "anti": "y"}
+    counts = {"tokens_stereotype": 1, "tokens_anti": 1, "kept": True}
+    frame = pl.DataFrame(rows).with_columns(pl.lit(each).alias(name) for name, each in {**constant, **counts}.items())
+    if not kind.startswith("crows"):
+        return frame.with_columns(score="ss")
+    return frame.with_columns(score="cs", ss=pl.lit(None, pl.Float64), f=pl.lit(None, pl.Float64))
+
+
+def test_samples_that_a_rate_loses_together_are_named_by_their_own_sentences() -> None:
+    scores = word_filling("stereoset-race-control")
+    texts_of = pl.DataFrame({"sample": range(6), "text": [f"text {i}" for i in range(6)]})
+    made = task("stereoset-race-control")
+    rate = main_rate(made.layout(MeasureOptions()) or Layout(()), None, None, None)
+    assert rate.measure == "f_mu"
+    found = drivers(made, scores, texts_of, rate, MeasureOptions()).sort("sample")
+    assert found["sample"].to_list() == [0, 2, 4]
+    assert found["text"].to_list() == ["text 0", "text 2", "text 4"]
+    assert found["score"].to_list() == [10.5, 12.5, 14.5]  # ss of the original group, means of two samples
+    assert found["without"].to_list() == pytest.approx([(4 + 9 + 16 + 25) / 4, (0 + 1 + 16 + 25) / 4, (0 + 1 + 4 + 9) / 4])
+
+
+def test_a_sample_is_shown_in_the_group_of_the_rate() -> None:
+    scores = word_filling("crows-negation")
+    texts_of = pl.DataFrame({"sample": range(6), "text": [f"text {i}" for i in range(6)]})
+    rate = Rate("cs_mu", whole=("original", "control"))
+    found = drivers(task("crows-negation"), scores, texts_of, rate, MeasureOptions()).sort("group", "sample")
+    shown = [(g, s, x) for g, s, x in found.select("sample_group", "sample", "score").iter_rows()]
+    assert shown == [
+        *(("control", 0, -1.5), ("control", 2, -7.5), ("control", 4, -21.5)),
+        *(("original", 0, 1.5), ("original", 2, 3.5), ("original", 4, 5.5)),
+    ]
+
+
+def test_sentences_of_a_rate_over_templates_have_their_scores() -> None:
+    """EuroGEST's rates are over all templates; its sentences have one each."""
+    scores = pl.DataFrame(
+        {
+            "model": ["m"] * 4,
+            "task": ["eurogest-cs"] * 4,
+            "language": ["cs"] * 4,
+            "sample": [5, 6, 7, 8],
+            "row": [5, 6, 7, 8],
+            "template": ["G", "P", "P", "G"],
+            "group": ["1", "1", "8", "8"],
+            "score": [0.1, 0.2, 0.3, 0.4],
+        }
+    )
+    texts_of = pl.DataFrame({"sample": [5, 6, 7, 8], "text": list("abcd")})
+    found = drivers(task("eurogest-cs"), scores, texts_of, Rate("g_s"), MeasureOptions()).sort("sample")
+    assert found.select("sample", "sample_group", "score", "text").rows() == [
+        (5, "1", 0.1, "a"),
+        (6, "1", 0.2, "b"),
+        (7, "8", 0.3, "c"),
+        (8, "8", 0.4, "d"),
+    ]

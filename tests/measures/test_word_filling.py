@@ -69,6 +69,7 @@ def test_every_statistic_by_hand() -> None:
         ("fnr", "all"): 1 / 2,  # of -1 and -3, -1 is
         ("agreement_f_ss", "all"): 2 / 4,  # f > 0 in 1 and 2, ss > 0 in 0 and 1: alike in 1 and 3
         ("agreement_f_cs", "all"): 2 / 4,  # cs > 0 in 0 and 2: alike in 2 and 3
+        ("agreement_cs_csk", "original"): 4 / 4,  # csk > 0 in 0 and 2, as cs
         ("quadruples_kept", "all"): 4.0,
     }
     columns = list(zip(*FOUR, strict=True))
