@@ -1,6 +1,6 @@
 """`evaluator validity`: do a run's GEST rates agree with WinoBias over its models?"""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import get_args
 
@@ -11,6 +11,7 @@ from evaluator.cli.options import RUN
 from evaluator.measures import validity
 from evaluator.reports.blocks import correlation
 from evaluator.reports.page import check_libraries
+from evaluator.reports.report import check_scale
 from evaluator.store.run import Run
 from evaluator.tasks import tasks_that
 from evaluator.tasks.stored import scores_of, task_of
@@ -19,8 +20,10 @@ from evaluator_serving.errors import InputError
 
 
 def measured(run: Run, name: str, options: MeasureOptions) -> pl.DataFrame:
-    """A task's tidy rows over all models of a run."""
-    return tidy(task_of(run, name).measure(scores_of(run, name), options))
+    """A task's tidy rows over all models of a run. Raises InputError where they can't be on the scale."""
+    task = task_of(run, name)
+    check_scale(task, options.scale)
+    return tidy(task.measure(scores_of(run, name), options))
 
 
 def task_with(run: Run, measures: Collection[str], option: str = "") -> str:
@@ -160,20 +163,24 @@ def _print(rows: pl.DataFrame, format_: str) -> None:
         over_models = rows.filter(~of_words)
         if over_models.height:
             title = f"GEST against WinoBias ĝ_s over models, {over_models['scale'][0]} scale"
-            _table(title, ("split", "GEST rate", "measure"), "models", ("template", "group", "measure"), over_models)
+            places = {"language": "language", "template": "split", "group": "GEST rate", "measure": "measure"}
+            _table(title, places, "models", over_models)
         words = rows.filter(of_words & (pl.col("measure") == "spearman"))
         if words.height:
             title = "GEST's q beside what models say in words, over the stereotypes"
-            _table(title, ("model", "asked by", "measure"), "stereotypes", ("model", "template", "measure"), words)
+            places = {"model": "model", "language": "language", "template": "asked by", "measure": "measure"}
+            _table(title, places, "stereotypes", words)
 
 
-def _table(title: str, heads: Sequence[str], counted: str, columns: Sequence[str], rows: pl.DataFrame) -> None:
+def _table(title: str, places: Mapping[str, str], counted: str, rows: pl.DataFrame) -> None:
+    """The rows with these columns and their headings; the language only where there are several."""
     from rich.console import Console
     from rich.table import Table
 
+    columns = [column for column in places if column != "language" or rows[column].n_unique() > 1]
     table = Table(title=title, title_justify="left")
-    for head in heads:
-        table.add_column(head)
+    for column in columns:
+        table.add_column(places[column])
     table.add_column(f"value [95%] ({counted})", justify="right")
     for row in rows.iter_rows(named=True):
         table.add_row(*(row[column] for column in columns), correlation(row))

@@ -66,41 +66,42 @@ def _with_interval(r: float | None, n: int, variance: Callable[[float], float]) 
 
 
 def points(gest: pl.DataFrame, winobias: pl.DataFrame) -> pl.DataFrame:
-    """What is correlated, from the tidy rows of both tasks: a row a model × WinoBias split × GEST rate.
+    """What is correlated, from the tidy rows of both tasks: a row a model × language × WinoBias split × GEST rate.
 
-    Columns: `model`, `template` (the split), `group` (`g_s`, or a stereotype for its q_i), `x`, `x_low`, `x_high` (GEST's rate:
-    the overall g_s, or the mean of q_i over templates, which has no interval), `y`, `y_low`, `y_high` (ĝ_s).
+    Columns: `model`, `language` (of GEST's sentences, `all` for the mean over several), `template` (the split), `group` (`g_s`,
+    or a stereotype for its q_i), `x`, `x_low`, `x_high` (GEST's rate: the overall g_s, or q_i over all templates, else the mean
+    of q_i over the templates, which has no interval), `y`, `y_low`, `y_high` (ĝ_s).
     """
     overall = gest.filter((pl.col("measure") == "g_s") & (pl.col("template") == OVERALL)).select(
-        "model", pl.lit("g_s").alias("group"), pl.col("value").alias("x"), pl.col("low", "high").name.prefix("x_")
+        "model", "language", pl.lit("g_s").alias("group"), pl.col("value").alias("x"), pl.col("low", "high").name.prefix("x_")
     )
-    single = (
-        gest.filter(pl.col("measure") == "q")
-        .group_by("model", "group", maintain_order=True)
-        .agg(mean(pl.col("value")).alias("x"))
-        .with_columns(pl.lit(None, pl.Float64).alias(name) for name in ("x_low", "x_high"))
-    )
+    single = _q(gest).with_columns(pl.lit(None, pl.Float64).alias(name) for name in ("x_low", "x_high"))
     checked = winobias.filter(pl.col("measure") == "g_hat_s").select(
         "model", "template", pl.col("value").alias("y"), pl.col("low", "high").name.prefix("y_")
     )
     joined = checked.join(pl.concat([overall, single]), on="model", maintain_order="left_right")
     names = ("x", "x_low", "x_high", "y", "y_low", "y_high")
-    return joined.select("model", "template", "group", *names).drop_nulls(["x", "y"])
+    return joined.select("model", "language", "template", "group", *names).drop_nulls(["x", "y"])
+
+
+def _q(gest: pl.DataFrame) -> pl.DataFrame:
+    """q of each model, language and stereotype (`group`) as `x`: over all templates, else the mean over the templates."""
+    over_all = pl.col("template") == OVERALL
+    return (
+        gest.filter(pl.col("measure") == "q")
+        .filter(over_all | ~over_all.any().over("model", "language"))
+        .group_by("model", "language", "group", maintain_order=True)
+        .agg(mean(pl.col("value")).alias("x"))
+    )
 
 
 def within(gest: pl.DataFrame, spoken: pl.DataFrame, scale: str) -> pl.DataFrame:
-    """Tidy rows of q (mean over templates) beside lean, by stereotype, and of their `spearman` over the stereotypes, for each
-    model and way (template) of asking in words.
+    """Tidy rows of q beside lean, by stereotype, and of their `spearman` over the stereotypes.
+
+    For each model, language of GEST's sentences and way (template) of asking in words.
     """
-    q = (
-        gest.filter(pl.col("measure") == "q")
-        .group_by("model", "group", maintain_order=True)
-        .agg(mean(pl.col("value")).alias("x"))
-    )
-    lean = spoken.filter(pl.col("measure") == "lean").select(
-        "model", "language", "template", "group", pl.col("value").alias("y")
-    )
-    both = lean.join(q, on=["model", "group"], maintain_order="left").drop_nulls(["x", "y"])
+    lean = spoken.filter(pl.col("measure") == "lean").select("model", "template", "group", pl.col("value").alias("y"))
+    both = lean.join(_q(gest), on=["model", "group"], maintain_order="left_right").drop_nulls(["x", "y"])
     rows: list[tuple[object, ...]] = []
     for place, part in both.group_by("model", "language", "template", maintain_order=True):
         x, y = part["x"].to_list(), part["y"].to_list()
@@ -115,13 +116,14 @@ def within(gest: pl.DataFrame, spoken: pl.DataFrame, scale: str) -> pl.DataFrame
 
 
 def correlations(points: pl.DataFrame, scale: str) -> pl.DataFrame:
-    """Tidy rows of measures `pearson` and `spearman` over the models, by split (template) and GEST rate (group); n models."""
+    """Tidy rows of measures `pearson` and `spearman` over the models, by language of GEST's sentences, split (template) and
+    GEST rate (group); n models."""
     rows = []
-    for (template, group), part in points.group_by("template", "group", maintain_order=True):
+    for (language, template, group), part in points.group_by("language", "template", "group", maintain_order=True):
         for measure, correlate in (("pearson", pearson), ("spearman", spearman)):
             r = correlate(part["x"].to_list(), part["y"].to_list())
-            rows.append((template, measure, group, r.value, r.low, r.high, r.n))
-    columns = ("template", "measure", "group", "value", "low", "high", "n")
+            rows.append((language, template, measure, group, r.value, r.low, r.high, r.n))
+    columns = ("language", "template", "measure", "group", "value", "low", "high", "n")
     frame = pl.DataFrame(rows, schema={name: TIDY[name] for name in columns}, orient="row")
-    constant = {"model": OVERALL, "task": "validity", "language": "en", "scale": scale}
+    constant = {"model": OVERALL, "task": "validity", "scale": scale}
     return tidy(frame.with_columns(named(FISHER), *(pl.lit(value).alias(name) for name, value in constant.items())))

@@ -139,3 +139,8 @@ def test_words_beside_gest(tmp_path: Path) -> None:
     shown = CliRunner().invoke(command, [str(run)]).stdout
     assert "beside what models say in words" in shown
     assert "1.00 [1.00, 1.00] (n = 16)" in shown
+
+
+def test_a_scale_that_a_task_has_not_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="gest has no scale eurogest"):
+        CliRunner().invoke(command, [str(make_run(tmp_path / "run")), "--scale", "eurogest"], catch_exceptions=False)

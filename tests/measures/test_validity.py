@@ -8,6 +8,7 @@ import pytest
 
 from evaluator.measures import ordered
 from evaluator.measures.validity import Correlated, correlations, pearson, points, spearman, within
+from evaluator.reports.figures.across import validity_figures
 from evaluator.vocabulary import TIDY
 from evaluator.vocabulary import tidy as complete
 
@@ -105,3 +106,45 @@ def test_q_beside_what_was_said() -> None:
     assert found.filter(measure="q", group="2")["value"].to_list() == [1.0]
     assert found.filter(measure="lean")["value"].to_list() == [0.1, -0.3, 0.2, 0.4]
     assert set(found["task"]) == {"validity"}
+
+
+def in_languages() -> pl.DataFrame:
+    """GEST in two languages: q over all templates and over the common sentences, g_s by language and over both."""
+    rates = {"a": (1.0, 4.0), "b": (2.0, 3.0), "c": (3.0, 2.0), "d": (4.0, 1.0)}
+    rows = [
+        (model, language, template, measure, group, value + (99.0 if template == "common" else 0.0))
+        for model, both in rates.items()
+        for language, value in (("cs", both[0]), ("de", both[1]), ("all", sum(both) / 2))
+        for template in ("all", "common")
+        for measure, group in (("q", "1"), ("g_s", None))
+        if (language, measure) != ("all", "q")
+    ]
+    frame = pl.DataFrame(rows, schema=["model", "language", "template", "measure", "group", "value"], orient="row")
+    return complete(frame.with_columns(task=pl.lit("eurogest"), scale=pl.lit("ratio")))
+
+
+def test_languages_are_no_models_more() -> None:
+    """Of a task of several languages each is correlated by itself: n is the number of models."""
+    check = {"a": 1.0, "b": 2.0, "c": 3.0, "d": 4.0}
+    winobias = tidy([(m, "type1-test", "g_hat_s", "all", v) for m, v in check.items()], "winobias")
+    found = points(in_languages(), winobias)
+    assert found.filter(group="1", language="cs")["x"].to_list() == [1.0, 2.0, 3.0, 4.0]
+    rows = correlations(found, "ratio").filter(measure="pearson")
+    r = {
+        (language, group): (value, n)
+        for language, group, value, n in rows.select("language", "group", "value", "n").iter_rows()
+    }
+    assert r == {
+        **{("cs", group): (pytest.approx(1.0), 4) for group in ("g_s", "1")},
+        **{("de", group): (pytest.approx(-1.0), 4) for group in ("g_s", "1")},
+        ("all", "g_s"): (None, 4),  # it is 2.5 for every model
+    }
+    (figure,) = validity_figures(found, correlations(found, "ratio"), "eurogest", "winobias")
+    assert figure.data["x"].to_list() == [2.5] * 4
+    assert "in all languages" in figure.title
+
+
+def test_words_beside_each_language() -> None:
+    spoken = tidy([("a", "text", "lean", "1", 0.5)], "gest-who")
+    found = within(in_languages(), spoken, "ratio").filter(measure="q")
+    assert found.select("language", "value").rows() == [("cs", 1.0), ("de", 4.0)]

@@ -27,14 +27,28 @@ def _giving(report: Report, measures: tuple[str, ...]) -> list[Section]:
 
 
 def validity_figures(points: pl.DataFrame, rows: pl.DataFrame, checked: str, check: str) -> Iterator[Figure]:
-    """A scatter a split of `evaluator.measures.validity.points`, with its correlation (`rows`) in the caption."""
+    """A scatter a split of `evaluator.measures.validity.points`, with its correlation (`rows`) in the caption.
+
+    Of a task of several languages the mean over them is shown, where models have it; else each language by itself.
+    """
     x, y = validity.CHECKED[0], validity.CHECK[0]
     shown = points.filter(group=x)
-    for split in shown["template"].unique(maintain_order=True):
-        data = with_labels(shown.filter(template=split).drop("group"))
-        title = f"{y} of {check} {split} against {x} of {checked}"
-        found = rows.filter(template=split, group=x, measure="pearson").row(0, named=True)
-        chart = points_chart(data, f"{x} ({checked})", f"{y} ({check} {split})", Scatter(x, y))
+    if (whole := shown.filter(language=validity.OVERALL)).height:
+        shown = whole
+    several = points["language"].n_unique() > 1
+    for language, split in shown.select("language", "template").unique(maintain_order=True).iter_rows():
+        data = with_labels(shown.filter(language=language, template=split).drop("group", "language"))
+        spoken = f" in {'all languages' if language == validity.OVERALL else language}" if several else ""
+        title = f"{y} of {check} {split} against {x} of {checked}{spoken}"
+        found = rows.filter(language=language, template=split, group=x, measure="pearson").row(0, named=True)
+        chart = points_chart(data, f"{x} ({checked}{spoken})", f"{y} ({check} {split})", Scatter(x, y))
         said = f"Pearson correlation over the models: {correlation(found)}."
         caption = sentences("Lines at a point: 95% intervals.", said)
-        yield Figure(slug(checked, check, split), title, caption, data, finished(chart), f"{title}. {said}")
+        yield Figure(
+            slug(checked, check, split, language if several else None),
+            title,
+            caption,
+            data,
+            finished(chart),
+            f"{title}. {said}",
+        )
