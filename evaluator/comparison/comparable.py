@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Literal
 
+from evaluator.store.record import arithmetic
 from evaluator_serving.errors import InputError
 
 Difference = Literal["data", "protocol", "templates", "dtype"]
@@ -27,7 +28,7 @@ def differences(task: str, one: tuple[Record, str], other: tuple[Record, str]) -
     heads, its_heads = (entry.get("heads_used", {}).get(task) for entry in (model, its_model))
     if heads and its_heads and heads != its_heads:
         yield "templates", f"templates for {'+'.join(heads)} against {'+'.join(its_heads)} models"
-    dtype, its_dtype = model.get("dtype"), its_model.get("dtype")
+    dtype, its_dtype = arithmetic(model), arithmetic(its_model)
     if dtype and its_dtype and dtype != its_dtype:
         yield "dtype", f"dtype {dtype} against {its_dtype}"
 

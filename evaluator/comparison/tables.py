@@ -41,10 +41,10 @@ def verdict(comparison: Comparison) -> str:
     """One sentence on how much was found."""
     tested = comparison.rows.drop_nulls("p_holm")
     found = tested.filter(pl.col("p_holm") <= LEVEL).height
-    if tested.filter(_differs()).is_empty():
-        return f"No difference: all {tested.height:,} values are equal to the baseline's."
     if tested.is_empty():
         return "No difference could be tested."
+    if comparison.rows.drop_nulls("difference").filter(_differs()).is_empty():
+        return f"No difference: all {tested.height:,} values are equal to the baseline's."
     if not found:
         return f"None of {tested.height:,} differences remains after Holm's correction (p ≤ {LEVEL})."
     return f"{found:,} of {tested.height:,} differences remain after Holm's correction (p ≤ {LEVEL})."

@@ -8,6 +8,8 @@ add a function of (name, entry) to MODEL_NOTES or TASK_NOTES. Limits come first:
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
+from evaluator.store.record import arithmetic
+
 Entry = Mapping[str, Any]
 Notes = Callable[[str, Entry], Iterator[str]]
 
@@ -22,7 +24,7 @@ def run_notes(record: Mapping[str, Any]) -> tuple[str, ...]:
     """What was cut, then the facts of a run's models, then of its tasks, a sentence each; `record` is run.json."""
     told = [(MODEL_NOTES, record.get("models", {})), (TASK_NOTES, record.get("tasks", {}))]
     facts = (note for kinds, entries in told for name, entry in entries.items() for kind in kinds for note in kind(name, entry))
-    return (*limit_notes(record), *choice_notes(record), *facts, *plan_notes(record))
+    return (*limit_notes(record), *choice_notes(record), *dtype_notes(record), *facts, *plan_notes(record))
 
 
 def plan_notes(record: Mapping[str, Any]) -> Iterator[str]:
@@ -71,6 +73,17 @@ def choice_notes(record: Mapping[str, Any]) -> Iterator[str]:
         others = [n for n, entry in asked.items() if task not in entry["heads_used"] and task not in entry.get("unasked", {})]
         if known and others:
             yield f"{task}: not among the tasks of {_names(others)}."
+
+
+def dtype_notes(record: Mapping[str, Any]) -> Iterator[str]:
+    """Models that weren't computed in the same dtype; what a server computes in isn't known."""
+    kinds: dict[str, list[str]] = {}
+    for name, entry in record.get("models", {}).items():
+        if (kind := arithmetic(entry)) not in (None, "served"):
+            kinds.setdefault(kind, []).append(name)
+    if len(kinds) > 1:
+        parts = "; ".join(f"{kind}: {_names(names)}" for kind, names in kinds.items())
+        yield f"models were computed in different dtypes, so compare with care: {parts}."
 
 
 ALL, UNRECORDED = "all", "all that an older version was asked"
@@ -124,6 +137,8 @@ def _approximate(name: str, entry: Entry) -> Iterator[str]:
     if entry.get("dtype") == "int8":
         verified = entry.get("verified")
         yield f"{name}: int8 arithmetic is an approximation" + (f"; {verified}." if isinstance(verified, str) else ".")
+    if quantized := entry.get("details", {}).get("quantization"):
+        yield f"{name}: its weights were quantized to {quantized} when they were loaded, an approximation."
 
 
 def _padding(name: str, entry: Entry) -> Iterator[str]:

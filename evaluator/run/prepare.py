@@ -373,10 +373,12 @@ def _text_tokens(tables: Mapping[str, pl.DataFrame], encoded: Sequence[Encoded])
 def check_names(models: Sequence[ModelSpec]) -> None:
     """Refuse two models with one name, or names that are one folder: their results could not be told apart.
 
-    And names that are more than a line, which tables and reports could not show.
+    And names that are more than a line, which tables and reports could not show, or what reports call all models together.
     """
     seen: dict[str, ModelSpec] = {}
     for model in models:
+        if model.name == "all":
+            raise InputError(f"the model's name 'all' is what reports call all models together: {REMEDY}")
         if not model.name.isprintable():
             raise InputError(f"the model's name {model.name!r} holds characters that can't be printed: {REMEDY}")
         if len(model.name.encode()) > NAME_LIMIT:

@@ -20,6 +20,13 @@ SHOWN = 200
 """Characters of a differing value that a message shows."""
 
 
+def arithmetic(entry: Entry) -> str | None:
+    """What a model was computed in: its dtype, and what its weights were quantized to; None where nothing tells."""
+    quantized = entry.get("details", {}).get("quantization")
+    dtype = entry.get("dtype")
+    return f"{dtype} with weights in {quantized}" if dtype and quantized else dtype
+
+
 def as_stored(entry: Entry) -> dict[str, Any]:
     """The entry as it reads after a round through JSON (tuples are lists)."""
     stored: dict[str, Any] = json.loads(json.dumps(entry))

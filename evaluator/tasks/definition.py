@@ -138,8 +138,8 @@ def _file_name(name: str) -> str:
 
 
 def _identifier(name: str) -> str:
-    if name == "all":
-        raise ValueError("'all' is what reports call the mean over templates: rename it")
+    if name in ("all", "overall"):
+        raise ValueError(f"{name!r} is what reports call the mean over templates: rename it")
     return name
 
 
@@ -203,6 +203,8 @@ class _File(Table):
             for key, group in self.groups.items()
             if group.polarity is not None and group.polarity not in self.polarity
         ]
+        if "all" in self.groups:
+            found.append((("groups", "all"), "'all' is what reports call all groups together: rename it, and in the samples"))
         seen: set[tuple[str, str]] = set()
         for index, template in enumerate(self.templates):
             if (template.kind, template.id) in seen:

@@ -31,6 +31,12 @@ def test_dtypes_and_templates_are_refused_together_and_can_be_allowed() -> None:
     )
 
 
+def test_quantized_weights_are_another_dtype() -> None:
+    plain, other = record(dtype="bfloat16"), record(dtype="bfloat16", details={"quantization": "fp8"})
+    with pytest.raises(InputError, match="dtype bfloat16 against bfloat16 with weights in fp8: --allow dtype"):
+        check("gest", (plain, "m", "A"), (other, "m", "B"))
+
+
 def test_what_a_record_does_not_know_is_not_refused() -> None:
     assert check("gest", (record(imported=True), "m", "A"), (record(dtype="float32"), "m", "B")) == ()
 

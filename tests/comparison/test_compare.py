@@ -5,6 +5,7 @@ import io
 import json
 import math
 import statistics
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,12 @@ import pytest
 from scipy import stats
 
 from evaluator.cli import compare as compare_command
+from evaluator.comparison.build import build, chosen, sides
 from evaluator.comparison.differences import COMPARED, too_few_permutations
+from evaluator.comparison.tables import verdict
 from evaluator.store.files import write_json
 from evaluator.store.run import Run
+from evaluator.vocabulary import MeasureOptions
 from evaluator_serving.errors import InputError
 from tests.reports import pages
 
@@ -41,6 +45,17 @@ def test_copies_of_one_model_do_not_differ(run: Path) -> None:
     assert "No difference" in result.stdout
     found = rows(run, "--model", "base", "--model", "copy")
     assert {(r["difference"], r["low"], r["high"], r["p"], r["p_holm"]) for r in found} == {("0.0", "0.0", "0.0", "1.0", "1.0")}
+
+
+def test_what_could_not_be_tested_is_not_called_equal(run: Path) -> None:
+    """Differences of single samples, which no test can tell."""
+    opened = Run.open(run)
+    found = build(chosen(sides([opened]), ["base", "tuned"], None), MeasureOptions(resamples=9), permutations=9)
+    untested = replace(found, rows=found.rows.with_columns(p=None, p_holm=None))
+    assert verdict(untested) == "No difference could be tested."
+    one = found.rows.filter(measure="g_s", template="3").with_columns(difference=0.0, p=1.0, p_holm=1.0)
+    mixed = replace(found, rows=pl.concat([one, untested.rows.select(one.columns).cast(one.schema)]))
+    assert verdict(mixed) == "None of 1 differences remains after Holm's correction (p ≤ 0.05)."
 
 
 def test_differences_are_those_of_the_scores(run: Path) -> None:

@@ -37,6 +37,24 @@ def test_models_come_before_tasks_in_their_order() -> None:
     )
 
 
+def test_models_of_different_dtypes_are_told() -> None:
+    fp8 = {"engine": "vllm", "dtype": "bfloat16", "details": {"quantization": "fp8"}}
+    models = {
+        "a": {"engine": "onnx", "dtype": "float32", "details": {"quantization": None}},
+        "b": {"engine": "vllm", "dtype": "bfloat16"},
+        "c": {"engine": "onnx", "dtype": "float32"},
+        "d": fp8,
+        "server": {"engine": "openai", "dtype": "served"},
+        "old": {"imported": True},
+    }
+    assert run_notes({"models": models}) == (
+        "models were computed in different dtypes, so compare with care: float32: a, c; bfloat16: b; bfloat16 with weights in "
+        "fp8: d.",
+        "d: its weights were quantized to fp8 when they were loaded, an approximation.",
+    )
+    assert run_notes({"models": {name: models[name] for name in ("a", "c", "server", "old")}}) == ()
+
+
 def test_an_adapter_is_told_with_what_it_was_merged_into() -> None:
     adapter = {"kind": "LORA", "base": "org/base", "base_revision": "0123456789abcdef", "revision": "sha256:" + "f" * 64}
     beside = {**adapter, "base": "./tuned"}

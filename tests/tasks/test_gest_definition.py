@@ -152,6 +152,8 @@ def test_a_comment_decides_nothing_of_what_a_text_defines(tmp_path: Path) -> Non
         ('group = "thema"', 'groups = "thema"', ", line 9: columns.groups: unknown key: choose from group, sentence"),
         ('id = "second"', "id = 2", ", line 23: templates[1].id: expected a string, not 2"),
         ('id = "first"', 'id = "all"', ", line 17: templates[0].id: 'all' is what reports call"),
+        ('id = "first"', 'id = "overall"', ", line 17: templates[0].id: 'overall' is what reports call"),
+        ("sport = { name", "all = { name", ", line 12: groups.all: 'all' is what reports call all groups together"),
         ('kind = "masked"', 'kind = "mask"', ", line 18: templates[0].kind: 'mask' is not one of masked, continuation"),
         ("„{s}“, sagt", "„s“, sagt", "templates[1].text: '„s“, sagt der[]' must contain {s} (the sentence) exactly once"),
         (
