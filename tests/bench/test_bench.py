@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,15 @@ def worker(engine: str, walls: list[float], **answer: Any) -> Worker[Asked]:
     plain = {"cpu": 1.0, "encode": 0.5, "forward": 1.0, "write": 0.25, "host": 1 << 30, "tokens": 500, "numbers": {"q": [-1.0]}}
     made.slices = {n: {**plain, "wall": wall, **answer} for n, wall in enumerate(walls)}
     return made
+
+
+@pytest.mark.parametrize(("dtype", "moved"), [("float64", 7e6 * 8), ("bfloat16", 7e6 * 2), ("int8", 5e6 + 2e6 * 4)])
+def test_weights_are_read_in_their_own_size(dtype: str, moved: float) -> None:
+    """int8 is of the layers' matrices; the vocabulary's stays as it was."""
+    one = worker("onnx", [2.0, 3.0], passes=4, computed=600)
+    one.asked = replace(one.asked, dtype=dtype)
+    (told,) = record([one], [{"matrix_gflop_s": 100.0, "memory_gb_s": 10.0}], {}, CPU)["ways"]
+    assert told["share_of_memory_bandwidth"] == pytest.approx(8 * moved / 2.0 / 1e9 / 10.0, rel=1e-3)
 
 
 def test_rates_and_shares_by_hand() -> None:
