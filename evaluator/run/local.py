@@ -100,6 +100,10 @@ class ThisProcess:
         """The next model with work."""
         return next(iter(self._following(state)), None)
 
+    def spared(self) -> Sequence[Member]:
+        """None is: there is one."""
+        return []
+
     def again(self, member: Member, state: State) -> None:
         """This process isn't lost while it can be asked."""
 

@@ -59,6 +59,8 @@ class Loop:
             while state.members or any(model.has_work for model in state.models.values()):
                 for offer in self._supplier.offers(state):
                     self._begin(offer)
+                for member in self._supplier.spared():
+                    self._spare(member)
                 self._meter.look(state)
                 self._step()
         finally:
@@ -181,11 +183,11 @@ class Loop:
         """Give a replica chunks; where it has none and none waits, it is done with its model."""
         work = member.model.work
         assert work is not None
-        while len(member.flight) < self._supplier.depth and (chunk := work.take()):
+        while not member.leaving and len(member.flight) < self._supplier.depth and (chunk := work.take()):
             member.flight.append((member.replica.score(chunk), chunk))
         if member.flight:
             return
-        other = self._state.next_alike(member.model)
+        other = None if member.leaving else self._state.next_alike(member.model)
         if other is not None:
             self._go_over(member, other)
         else:
@@ -228,6 +230,16 @@ class Loop:
         self._finish(member.model)
         if offer is not None:
             self._begin(offer)
+
+    def _spare(self, member: Member) -> None:
+        """A replica ends while its model has work: at once while it loads, else with the chunks that it holds."""
+        if member not in self._state.members or not member.model.has_work:
+            return
+        self._view.state(member.model.name, "running", "ends early: its devices are wanted", replica=member.number)
+        if member.loaded is None:
+            self._drop(member)
+        else:
+            member.leaving = True
 
     def _drop(self, member: Member) -> None:
         if member in self._state.members:

@@ -109,6 +109,7 @@ class Member:
         deadline: when its present call must have come back.
         loaded: what it said when it had loaded; since: the moment.
         scored: chunks that it has scored.
+        leaving: whether it ends when it has scored what it holds, although its model has more.
         flight: chunks that it holds; what else it was asked to do is `busy`.
     """
 
@@ -120,6 +121,7 @@ class Member:
     loaded: Loaded | None = None
     since: float = 0.0
     scored: int = 0
+    leaving: bool = False
     flight: deque[tuple[Call[Scored], Chunk]] = field(default_factory=deque)
     busy: tuple[str, Call[Any]] | None = None
 
@@ -186,6 +188,9 @@ class Supplier(Protocol):
 
     def follow(self, member: Member, state: State, *, free: bool) -> Offer | None:
         """What a replica that has closed its engine takes next (`free`: in the same process), None if it is to end."""
+
+    def spared(self) -> Sequence[Member]:
+        """Replicas that are to end now although their models have work, which others of them do; each is named once."""
 
     def again(self, member: Member, state: State) -> None:
         """A replica was lost, and its model still has work: it is wanted first."""

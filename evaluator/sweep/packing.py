@@ -76,10 +76,13 @@ def pack(
     seconds: float,
     prices: Mapping[str, float],
     free: Mapping[str, Array] | None = None,
+    *,
+    whole: bool = False,
 ) -> tuple[list[Piece], float]:
     """(pieces of all jobs, parts of jobs that did not fit into `seconds`, summed). `jobs`: the first ones choose first.
 
     `free`: of each family when its lanes get free, shape (machines, lanes); without it all are from the beginning.
+    `whole`: only whether all fits is asked for; it ends at the first job that doesn't.
     """
     strips = {name: _Strip(devices, seconds, free[name] if free else None) for name, devices in families.items()}
     pieces: list[Piece] = []
@@ -91,6 +94,8 @@ def pack(
             found, missing = _several(job.name, ways, strips, prices)
         pieces += found
         over += missing
+        if whole and over:
+            break
     return pieces, over
 
 

@@ -9,7 +9,7 @@ from its model's queue until there is none left, so a model's replicas end toget
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from evaluator.sweep.fit import Way
 from evaluator.sweep.job import LANES, Job, width
@@ -20,6 +20,20 @@ Lines = Mapping[str, Sequence[Start]]
 """Family → replicas to start there, in this order."""
 PAYS = 1.1
 """One more replica is started where the time that is left is at least this many times its load."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A replica that loads or scores; `ready`: the moment when it should have loaded, None once it has."""
+
+    job: str
+    way: Way
+    ready: float | None = None
+
+    @property
+    def part(self) -> float:
+        """The part of its job that it was to do in a second."""
+        return 1 / max(self.way.score, 1e-9)
 
 
 @dataclass(slots=True)
@@ -62,6 +76,18 @@ class Progress:
             at += step
             rate += more * self.pace
         return at + left / rate if rate > 0 else math.inf
+
+    def without(self, replica: Running, now: float) -> "Progress":
+        """As it is if one of its replicas ends now."""
+        found = replace(self, left=max(0.0, self.left - self.rate * max(0.0, now - self.at)), at=max(now, self.at))
+        found.loading = list(self.loading)
+        found.members -= 1
+        if replica.ready is None:
+            rate = self.rate - self.pace * replica.part
+            found.rate = rate if rate > 1e-9 * self.rate else 0.0
+        else:
+            found.loading.remove((replica.ready, replica.part))
+        return found
 
 
 @dataclass(slots=True)

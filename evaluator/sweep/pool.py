@@ -30,7 +30,7 @@ from evaluator.sweep.replan import Replanner
 from evaluator.sweep.replica import ahead
 from evaluator.sweep.schedule import Schedule
 from evaluator.sweep.seat import Place, RayCall, Seat
-from evaluator.sweep.standing import Asked, node_of, progress, rates, running, seat_of, taken, way_of
+from evaluator.sweep.standing import Asked, holders, node_of, progress, rates, running, seat_of, start_of, taken, way_of
 from evaluator_serving.errors import EngineError
 from evaluator_serving.weights.access import HubAccess
 from evaluator_serving.weights.cache import readable
@@ -86,6 +86,7 @@ class Pool:
         self._asked: list[Asked] = []
         self._placed: list[Asked] = []
         self._parking: set[Seat] = set()
+        self._spared: list[Member] = []
         self._ahead: dict[str, tuple[str, Any]] = {}
         self._lonely: dict[str, float] = {}
         self._gone = False
@@ -127,12 +128,19 @@ class Pool:
         """The policy's word on what starts next on a family; `but` is a replica that is about to end."""
         now = time.monotonic()
         nodes = self._fleet.families().get(family, [])  # none: its machines have just left
-        starts = running([member for member in state.members if member is not but], self._asked)
-        free = sum(node.devices for node in nodes) - taken(starts, family)
+        holding = holders([member for member in state.members if member is not but], self._asked)
         working = [model for name, model in state.models.items() if model.has_work and name in self._policy.jobs]
         found = {model.name: progress(model, state, self._asked, now) for model in working}
-        if lines := self._replanner.lines(found, starts, now):
-            self._policy.lines = lines
+        there = [running(h, found[name].slow if (name := start_of(h)[0]) in found else 1.0, now) for h in holding]
+        if renewed := self._replanner.renewed(found, there, now):
+            self._policy.lines = renewed.lines
+            for holder in [holding[at] for at in renewed.spared]:
+                holding.remove(holder)
+                if isinstance(holder, Asked):
+                    self._withdraw(holder)
+                else:
+                    self._spared.append(holder)
+        free = sum(node.devices for node in nodes) - taken([start_of(h) for h in holding], family)
         return self._policy.next(family, found, now, lambda way: width(way) <= free + 1e-9)
 
     def _planner(self, prices: Mapping[str, float]) -> Replanner:
@@ -212,6 +220,11 @@ class Pool:
             line.remove(start)
 
     # --- what ends -----------------------------------------------------------------------------------------------
+
+    def spared(self) -> Sequence[Member]:
+        """Replicas of models that turned out fast, where others need the devices."""
+        spared, self._spared = self._spared, []
+        return spared
 
     def again(self, member: Member, state: State) -> None:
         """Its model is first in its family's line; what waits for devices there waits behind it."""

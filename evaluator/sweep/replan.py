@@ -1,8 +1,9 @@
 """The plan made again while a sweep runs, from what has been measured. Pure arithmetic.
 
 Estimates are wrong by tens of percent; how fast a model really loads and scores is known when its first replica has done so.
-From then on what is left is packed anew around the replicas that there are, which stay what they are: a model that turns out
-slow gets further replicas while devices are still to be had, and others wait. The lines that come of it replace the plan's.
+From then on what is left is packed anew around the replicas that there are: a model that turns out
+slow gets further replicas while devices are still to be had, and others wait. Where all ends sooner by that, a model that turns
+out fast gives replicas up that it doesn't need. The lines that come of it replace the plan's.
 """
 
 from collections import deque
@@ -14,14 +15,33 @@ import numpy as np
 from evaluator.sweep.fit import Way
 from evaluator.sweep.job import LANES, Job, width
 from evaluator.sweep.packing import Array, Piece, lines_of, pack
-from evaluator.sweep.policy import Machines, Progress, Start
+from evaluator.sweep.policy import Machines, Progress, Running, Start
 
 SHRINK, SHRINKS = 0.97, 4
 """From a time in which all that is left fits to the next shorter one, and how often that is tried."""
 STRETCH, STRETCHES = 0.02, 10
 """From a time that is too short to the next longer one: by one more such step each time."""
+SOONER = 0.98
+"""Replicas are ended where what is left takes at most this part of the time that it takes with them."""
 EFFORT = 5000
 """Ways times a measure of devices up to which plans are made again: packings take milliseconds, not seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """What comes of planning again: the new lines, and which replicas (by number) are to end, as their jobs do without them."""
+
+    lines: dict[str, deque[Start]]
+    spared: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Replicas to start so that all ends by `until`, if those that are `spared` end now."""
+
+    pieces: list[Piece]
+    until: float
+    spared: list[int]
 
 
 @dataclass(slots=True)
@@ -40,7 +60,7 @@ class Replanner:
     until: float = 0.0
     known: frozenset[str] | None = None
 
-    def lines(self, progress: Mapping[str, Progress], running: Sequence[Start], now: float) -> dict[str, deque[Start]] | None:
+    def renewed(self, progress: Mapping[str, Progress], running: Sequence[Running], now: float) -> Renewed | None:
         """New lines, None where nothing new is known (or the sweep is too large to be planned in passing).
 
         `progress`: of each job with work left; `running`: the replicas that load or score.
@@ -50,34 +70,38 @@ class Replanner:
         self.known = known
         if not news or not self.prices or self._effort(progress) > EFFORT:
             return None
-        pieces = self._shortest(progress, running, now)
-        if pieces is None:
+        found = self._shortest(progress, running, now, spare=False)
+        less = self._shortest(progress, running, now, spare=True)
+        if less is not None and less.spared and (found is None or less.until - now < SOONER * (found.until - now)):
+            found = less
+        if found is None:
             return None
-        return {family: deque(line) for family, line in lines_of(pieces, self.families).items()}
+        self.until = found.until
+        lines = {family: deque(line) for family, line in lines_of(found.pieces, self.families).items()}
+        return Renewed(lines, self._wanted(found, running, now))
 
     def _effort(self, progress: Mapping[str, Progress]) -> float:
         ways = sum(len(self.jobs[name].ways) for name in progress)
         return ways * (1 + sum(map(sum, self.families.values())) / 64)
 
-    def _shortest(self, progress: Mapping[str, Progress], running: Sequence[Start], now: float) -> list[Piece] | None:
+    def _shortest(
+        self, progress: Mapping[str, Progress], running: Sequence[Running], now: float, *, spare: bool
+    ) -> _Found | None:
         """The replicas to start so that all ends in the shortest time found, None if it isn't found."""
         worth = sum(self.prices[family] * sum(devices) for family, devices in self.families.items())
         until = max(self.until, now + sum(self._least(name, state, now) for name, state in progress.items()) / worth)
-        found = self._fit(progress, running, now, until)
+        found = self._fit(progress, running, now, until, spare=spare)
         for step in range(1, STRETCHES + 1):
             if found is not None:
                 break
             until = now + (until - now) * (1 + STRETCH * step)
-            found = self._fit(progress, running, now, until)
-        else:
-            return found
-        for _ in range(SHRINKS if until == self.until else 0):
+            found = self._fit(progress, running, now, until, spare=spare)
+        for _ in range(SHRINKS if found is not None and until == self.until else 0):
             shorter = now + (until - now) * SHRINK
-            better = self._fit(progress, running, now, shorter)
+            better = self._fit(progress, running, now, shorter, spare=spare)
             if better is None:
                 break
             found, until = better, shorter
-        self.until = until
         return found
 
     def _least(self, name: str, state: Progress, now: float) -> float:
@@ -91,8 +115,14 @@ class Replanner:
         ways = self.jobs[name].ways
         return Job(name, tuple(replace(w, load=w.load * state.slow, score=w.score * left / state.pace) for w in ways))
 
-    def _fit(self, progress: Mapping[str, Progress], running: Sequence[Start], now: float, until: float) -> list[Piece] | None:
-        """Replicas to start so that all ends by `until`, None where they don't fit."""
+    def _fit(
+        self, progress: Mapping[str, Progress], running: Sequence[Running], now: float, until: float, *, spare: bool
+    ) -> _Found | None:
+        """Replicas to start so that all ends by `until`, None where they don't fit. `spare`: what isn't needed for it ends."""
+        spared: list[int] = []
+        if spare:
+            shared = {name for name in progress if self._goes_on(name, progress)}
+            progress, spared = _sparing(progress, [r if r.job not in shared else None for r in running], now, until)
         ends, rest = {}, []
         for name, state in progress.items():
             ends[name] = max(now, min(until, state.end())) if state.members else now
@@ -101,23 +131,67 @@ class Replanner:
                 rest.append(self._rest(name, state, left))
         costs = {job.name: min(self.prices[w.family] * width(w) * (w.load + w.score) for w in job.ways) for job in rest}
         rest.sort(key=lambda job: (-costs[job.name], job.name))
-        pieces, over = pack(rest, self.families, until, self.prices, self._free(running, ends, now))
-        if over > 1e-9:
+        free = self._free(running, frozenset(spared), ends, now)
+        pieces, over = pack(rest, self.families, until, self.prices, free, whole=True)
+        if over:
             return None
         planned = {(name, w.family, w.placement): w for name in ends for w in self.jobs[name].ways}
-        return [Piece(p.start, p.job, planned[p.job, p.way.family, p.way.placement]) for p in pieces]
+        made = [Piece(p.start, p.job, planned[p.job, p.way.family, p.way.placement]) for p in pieces]
+        return _Found(made, until, spared)
 
-    def _free(self, running: Sequence[Start], ends: Mapping[str, float], now: float) -> dict[str, Array]:
+    def _goes_on(self, name: str, progress: Mapping[str, Progress]) -> bool:
+        """Whether a job's replicas have something to do after it for which they needn't load."""
+        alike = self.jobs[name].alike
+        return bool(alike) and any(other != name and self.jobs[other].alike == alike for other in progress)
+
+    def _free(
+        self, running: Sequence[Running], spared: frozenset[int], ends: Mapping[str, float], now: float
+    ) -> dict[str, Array]:
         """When each lane gets free, with every replica where it would lie if they had come one after the other."""
         free = {f: np.full((len(devices), max(devices) * LANES), now) for f, devices in self.families.items()}
         machines = {family: Machines.of(devices) for family, devices in self.families.items()}
-        for name, way in sorted(running, key=lambda start: -width(start[1])):
+        for number, replica in sorted(enumerate(running), key=lambda item: -width(item[1].way)):
+            way = replica.way
             if way.family not in machines or (place := machines[way.family].take(way)) is None:
                 continue  # its machine has left, or it lies where another one would have to
-            lanes = _lanes(way, machines[way.family], *place)
-            for machine, first, last in lanes:
-                free[way.family][machine, first:last] = ends.get(name, now)
+            if number in spared:
+                continue
+            for machine, first, last in _lanes(way, machines[way.family], *place):
+                free[way.family][machine, first:last] = ends.get(replica.job, now)
         return free
+
+    def _wanted(self, found: _Found, running: Sequence[Running], now: float) -> tuple[int, ...]:
+        """Of the replicas that could end those whose devices something else is to start on now, the widest first."""
+        missing = {family: -float(sum(devices)) for family, devices in self.families.items()}
+        for way in [*(r.way for r in running), *(p.way for p in found.pieces if p.start <= now + 1e-6)]:
+            if way.family in missing:
+                missing[way.family] += width(way)
+        chosen = []
+        for number in sorted(found.spared, key=lambda number: -width(running[number].way)):
+            way = running[number].way
+            if missing.get(way.family, 0.0) > 1e-9:
+                missing[way.family] -= width(way)
+                chosen.append(number)
+        return tuple(chosen)
+
+
+def _sparing(
+    progress: Mapping[str, Progress], running: Sequence[Running | None], now: float, until: float
+) -> tuple[dict[str, Progress], list[int]]:
+    """(progress without the replicas that aren't needed for all to end by `until`, their numbers). None in `running` stays.
+
+    A model gives up what it has begun last first, and what still loads before what scores; one that isn't measured keeps all.
+    """
+    left, spared = dict(progress), []
+    there = [(number, replica) for number, replica in enumerate(running) if replica is not None]
+    for number, replica in sorted(there, key=lambda item: (item[1].ready is None, -item[0])):
+        state = left.get(replica.job)
+        if state is not None and state.measured and state.members > 1:
+            less = state.without(replica, now)
+            if less.end() <= until and (less.rate > 0 or replica.ready is not None):  # one that scores stays
+                left[replica.job] = less
+                spared.append(number)
+    return left, spared
 
 
 def _lanes(way: Way, machines: Machines, nodes: Sequence[int], devices: Sequence[int]) -> list[tuple[int, int, int]]:

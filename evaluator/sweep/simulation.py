@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from evaluator.sweep.fit import Way
 from evaluator.sweep.job import Job
 from evaluator.sweep.placement import Placement
-from evaluator.sweep.policy import Lines, Machines, Policy, Progress, Start
+from evaluator.sweep.policy import Lines, Machines, Policy, Progress, Running, Start
 from evaluator.sweep.replan import Replanner
 
 
@@ -34,6 +34,8 @@ class _Job:
     progress: Progress
     replicas: list[tuple[Way, tuple[int, ...], tuple[int, ...], float]] = field(default_factory=list)
     loaded: set[int] = field(default_factory=set)
+    ended: set[int] = field(default_factory=set)
+    """Replicas that were ended while the job had work left."""
     expected: float = 0.0
     """Parts a second that its loaded replicas should do."""
     version: int = 0
@@ -41,6 +43,26 @@ class _Job:
 
     def true(self, way: Way) -> Way:
         return way if self.times is None else self.times[way.family, way.placement]
+
+    def ready(self, number: int) -> float | None:
+        """When a replica should have loaded, None if it has."""
+        way, _, _, began = self.replicas[number]
+        return None if number in self.loaded else began + way.load * self.progress.slow
+
+    def running(self) -> list[int]:
+        """The numbers of its replicas."""
+        return [number for number in range(len(self.replicas)) if number not in self.ended]
+
+    def advance(self, now: float) -> None:
+        """What its replicas have done until now is no longer left."""
+        state = self.progress
+        state.left = max(0.0, state.left - state.rate * (now - state.at))
+        state.at = now
+
+    def foresee(self) -> None:
+        """What is still to load, by what loads have taken."""
+        waiting = [(self.ready(n), 1 / max(self.replicas[n][0].score, 1e-9)) for n in self.running()]
+        self.progress.loading = [(moment, part) for moment, part in waiting if moment is not None]
 
 
 class _Simulation:
@@ -85,9 +107,8 @@ class _Simulation:
 
     def start(self, now: float) -> None:
         """Start what the policy names, while it names something."""
-        running = [(name, replica[0]) for name in self.progress for replica in self.jobs[name].replicas]
-        if mended := self.replanner.lines(self.progress, running, now):
-            self.policy.lines = mended
+        if self.replanner.prices:
+            self.renew(now)
         for family, machines in self.machines.items():
             while machines.idle:
                 chosen = self.policy.next(family, self.progress, now, machines.fits)
@@ -104,9 +125,20 @@ class _Simulation:
                 loaded = now + job.true(way).load
                 heapq.heappush(self.events, (loaded, next(self.count), name, way, len(job.replicas) - 1))
 
+    def renew(self, now: float) -> None:
+        """Plan again if something new is known."""
+        numbers = [(name, number) for name in self.progress for number in self.jobs[name].running()]
+        running = [Running(name, self.jobs[name].replicas[n][0], self.jobs[name].ready(n)) for name, n in numbers]
+        if renewed := self.replanner.renewed(self.progress, running, now):
+            self.policy.lines = renewed.lines
+            for at in renewed.spared:
+                self.spare(*numbers[at], now)
+
     def loaded(self, name: str, way: Way, number: int, now: float) -> None:
         """A replica begins to score."""
         job = self.jobs[name]
+        if number in job.ended:
+            return
         state, began = job.progress, job.replicas[number][3]
         state.slow = (now - began) / way.load if way.load else 1.0
         self.scores(name, way, number, now)
@@ -115,28 +147,46 @@ class _Simulation:
         """A replica has what it needs."""
         job = self.jobs[name]
         state = job.progress
-        state.left = max(0.0, state.left - state.rate * (now - state.at))
-        state.at = now
-        expected = 1 / max(way.score, 1e-9)
+        job.advance(now)
         job.loaded.add(number)
-        state.loading = [
-            (moment + w.load * state.slow, 1 / max(w.score, 1e-9))
-            for at, (w, _, _, moment) in enumerate(job.replicas)
-            if at not in job.loaded
-        ]
+        job.foresee()
         state.measured = True
-        job.expected += expected
+        job.expected += 1 / max(way.score, 1e-9)
         state.rate += 1 / max(job.true(way).score, 1e-9)
         state.pace = state.rate / job.expected
+        self.expect(name, now)
+
+    def expect(self, name: str, now: float) -> None:
+        """A job's end, at its present rate; another one that was foreseen before doesn't happen."""
+        job = self.jobs[name]
         job.version += 1
-        heapq.heappush(self.events, (now + state.left / state.rate, next(self.count), name, None, job.version))
+        if job.progress.rate > 0:
+            end = now + job.progress.left / job.progress.rate
+            heapq.heappush(self.events, (end, next(self.count), name, None, job.version))
+
+    def spare(self, name: str, number: int, now: float) -> None:
+        """A replica ends although its job has work left."""
+        job = self.jobs[name]
+        way, machines, devices, began = job.replicas[number]
+        job.advance(now)
+        job.ended.add(number)
+        job.progress.members -= 1
+        job.foresee()
+        scoring = [job.replicas[n][0] for n in job.running() if n in job.loaded]
+        job.expected = sum(1 / max(w.score, 1e-9) for w in scoring)
+        job.progress.rate = sum(1 / max(job.true(w).score, 1e-9) for w in scoring)
+        self.expect(name, now)
+        self.machines[way.family].give(way, machines, devices)
+        self.slots.append(Slot(name, number, way, machines, devices, began, now))
 
     def end(self, name: str, now: float) -> None:
         """A job has no work left: its replicas end, or go on with one that is alike."""
         del self.progress[name]
-        for number, (way, machines, devices, began) in enumerate(self.jobs[name].replicas):
+        job = self.jobs[name]
+        for number in job.running():
+            way, machines, devices, began = job.replicas[number]
             self.slots.append(Slot(name, number, way, machines, devices, began, now))
-            other = self.other(name, way) if number in self.jobs[name].loaded else None
+            other = self.other(name, way) if number in job.loaded else None
             if other is None:
                 self.machines[way.family].give(way, machines, devices)
             else:

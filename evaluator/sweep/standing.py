@@ -10,7 +10,7 @@ from ray.util.placement_group import PlacementGroup
 from evaluator.run.replica import Member, Model, Replica, State
 from evaluator.sweep.fit import Way
 from evaluator.sweep.job import width
-from evaluator.sweep.policy import Progress, Start
+from evaluator.sweep.policy import Progress, Running, Start
 from evaluator.sweep.seat import Seat
 
 MEASURED = 2
@@ -55,10 +55,26 @@ def node_of(member: Member) -> str:
     return member.loaded.node if member.loaded is not None else ""
 
 
-def running(members: Sequence[Member], asked: Sequence[Asked]) -> list[Start]:
-    """What takes devices or has asked for some. Two replicas on the same devices take them once: the later one, which stays."""
-    places = {seat_of(m.replica).place: (m.model.name, way_of(m)) for m in members}
-    return [*places.values(), *(a.start for a in asked)]
+def holders(members: Sequence[Member], asked: Sequence[Asked]) -> list[Member | Asked]:
+    """What takes devices or has asked for some. Two replicas on the same devices take them once: the later one, which stays.
+
+    One that is about to go takes none any more.
+    """
+    places = {seat_of(m.replica).place: m for m in members}
+    return [*(m for m in places.values() if not m.leaving), *asked]
+
+
+def start_of(holder: Member | Asked) -> Start:
+    """A model's name, and how its replica lies on devices."""
+    return holder.start if isinstance(holder, Asked) else (holder.model.name, way_of(holder))
+
+
+def running(holder: Member | Asked, longer: float, now: float) -> Running:
+    """A replica for the plan made again; `longer`: see `Progress.slow`."""
+    name, way = start_of(holder)
+    begun = now if isinstance(holder, Asked) else holder.begun
+    loaded = isinstance(holder, Member) and holder.loaded is not None
+    return Running(name, way, None if loaded else begun + way.load * longer)
 
 
 def taken(starts: Sequence[Start], family: str) -> float:
@@ -90,7 +106,7 @@ def slow(loaded: Sequence[Member]) -> float:
 
 def progress(model: Model, state: State, asked: Sequence[Asked], now: float) -> Progress:
     """A model with work left, as the policy sees it."""
-    members = state.of(model)
+    members = [m for m in state.of(model) if not m.leaving]
     loaded = [m for m in members if m.loaded is not None]
     measured = sum(rate(m, now) for m in loaded)
     planned = sum(1 / max(way_of(m).score, 1e-9) for m in loaded)

@@ -2,7 +2,7 @@
 
 import importlib.util
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,12 +40,12 @@ def model(name: str, waiting: int | None = None, chunks: int = 10, weights: str 
     return made
 
 
-def pool(line: Sequence[tuple[str, Way]], *, both_fit: bool = True) -> Any:
+def pool(line: Sequence[tuple[str, Way]], *, both_fit: bool = True, prices: Mapping[str, float] | None = None) -> Any:
     from evaluator.sweep.pool import Pool, PoolOptions
 
     jobs = [Job(name, (way,)) for name, way in line]
     ways = {WAY.family: line}
-    options = PoolOptions(Fleet(tuple(NODES)), jobs, ways, {}, lambda *_: ([], None), lambda *_: both_fit)  # type: ignore[arg-type, return-value]
+    options = PoolOptions(Fleet(tuple(NODES)), jobs, ways, prices or {}, lambda *_: ([], None), lambda *_: both_fit)  # type: ignore[arg-type, return-value]
     made = Pool(None, None, options)  # type: ignore[arg-type]
     made._cluster = SimpleNamespace(changed=lambda fleet: None)  # type: ignore[assignment]
     made._ask = lambda start: None  # type: ignore[method-assign]
@@ -120,3 +120,28 @@ def test_a_process_stays_with_the_next_model_of_the_same_weights() -> None:
     state.members[:] = []
     state.models["c"].work = Chunks(0)  # type: ignore[assignment]
     assert state.next_alike(member.model) is None
+
+
+def test_a_replica_that_its_model_can_spare_makes_room_for_another_model() -> None:
+    """Half of f is left, 50 s for one replica: then s, with 10 s to load and 38 to score, needs only the other's devices.
+
+    After f on both, s would end in 25 + 10 + 19 s.
+    """
+    short = Way(WAY.family, Placement(), load=10.0, score=38.0)
+    made = pool([("f", WAY), ("s", short)], prices={WAY.family: 1.0})
+    f = model("f", waiting=5)
+    members = [working(on, f, scored=0) for on in ("north", "south")]
+    state = State({"f": f, "s": model("s")}, members)
+    assert made._next_start(WAY.family, state) is None, "f has all devices"
+    assert not made.spared()
+    for member in members:
+        member.scored, member.since = 2, time.monotonic() - 20
+    start = made._next_start(WAY.family, state)
+    assert start == ("s", short)
+    (spared,) = made.spared()
+    assert spared in members
+    assert not made.spared(), "it is named once"
+    spared.leaving = True
+    assert made._next_start(WAY.family, state) == start, "its devices count as free"
+    offer = made.follow(spared, state, free=True)
+    assert (offer.model, offer.replica.actor) == ("s", spared.replica.actor)

@@ -18,8 +18,8 @@ from evaluator.sweep.fit import Way
 from evaluator.sweep.job import Job
 from evaluator.sweep.packing import Piece, lines_of, pack
 from evaluator.sweep.placement import Placement
-from evaluator.sweep.policy import Machines, Policy, Progress
-from evaluator.sweep.replan import Replanner
+from evaluator.sweep.policy import Machines, Policy, Progress, Running
+from evaluator.sweep.replan import Renewed, Replanner
 from evaluator.sweep.schedule import schedule
 from evaluator.sweep.simulation import Slot, makespan, simulate
 
@@ -60,8 +60,11 @@ def disturbed(jobs: Sequence[Job], seed: int) -> list[Job]:
     ]
 
 
-def check(jobs: Sequence[Job], families: Families, slots: Sequence[Slot]) -> None:
-    """A schedule is valid: devices aren't used beyond what they are, replicas lie as placed, all work is done, once."""
+def check(jobs: Sequence[Job], families: Families, slots: Sequence[Slot], *, spared: bool = False) -> None:
+    """A schedule is valid: devices aren't used beyond what they are, replicas lie as placed, all work is done, once.
+
+    A model's replicas end together, but for those that may be `spared`.
+    """
     used = defaultdict(list)
     for slot in slots:
         placement = slot.way.placement
@@ -82,7 +85,7 @@ def check(jobs: Sequence[Job], families: Families, slots: Sequence[Slot]) -> Non
         times = [(true[s.way.family, s.way.placement], s) for s in mine]
         done = sum(max(0.0, s.end - s.start - w.load) / w.score for w, s in times)
         assert done == pytest.approx(1, abs=1e-6)
-        assert len({s.end for s in mine}) == 1
+        assert spared or len({s.end for s in mine}) == 1
     assert {slot.job for slot in slots} == {one.name for one in jobs}
 
 
@@ -103,7 +106,7 @@ def test_schedules_are_valid_and_not_below_the_bound(jobs: list[Job], seed: int)
     check(true, MIXED, slots)
     assert makespan(slots) >= lower_bound(true, MIXED) * (1 - 1e-6)
     mended = simulate(jobs, MIXED, made.lines, true, made.prices)
-    check(true, MIXED, mended)
+    check(true, MIXED, mended, spared=True)
     assert makespan(mended) >= lower_bound(true, MIXED) * (1 - 1e-6)
 
 
@@ -357,18 +360,63 @@ def test_a_model_that_turns_out_slow_is_helped_before_the_others_have_run() -> N
 def test_it_is_planned_again_only_when_something_new_is_known() -> None:
     jobs = {"m": job("m", 10, 40), "n": job("n", 10, 40), "o": job("o", 10, 20)}
     replanner = Replanner(jobs, {"a": [2]}, {"a": 1.0})
-    running = [("m", jobs["m"].ways[0]), ("n", jobs["n"].ways[0])]
+    running = [Running(name, jobs[name].ways[0], 10) for name in ("m", "n")]
     planned = Progress(1, 0, 0, [(10, 1 / 40)], 1)
     state = {"m": planned, "n": planned, "o": Progress()}
-    assert replanner.lines(state, running, 0) is None  # the plan is new
-    assert replanner.lines(state, running, 5) is None
+    assert replanner.renewed(state, running, 0) is None  # the plan is new
+    assert replanner.renewed(state, running, 5) is None
     known = {**state, "m": Progress(1, 10, 1 / 40, [], 1, measured=True), "n": Progress(1, 10, 1 / 40, [], 1, measured=True)}
-    lines = replanner.lines(known, running, 10)
+    loaded = [Running(name, jobs[name].ways[0]) for name in ("m", "n")]
     # Both end at 50; the third one is all that is to start, after either.
-    assert lines == {"a": deque([("o", jobs["o"].ways[0])])}
+    assert replanner.renewed(known, loaded, 10) == Renewed({"a": deque([("o", jobs["o"].ways[0])])})
     assert 70 <= replanner.until <= 85, "shared by both devices, or on one of them"
-    assert replanner.lines(known, running, 20) is None
-    assert Replanner(jobs, {"a": [2]}, {}, known=frozenset()).lines(known, running, 10) is None, "there is no plan to mend"
+    assert replanner.renewed(known, loaded, 20) is None
+    unplanned = Replanner(jobs, {"a": [2]}, {}, known=frozenset())
+    assert unplanned.renewed(known, loaded, 10) is None, "there is no plan to mend"
+
+
+def test_a_model_that_turns_out_fast_gives_a_replica_up_for_one_that_is_slow() -> None:
+    jobs, true = [job("f", 60, 360), job("s", 60, 120)], [job("f", 60, 180), job("s", 60, 150)]
+    line = [("f", jobs[0].ways[0])] * 3 + [("s", jobs[1].ways[0])]
+    as_planned, mended = (simulate(jobs, {"a": [4]}, {"a": line}, true, prices) for prices in (None, {"a": 1.0}))
+    # By the lines f ends at 120; three join s then, loaded at 180, when 30 of its 150 s are left.
+    check(true, {"a": [4]}, as_planned)
+    assert makespan(as_planned) == pytest.approx(187.5)
+    # At 60 both are known. With two replicas f ends at 150, and s, with another one from 120 on, at 165.
+    check(true, {"a": [4]}, mended, spared=True)
+    ends = [(s.job, s.start, s.end) for s in mended]
+    assert ends == [("f", 0, 60), ("f", 0, 150), ("f", 0, 150), ("s", 0, 165), ("s", 60, 165)]
+
+
+def test_a_replica_that_goes_on_without_loading_is_kept() -> None:
+    jobs = {
+        name: replace(job(name, 60, score), alike=of) for name, score, of in (("f", 360, "f"), ("g", 10, "f"), ("s", 120, ""))
+    }
+    loaded = [Running("f", jobs["f"].ways[0])] * 3 + [Running("s", jobs["s"].ways[0])]
+    measured = {
+        "f": Progress(1, 60, 3 / 180, [], 3, pace=2.0, measured=True),
+        "s": Progress(1, 60, 1 / 150, [], 1, 0.8, measured=True),
+    }
+    spared = []
+    for others in ({}, {"g": Progress()}):
+        replanner = Replanner(jobs, {"a": [4]}, {"a": 1.0}, known=frozenset())
+        renewed = replanner.renewed({**measured, **others}, loaded, 60)
+        assert renewed is not None
+        spared.append(renewed.spared)
+    assert spared == [(2,), ()], "g would have to load where f's replica has loaded all"
+
+
+def test_what_is_left_without_a_replica() -> None:
+    one, wide = way(10, 50), way(10, 20, placement=Placement(2))
+    state = Progress(0.8, 100, 2 * (1 / 50 + 1 / 20), [(130, 1 / 20)], 3, pace=2.0)  # one and a wide one, at twice their pace
+    less = state.without(Running("m", wide), 102)
+    assert (less.left, less.at, less.members) == (pytest.approx(0.8 - 2 * 0.14), 102, 2)
+    assert less.rate == pytest.approx(2 / 50)
+    assert less.loading == [(130, 1 / 20)]
+    assert less.without(Running("m", one), 102).rate == 0
+    waits = state.without(Running("m", wide, 130), 102)
+    assert (waits.rate, waits.loading, waits.members) == (state.rate, [], 2)
+    assert state.loading == [(130, 1 / 20)], "it is as it was"
 
 
 def test_what_is_left_of_a_job_at_a_moment() -> None:
