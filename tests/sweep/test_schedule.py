@@ -388,22 +388,21 @@ def test_a_model_that_turns_out_fast_gives_a_replica_up_for_one_that_is_slow() -
     assert ends == [("f", 0, 60), ("f", 0, 150), ("f", 0, 150), ("s", 0, 165), ("s", 60, 165)]
 
 
-def test_a_replica_that_goes_on_without_loading_is_kept() -> None:
-    jobs = {
-        name: replace(job(name, 60, score), alike=of) for name, score, of in (("f", 360, "f"), ("g", 10, "f"), ("s", 120, ""))
-    }
-    loaded = [Running("f", jobs["f"].ways[0])] * 3 + [Running("s", jobs["s"].ways[0])]
-    measured = {
+@pytest.mark.parametrize(("alike", "spared"), [("", (2,)), ("f", ())])
+def test_a_replica_that_goes_on_without_loading_is_kept(alike: str, spared: tuple[int, ...]) -> None:
+    """As above at 60, with a third one that has a device of its own; if it is like f, f's replicas have loaded all for it."""
+    g = Job("g", (way(60, 10, "a"), way(60, 10, "b")), alike)
+    jobs = {"f": replace(job("f", 60, 360), alike=alike), "g": g, "s": job("s", 60, 120)}
+    loaded = [*[Running("f", jobs["f"].ways[0])] * 3, Running("s", jobs["s"].ways[0])]
+    progress = {
         "f": Progress(1, 60, 3 / 180, [], 3, pace=2.0, measured=True),
-        "s": Progress(1, 60, 1 / 150, [], 1, 0.8, measured=True),
+        "g": Progress(),
+        "s": Progress(1, 60, 1 / 150, [], 1, pace=0.8, measured=True),
     }
-    spared = []
-    for others in ({}, {"g": Progress()}):
-        replanner = Replanner(jobs, {"a": [4]}, {"a": 1.0}, known=frozenset())
-        renewed = replanner.renewed({**measured, **others}, loaded, 60)
-        assert renewed is not None
-        spared.append(renewed.spared)
-    assert spared == [(2,), ()], "g would have to load where f's replica has loaded all"
+    replanner = Replanner(jobs, {"a": [4], "b": [1]}, {"a": 1.0, "b": 0.1}, known=frozenset())
+    renewed = replanner.renewed(progress, loaded, 60)
+    assert renewed is not None
+    assert renewed.spared == spared
 
 
 def test_what_is_left_without_a_replica() -> None:
