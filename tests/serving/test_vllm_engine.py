@@ -136,6 +136,34 @@ def test_a_shared_beginning_is_computed_once_and_read_positions_always(
     assert cached == ([0, 64, 0] if first < 32 else [0, 64])
 
 
+@pytest.mark.parametrize("step", [2048, 24], ids=["one step", "several steps"])
+def test_only_read_positions_have_logits(
+    engine: VllmEngine, smollm: ModelSource, plain_loop: Any, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Long beginnings that nobody reads cost no logits, however vLLM cuts prompts into steps; numbers are those of all."""
+    loop, beginning = plain_loop(smollm.path), tuple(range(1000, 1030))
+    ids = [(*beginning[:-n], *range(500, 506 + n)) for n in range(4)]
+    rows = [Row("causal", one, tuple((at, one[at + 1]) for at in range(29 - n, len(one) - 1))) for n, one in enumerate(ids)]
+    (model,) = engine._llm.collective_rpc(lambda worker: worker.model_runner.model)
+    computed: list[int] = []
+    compute = model.compute_logits
+
+    def watched(states: Any) -> Any:
+        computed.append(len(states))
+        return compute(states)
+
+    monkeypatch.setattr(model, "compute_logits", watched)
+    monkeypatch.setattr(engine._llm.llm_engine.engine_core.engine_core.scheduler, "max_num_scheduled_tokens", step)
+    engine._clear()
+    for row, got in zip(rows, engine.score(rows), strict=True):
+        np.testing.assert_allclose(got, expected_row(row, loop), atol=TOLERANCE, rtol=0)
+    read = sum(len(row.lookups) for row in rows)
+    # In the step in which a prompt's computation ends, vLLM itself makes logits of its last computed token.
+    steps = -(-sum(len(row.ids) - 1 for row in rows) // step)
+    assert read <= sum(computed) <= read + len(rows) + steps
+    assert step == 24 or len(computed) == 2  # all prompts' read positions in one product, all last ones in another
+
+
 def test_gest_demo_beginning(engine: VllmEngine, smollm: ModelSource, plain_loop: Any) -> None:
     requests = gest_requests("gest-demo", None, limit=6)
     assert len(requests) == 12

@@ -22,6 +22,7 @@ from evaluator_serving.models.source import ModelSource
 from evaluator_serving.models.speech import Speech
 from evaluator_serving.rows import Head, Row, Workload
 from evaluator_serving.vllm_engine.plan import WIDTH, Query, leaders_first, plan
+from evaluator_serving.vllm_engine.prompt_scores import FIRST_READ, score_read_positions
 from evaluator_serving.vllm_engine.sizing import DTYPE_BYTES, Device, Sizes, kv_bytes_per_token, sizes
 
 SUPPORTED = ">=0.31,<0.34"
@@ -126,6 +127,8 @@ class VllmEngine(Engine):
         mode = config.model_config.logprobs_mode
         assert mode == "raw_logprobs", f"vLLM gives {mode}"
         self._grid = bool(getattr(config, "use_v2_model_runner", False))
+        if not self._grid and not self._warning:
+            self._llm.collective_rpc(score_read_positions)
 
     def _load(self, extra: dict[str, Any]) -> Any:
         from vllm import LLM
@@ -359,6 +362,7 @@ def _parameters(query: Query, *, cached: bool = True) -> Any:
         logprob_token_ids=list(query.tokens),
         allowed_token_ids=None if query.forced is None else [query.forced],
         prompt_logprobs=0 if query.prompt_scores else None,
+        extra_args={FIRST_READ: query.first} if query.prompt_scores else None,
         prompt_logprob_token_ids=_padded(query.grid) if query.grid else None,
         prompt_logprob_start=query.start if query.grid else None,
     )
