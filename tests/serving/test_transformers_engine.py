@@ -16,8 +16,10 @@ from evaluator_serving.models.resolving import resolve
 from evaluator_serving.opening import open_engine
 from evaluator_serving.rows import Row
 from evaluator_serving.transformers_engine import engine as transformers_engine
+from evaluator_serving.transformers_engine import products
 from evaluator_serving.transformers_engine.engine import TransformersEngine, log_probs
 from evaluator_serving.transformers_engine.forward import Forward
+from evaluator_serving.transformers_engine.products import PackedLinear
 
 ROWS = [Row("causal", tuple((7 * i + j) % 50 + 5 for j in range(i + 2)), ((i, 9), (i + 1, 11), (i + 1, 12))) for i in range(12)]
 TWO = [Row("causal", (5, 6, 7), ((2, 9),)), Row("causal", (5, 6), ((1, 9), (0, 6)))]
@@ -139,6 +141,81 @@ def test_a_head_that_looks_at_neighbours_gets_all_positions(folder: Path) -> Non
     forward.check(TWO)
     assert not forward.gathers
     assert torch.allclose(forward._read(TWO), expected, atol=1e-4)
+
+
+# --- products and attention ---
+
+
+def linears(forward: Forward) -> set[type]:
+    return {type(module) for module in forward.model.modules() if isinstance(module, torch.nn.Linear)}
+
+
+@pytest.mark.parametrize(("dtype", "kind"), [("float32", PackedLinear), ("float64", torch.nn.Linear)])
+def test_weights_are_laid_out_for_products_in_float32_only(tmp_path: Path, dtype: str, kind: type) -> None:
+    folder = tiny_model("llama", tmp_path)
+    engine = engine_of(folder, dtype=dtype)
+    assert linears(engine._forwards["causal"]) == {kind}
+    assert largest(engine.score(ROWS), loop(folder, ROWS)) < 1e-4
+
+
+@pytest.mark.parametrize("copied", [True, False])
+def test_a_head_tied_to_the_embeddings_is_copied_if_it_is_small(
+    tmp_path: Path, copied: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tiny_model("gpt2", tmp_path)
+    if not copied:
+        monkeypatch.setattr(products, "_COPY", 0)
+    engine = engine_of(folder)
+    model = engine._forwards["causal"].model
+    assert (type(model.lm_head) is PackedLinear) == copied
+    assert model.transformer.wte.weight.is_mkldnn is False
+    assert largest(engine.score(ROWS), loop(folder, ROWS)) < 1e-4
+
+
+def test_a_model_that_looks_into_its_weights_keeps_them(tmp_path: Path) -> None:
+    model = transformers.AutoModelForCausalLM.from_pretrained(tiny_model("llama", tmp_path)).eval()
+    weight = model.lm_head.weight.detach().clone()
+    model.lm_head.forward = lambda states: (states[..., None, :] * model.lm_head.weight).sum(-1)
+    forward = Forward(model, "causal")
+    forward.check(TWO)
+    assert linears(forward) == {torch.nn.Linear}
+    assert torch.equal(model.lm_head.weight, weight)
+
+
+def test_attention_goes_row_by_row_over_what_rows_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four rows with a common beginning: the layers see 9 + 4 tokens, attention four rows of 10, without a mask."""
+    folder = tiny_model("llama", tmp_path)
+    rows = [Row("causal", (*range(5, 14), last), ((8, last), (9, 7))) for last in (20, 21, 22, 23)]
+    engine = engine_of(folder, rows)
+    attend = torch.nn.functional.scaled_dot_product_attention
+    seen = set()
+
+    def watched(query: Any, *arguments: Any, **options: Any) -> Any:
+        seen.add((query.shape[0], query.shape[2], options["attn_mask"] is None and options["is_causal"]))
+        return attend(query, *arguments, **options)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", watched)
+    scores = engine.score(rows)
+    assert seen == {(4, 10, True)}
+    assert largest(scores, loop(folder, rows)) < 1e-4
+
+
+def test_rows_that_share_nearly_all_are_a_tree_with_a_mask(tmp_path: Path) -> None:
+    """Thirty rows of 21 tokens are 50 nodes: attention row by row would be more than 8 times as long."""
+    folder = tiny_model("llama", tmp_path)
+    rows = [Row("causal", (*range(5, 25), last), ((19, last), (20, 7))) for last in range(5, 35)]
+    forward = engine_of(folder, rows)._forwards["causal"]
+    inputs, _, fold = forward._inputs(rows)
+    assert fold is None
+    assert inputs["attention_mask"].shape == (1, 1, 50, 50)
+    assert largest(engine_of(folder, rows).score(rows), loop(folder, rows)) < 1e-4
+
+
+def test_attention_that_can_not_be_replaced_keeps_the_mask(tmp_path: Path) -> None:
+    model = transformers.AutoModelForCausalLM.from_pretrained(tiny_model("llama", tmp_path), attn_implementation="eager").eval()
+    forward = Forward(model, "causal")
+    forward.check(TWO)
+    assert (forward.packs, forward.folds, model.config._attn_implementation) == (True, False, "eager")
 
 
 # --- memory ---

@@ -28,6 +28,9 @@ from evaluator_serving.transformers_engine.generation import Generation
 _TOKENS = {"cpu": 256, "cuda": 16384}
 """Padded tokens of a batch. On a CPU small batches stay in the cache and little is padding."""
 
+_FOLDED_TOKENS = {"cpu": 512, "cuda": 16384}
+"""The same where attention folds: there is no padding, and more rows a product cost less each."""
+
 _LOGIT_BYTES = {"cpu": 128 << 20, "cuda": 2 << 30}
 """Most memory of a batch's logits."""
 
@@ -58,11 +61,10 @@ class TransformersEngine(Engine):
         self.device_kind = "cuda" if self._device.type == "cuda" else "cpu"
         # On a CPU the devices of a replica are threads of one process, with one memory.
         self._spread = options.spread if self._device.type == "cuda" else 1
-        self._tokens = options.batch_tokens or _TOKENS[self._device.type]
+        self._batch_tokens = options.batch_tokens
         self._forwards: dict[Head, Forward] = {}
         self._mates: dict[Head, Found] = {}
         self._generation: Generation | None = None
-        self._generated_tokens = options.batch_tokens
         if any(row.chat for row in rows):
             self._speaking()
         for head, some in _by_head(rows).items():
@@ -139,7 +141,7 @@ class TransformersEngine(Engine):
         if self._generation is None:
             forward = self._forwards.get("causal")
             model = forward.model if forward else load(self._source, "causal", self._dtype, self._device, self._spread)
-            self._generation = Generation(model, Speech.of(self._source), self._dtype_name, self._generated_tokens)
+            self._generation = Generation(model, Speech.of(self._source), self._dtype_name, self._batch_tokens)
         return self._generation
 
     def close(self) -> None:
@@ -158,9 +160,10 @@ class TransformersEngine(Engine):
         return np.float64 if self._dtype == torch.float64 else np.float32
 
     def _batches(self, forward: Forward, rows: Sequence[Row], reads: int) -> list[tuple[int, ...]]:
+        tokens = self._batch_tokens or (_FOLDED_TOKENS if forward.folds else _TOKENS)[self._device.type]
         if forward.packs:
-            return prefix_batches(rows, tokens=self._tokens, reads=reads)
-        return batches(rows, tokens=self._tokens, reads=reads, mates=self._mates[forward.head].mates)
+            return prefix_batches(rows, tokens=tokens, reads=reads)
+        return batches(rows, tokens=tokens, reads=reads, mates=self._mates[forward.head].mates)
 
     def _forward(self, head: Head, rows: Sequence[Row]) -> Forward:
         """The forward pass of a head, loaded when it is first needed and checked on some of the rows."""
@@ -225,12 +228,9 @@ def log_probs(logits: Tensor, index: Tensor, tokens: Tensor) -> Tensor:
 
     Natural logarithms. NaN where the row has a NaN or +∞ logit or the token's own logit isn't finite.
     """
-    index, tokens = index.to(logits.device), tokens.to(logits.device)
+    # torch subtracts the largest logit first: the logarithm of the sum is then small, and so is its rounding.
     logits = logits if logits.dtype == torch.float64 else logits.float()
-    # The largest logit is subtracted from both sides first: the logarithm of the sum is then small, and so is its rounding.
-    top = logits.max(dim=-1).values
-    total = (logits - top[:, None]).exp_().sum(dim=-1).log_()
-    return (logits[index, tokens] - top[index]) - total[index]
+    return torch.log_softmax(logits, dim=-1)[index.to(logits.device), tokens.to(logits.device)]
 
 
 def _by_head(rows: Sequence[Row]) -> dict[Head, list[int]]:

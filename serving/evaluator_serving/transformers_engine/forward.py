@@ -12,12 +12,17 @@ from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
 from evaluator_serving.batching import positions
-from evaluator_serving.packing import pack
+from evaluator_serving.packing import Packed, pack
 from evaluator_serving.rows import GREEDY, Head, Row
+from evaluator_serving.transformers_engine import folding, products
+from evaluator_serving.transformers_engine.folding import Fold
 
 _CLOSE = {torch.float64: 1e-5, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 2e-1}
 """How far two ways to compute the same logits may differ, relative to the largest: rounding, not another function. In float64
 too it is float32's: transformers computes parts of some models (Gemma's softmax) in float32 whatever the dtype."""
+
+_ROWS = 8
+"""Attention folds where its rows, padding included, hold at most so many times the nodes of their tree."""
 
 _WINDOWS = ("sliding_window", "attention_window", "window_size", "attention_chunk_size")
 """Names under which configs say how far back some of a model's layers look."""
@@ -29,14 +34,17 @@ Spots = list[dict[int, tuple[int, int]]]
 class Forward:
     """One loaded model's forward pass, with the vocabulary head computed only at the positions that are read.
 
-    Two tricks fit every family, because the model's own code does the rest; both are tried out on loading and left out
+    Three tricks fit most families, because the model's own code does the rest; both are tried out on loading and left out
     where a model doesn't bear them:
 
     - `gathers`: a hook on the body (everything below the head) replaces its [batch, length, hidden] output by the
       [1, reads, hidden] states at the positions read. What comes next (transform, decoder, bias, scaling, soft-capping)
       works on each position by itself.
     - `packs`: a causal model gets sequences that begin alike as one tree, with positions and a mask to match, so that
-      what they share is computed once.
+      what they share is computed once;
+    - `folds`: in the place of the mask, attention goes row by row over such a tree (`folding`).
+
+    On CPUs the weights of linear layers are laid out for products once (`products`), where that changes nothing else either.
     """
 
     def __init__(self, model: Any, head: Head) -> None:
@@ -44,6 +52,7 @@ class Forward:
         self.head = head
         self.gathers = head != "pair" and self._body() is not model
         self.packs = head == "causal"
+        self.folds = self.packs and folding.install(model)
 
     @property
     def vocabulary(self) -> int:
@@ -52,32 +61,45 @@ class Forward:
         return int(config.num_labels if self.head == "pair" else config.get_text_config().vocab_size)
 
     def check(self, rows: Sequence[Row]) -> None:
-        """Compare both tricks with the plain forward pass, on these rows and on longer ones made of them."""
-        wanted = {"gathers": self.gathers, "packs": self.packs}
-        if not any(wanted.values()):
+        """Compare the tricks with the plain forward pass, on these rows and on longer ones made of them."""
+        wanted = {"gathers": self.gathers, "packs": self.packs, "folds": self.folds}
+        lays_out = products.possible(self.model)
+        if not any(wanted.values()) and not lays_out:
             return
-        tried = [*rows, *_forked(rows)] if self.packs else rows
-        self.gathers = self.packs = False
+        # Without a trick that needs more, one row: not every model bears two in a batch.
+        tried = [*rows, *_forked(rows)] if self.packs else rows if any(wanted.values()) else rows[:1]
+        self.gathers = self.packs = self.folds = False
         plain = self._read(tried)
         scale = _CLOSE[plain.dtype] * max(1.0, float(plain.abs().max()))
+
+        def good() -> bool:
+            try:
+                return bool((self._read(tried) - plain).abs().max() <= scale)
+            except Exception:  # whatever a model raises that has no use for positions or a mask of its own
+                return False
+
         for trick, possible in wanted.items():
             setattr(self, trick, possible)
-            try:
-                good = bool((self._read(tried) - plain).abs().max() <= scale)
-            except Exception:  # whatever a model raises that has no use for positions or a mask of its own
-                good = False
-            setattr(self, trick, possible and good)
+            setattr(self, trick, possible and good())
+        if wanted["folds"] and not self.folds:
+            folding.remove(self.model)
+        if lays_out:
+            products.pack_weights(self.model)
+            if not good():
+                products.unpack_weights(self.model)
 
     def logits(self, rows: Sequence[Row]) -> tuple[Tensor, list[dict[int, int]]]:
         """Logits [n, vocabulary] in the model's dtype and, per row, which of the n belong to each position read."""
         rows = self._without_greedy(rows)
         with torch.inference_mode():
-            inputs, spots = self._inputs(rows)
+            inputs, spots, fold = self._inputs(rows)
             if self.head == "pair":
                 return self.model(**inputs).logits, [{0: i} for i in range(len(rows))]
             where = {spot: n for n, spot in enumerate(dict.fromkeys(spot for row in spots for spot in row.values()))}
             sequence, place = (torch.tensor(index, device=self.model.device) for index in zip(*where, strict=True))
-            return self._head(inputs, sequence, place), [{at: where[spot] for at, spot in row.items()} for row in spots]
+            with folding.folded(fold):
+                logits = self._head(inputs, sequence, place)
+            return logits, [{at: where[spot] for at, spot in row.items()} for row in spots]
 
     def _head(self, inputs: dict[str, Any], sequence: Tensor, place: Tensor) -> Tensor:
         if not self.gathers:
@@ -113,12 +135,21 @@ class Forward:
             return self.model.get_decoder()
         return body
 
-    def _inputs(self, rows: Sequence[Row]) -> tuple[dict[str, Any], Spots]:
-        """The model's arguments for these rows, and where in them each row's reads are."""
+    def _inputs(self, rows: Sequence[Row]) -> tuple[dict[str, Any], Spots, Fold | None]:
+        """The model's arguments for these rows, where in them each row's reads are, and how attention folds."""
         ids = [row.ids for row in rows]
         # A row alone shares nothing: no tree, and no mask that would hide what the model itself lets it see.
-        if self.packs and len(rows) > 1 and max(map(len, ids)) <= self._window():
-            return self._packed(rows)
+        if self.packs and len(rows) > 1 and (longest := max(map(len, ids))) <= self._window():
+            tree = pack(ids, width=sum(map(len, ids))) if self.folds else None
+            # Where much is shared, attention's rows would be far more than the tree.
+            if tree and len(rows) * longest <= _ROWS * len(tree.packs[0].ids):
+                return *self._trees(rows, tree), Fold.of([path for _, path in tree.paths], self.model.device)
+            return *self._packed(rows), None
+        return *self._plain(rows), None
+
+    def _plain(self, rows: Sequence[Row]) -> tuple[dict[str, Any], Spots]:
+        """Rows beneath each other, with padding."""
+        ids = [row.ids for row in rows]
         spots: Spots = [{at: (i, at) for at in positions(row)} for i, row in enumerate(rows)]
         if self.head == "causal":
             # Padding stands on the right, where no causal position looks: no mask, and attention's fastest path.
@@ -139,10 +170,15 @@ class Forward:
         seen = torch.tensor(np.stack([tree.mask(width) for tree in packed.packs]), device=self.model.device)
         hidden = torch.finfo(self.model.dtype).min
         mask = torch.zeros(seen.shape, dtype=self.model.dtype, device=self.model.device).masked_fill_(~seen, hidden)
+        inputs, spots = self._trees(rows, packed)
+        return inputs | {"attention_mask": mask[:, None]}, spots
+
+    def _trees(self, rows: Sequence[Row], packed: Packed) -> tuple[dict[str, Any], Spots]:
+        """The inputs of trees, with a mask that stands for none: models take one of four dimensions as it is."""
         inputs = {
             "input_ids": self._padded([tree.ids for tree in packed.packs]),
             "position_ids": self._padded([tree.places for tree in packed.packs], 0),
-            "attention_mask": mask[:, None],
+            "attention_mask": torch.zeros(1, 1, 1, 1, dtype=self.model.dtype, device=self.model.device),
             "use_cache": False,
         }
         paths = zip(rows, packed.paths, strict=True)
