@@ -87,6 +87,8 @@ class Counter(BenchCounter):
 
     flop: float = 0.0
     seconds: float = 0.0
+    flop_a_token: float = 0.0
+    """Of the layers, without the vocabulary."""
 
     def reset(self) -> None:
         """Forget what was counted."""
@@ -95,7 +97,8 @@ class Counter(BenchCounter):
 
     def told(self) -> dict[str, float]:
         """What was counted."""
-        return {**BenchCounter.told(self), "tokens": self.tokens, "flop": self.flop, "seconds": self.seconds}
+        counts = {"tokens": self.tokens, "flop": self.flop, "seconds": self.seconds, "flop_a_token": self.flop_a_token}
+        return {**BenchCounter.told(self), **counts}
 
     def of_graphs(self, engine: Any) -> None:
         """Count what goes through the onnx engine's graphs; attention's own products, a few percent, aren't counted."""
@@ -109,6 +112,7 @@ class Counter(BenchCounter):
         pruned = sum(size for name, size in layers.items() if name.startswith(f"{last}.") and ".qkv." not in name)
         whole = sum(layers.values()) - pruned
         head = sum(size for name, size in sizes.items() if name.startswith("vocabulary.weight."))
+        self.flop_a_token = 2.0 * whole
         runner = engine._runner
         submit, collect = runner.submit, runner.collect
 

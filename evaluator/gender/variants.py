@@ -4,7 +4,6 @@ A sentence is translated plainly, which gives one gender, and once more inside *
 gender. The quoted part of that second translation is the other variant, if the two differ in one word with one first letter.
 """
 
-import functools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -47,7 +46,6 @@ def prompt(sentence: str, gender: Gender, style: PromptStyle = "pronoun", colon:
     return f'{_SPEAKERS[style, gender]} said{":" if colon else ""} "{sentence}"'
 
 
-@functools.lru_cache(maxsize=1 << 14)
 def source_key(sentence: str) -> str:
     """An English sentence as it is compared: some files have straight apostrophes where others have curly ones."""
     return " ".join(normalize(sentence).split())

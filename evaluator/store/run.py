@@ -286,8 +286,7 @@ class Run:
         Raises InputError for a task whose data or definition, or a model whose weights, dtype, engine or versions, differ
         from what the run has scores of. A model that the run knows under another name (equal fingerprints) shares its answers.
         """
-        before = self.record
-        record = before | {"tasks": dict(before["tasks"]), "models": dict(before["models"])}
+        record = self.record
         for name, entry in (tasks or {}).items():
             record["tasks"][name] = with_task(record["tasks"].get(name), entry, name, self.shown)
         for name, entry in (models or {}).items():
@@ -298,8 +297,7 @@ class Run:
             if twin not in (None, name) and (known or {}).get("fingerprint") != made.get("fingerprint"):
                 made |= {"same_as": twin, "answers": answers_name(twin, record["models"][twin])}
             record["models"][name] = made
-        if record != before:
-            write_json(self.path / "run.json", record)
+        write_json(self.path / "run.json", record)
 
     def add_task(self, name: str, entry: Entry) -> None:
         """Record a task and its data; refuse one whose data or definition differ from what the run has."""

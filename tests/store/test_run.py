@@ -67,15 +67,6 @@ def test_scores_come_from_answers(run: Run) -> None:
     assert run.candidates("gest").filter(sample=1)["logprob"].to_list() == [-3.0, -0.5]
 
 
-def test_what_is_recorded_already_is_not_written_again(run: Run) -> None:
-    run.extend(tasks={"gest": task_entry(task("gest"), DATA)}, models={"m": ENTRY})
-    before = (run.path / "run.json").stat()
-    run.extend(tasks={"gest": task_entry(task("gest"), DATA)}, models={"m": ENTRY})
-    assert (run.path / "run.json").stat() == before
-    run.extend(models={"other": ENTRY | {"fingerprint": "gg"}})
-    assert run.models == ["m", "other"]
-
-
 def test_answers_written_twice_count_once(run: Run) -> None:
     for _ in range(2):
         run.add_answers(run.answers_folder("m"), {"a": "continuation"}, [answer("a", -1, -2)])
