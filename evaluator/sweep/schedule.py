@@ -75,18 +75,20 @@ def schedule(jobs: Sequence[Job], families: Mapping[str, Sequence[int]], *, trie
 
     def attempt(taste: _Taste, seconds: float) -> tuple[float, float]:
         """(what is left over, the schedule's makespan if nothing is); the schedule is kept if it is the best so far."""
-        nonlocal best
-        made = math.inf
         order = sorted(jobs, key=lambda job: (-taste.urgency[job.name], job.name))
         pieces, over = pack(order, families, seconds, taste.prices)
-        if over == 0:
-            lines = {family: tuple(line) for family, line in lines_of(pieces, families).items()}
-            slots = simulate(jobs, families, lines)
-            made = makespan(slots)
-            if made < best.makespan:
-                ordered = tuple(sorted(slots, key=lambda s: (s.start, s.job, s.replica)))
-                best = Schedule(lines, ordered, made, bound, costs)
-        return over, made
+        return over, follow(lines_of(pieces, families)) if over == 0 else math.inf
+
+    def follow(starts: Mapping[str, Sequence[Start]]) -> float:
+        """The makespan of a sweep with these lines; it is kept if it is the best so far."""
+        nonlocal best
+        lines = {family: tuple(line) for family, line in starts.items()}
+        slots = simulate(jobs, families, lines)
+        made = makespan(slots)
+        if made < best.makespan:
+            ordered = tuple(sorted(slots, key=lambda s: (s.start, s.job, s.replica)))
+            best = Schedule(lines, ordered, made, bound, costs)
+        return made
 
     def improve(dice: random.Random, tries: int) -> None:
         """So many packings, from the first one that fitted on."""
@@ -113,4 +115,18 @@ def schedule(jobs: Sequence[Job], families: Mapping[str, Sequence[int]], *, trie
         improve(random.Random(7 * chain), min(tries, round(EFFORT / (1 + ways * (1 + devices / 64)))))
         if best.makespan <= bound * FAIR:
             break
+    if best.makespan > bound * FAIR:
+        follow(_fastest(jobs, families))
     return best
+
+
+def _fastest(jobs: Sequence[Job], families: Mapping[str, Sequence[int]]) -> dict[str, list[Start]]:
+    """Every job once, on the way that is fastest, the longest first.
+
+    Where some are very fast on very many devices, packings that put them where they are cheap can miss it.
+    """
+    lines: dict[str, list[Start]] = {family: [] for family in families}
+    chosen = [(min(job.ways, key=lambda way: way.load + way.score), job) for job in jobs]
+    for way, job in sorted(chosen, key=lambda one: (-one[0].load - one[0].score, one[1].name)):
+        lines[way.family].append((job.name, way))
+    return lines
