@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,14 +29,12 @@ class Fold:
     @classmethod
     def of(cls, paths: Sequence[Sequence[int]], device: torch.device) -> "Fold":
         """Of rows that go through these nodes of a tree."""
-        width = max(map(len, paths))
-        nodes = torch.zeros(len(paths), width, dtype=torch.long)
-        places = torch.zeros(1 + max(map(max, paths)), dtype=torch.long)
+        nodes = np.zeros((len(paths), max(map(len, paths))), np.int64)
+        places = np.zeros(1 + max(map(max, paths)), np.int64)
         for row, path in enumerate(paths):
-            at = torch.tensor(path)
-            nodes[row, : len(path)] = at
-            places[at] = row * width + torch.arange(len(path))
-        return cls(nodes.to(device), places.to(device))
+            nodes[row, : len(path)] = path
+            places[nodes[row, : len(path)]] = row * nodes.shape[1] + np.arange(len(path))
+        return cls(torch.from_numpy(nodes).to(device), torch.from_numpy(places).to(device))
 
 
 _fold: ContextVar[Fold | None] = ContextVar("fold", default=None)

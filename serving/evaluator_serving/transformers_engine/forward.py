@@ -34,8 +34,8 @@ Spots = list[dict[int, tuple[int, int]]]
 class Forward:
     """One loaded model's forward pass, with the vocabulary head computed only at the positions that are read.
 
-    Three tricks fit most families, because the model's own code does the rest; both are tried out on loading and left out
-    where a model doesn't bear them:
+    Three tricks fit most families, because the model's own code does the rest; each is tried out on loading and left out
+    where a model doesn't bear it:
 
     - `gathers`: a hook on the body (everything below the head) replaces its [batch, length, hidden] output by the
       [1, reads, hidden] states at the positions read. What comes next (transform, decoder, bias, scaling, soft-capping)
