@@ -269,8 +269,8 @@ def test_a_killed_worker_costs_nothing(command: Command, on: str, rows_that_brea
     assert ended.code == 0, ended.said
     assert ended.run.failures().is_empty()
     assert_whole(ended, "killed", rows_that_break.scores("clean"))
-    # The killed one and the one after it; on Ray the free worker may have started a third meanwhile.
-    assert len(ended.run.record["models"]["killed"]["starts"]) >= 2
+    # A start counts from the first answer on. On Ray that may be lost with its process, and another replica may do all the rest.
+    assert len(ended.run.record["models"]["killed"]["starts"]) >= (2 if on == "none" else 1)
 
 
 @pytest.fixture
