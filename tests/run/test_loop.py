@@ -269,7 +269,7 @@ def test_a_killed_worker_costs_nothing(command: Command, on: str, rows_that_brea
     assert ended.code == 0, ended.said
     assert ended.run.failures().is_empty()
     assert_whole(ended, "killed", rows_that_break.scores("clean"))
-    # A start counts from the first answer on. On Ray that may be lost with its process, and another replica may do all the rest.
+    # A start counts from the first answer on. On Ray that may be lost with its process, and another replica may do the rest.
     assert len(ended.run.record["models"]["killed"]["starts"]) >= (2 if on == "none" else 1)
 
 
