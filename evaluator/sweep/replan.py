@@ -1,9 +1,9 @@
 """The plan made again while a sweep runs, from what has been measured. Pure arithmetic.
 
 Estimates are wrong by tens of percent; how fast a model really loads and scores is known when its first replica has done so.
-From then on what is left is packed anew around the replicas that there are: a model that turns out
-slow gets further replicas while devices are still to be had, and others wait. Where all ends sooner by that, a model that turns
-out fast gives replicas up that it doesn't need. The lines that come of it replace the plan's.
+From then on what is left is packed anew around the replicas that there are: a model that turns out slow gets further replicas
+while devices are still to be had, and others wait. Where all ends sooner by that, a model that turns out fast gives replicas up
+that it doesn't need. The lines that come of it replace the plan's.
 """
 
 from collections import deque

@@ -44,6 +44,8 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_two_devices_give_the_oracles_numbers(llama: Path, tensor: int, pipeline: int) -> None:
     source = resolve(str(llama))
     rows = [Row("causal", tuple(range(3, 3 + n)), ((n - 2, 7), (n - 1, 9), (n - 1, 8))) for n in (5, 9, 12)]
+    # Prompts whose own tokens are scored, from the middle on.
+    rows += [Row("causal", tuple(range(3, 3 + n)), tuple((at, at + 4) for at in range(n // 2, n))) for n in (20, 40)]
     oracle = open_engine("transformers", source, EngineOptions(), rows)
     expected = oracle.score(rows)
     oracle.close()
