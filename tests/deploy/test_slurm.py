@@ -103,6 +103,11 @@ def slurm(tmp_path: Path) -> Iterator[Slurm]:
     shutil.rmtree(f"/tmp/ray-{job}", ignore_errors=True)
 
 
+def scored_by(out: Path) -> set[str]:
+    """The replicas whose answers are stored so far."""
+    return set(Run.open(out).timings()["worker"]) if (out / "run.json").exists() else set()
+
+
 @pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra: ray)")
@@ -110,14 +115,14 @@ def test_a_job_that_reaches_its_limit_goes_back_into_the_queue_and_goes_on(slurm
     """Two nodes until the signal before the time limit; then the same job on one node, in an image."""
     from tests.tiny_models import tiny_model
 
-    samples = write_samples(tmp_path / "own.csv", sentences(600))
+    samples = write_samples(tmp_path / "own.csv", sentences(1000))
     model = tiny_model("gpt2", tmp_path / "gpt2")
     sweep, out = tmp_path / "SWEEP.toml", tmp_path / "run"
     engine = 'engine = "tests.sweep.slow_engine:SlowEngine"'
     sweep.write_text(f'tasks = ["gest"]\nsamples = "{samples}"\n[[models]]\nmodel = "{model}"\n{engine}\n')
     job = slurm.submit(SCRIPT, sweep, out, nodes=2)
     deadline = time.monotonic() + 240
-    while len(list((out / "logprobs").glob("*/*/part-*"))) < 2:
+    while scored_by(out) != {"0", "1"}:  # both nodes: either may load long after the other on a busy machine
         assert job.poll() is None, job.communicate()[0]
         assert time.monotonic() < deadline
         time.sleep(0.1)
@@ -133,13 +138,12 @@ def test_a_job_that_reaches_its_limit_goes_back_into_the_queue_and_goes_on(slurm
     assert [("--head" in command) for command in started] == [True, False]
     run = Run.open(out)
     before = len(run.done("gpt2"))
-    assert 0 < before < 1200
-    assert set(run.timings()["worker"]) == {"0", "1"}, "both nodes scored"
+    assert 0 < before < 2000
 
     job = slurm.submit(SCRIPT, sweep, out, nodes=1, EVALUATOR_SIF="evaluator.sif")
     said, _ = job.communicate(timeout=240)
     assert job.returncode == 0, said
-    assert scores_of(run, run.tasks[0]).height == 1200
+    assert scores_of(run, run.tasks[0]).height == 2000
     assert not any("scontrol" in entry for entry in slurm.log)
     assert all(entry["command"][0] in ("apptainer", "hostname") for entry in slurm.log)  # type: ignore[index]
     assert slurm.left() == []
