@@ -10,8 +10,9 @@ from typing import Any
 
 from evaluator_serving.cache import content_hash
 from evaluator_serving.engine import EngineInfo, EngineOptions, option_value
+from evaluator_serving.models.config import attention
 from evaluator_serving.models.source import ModelSource
-from evaluator_serving.registry import engine_class
+from evaluator_serving.registry import FALLBACK, engine_class
 
 
 def installed(names: tuple[str, ...]) -> dict[str, str]:
@@ -36,6 +37,8 @@ def identity(engine: str, source: ModelSource, options: EngineOptions) -> Engine
         details["system"] = source.system
     if source.code:
         details["code"] = source.code.revision
+    if engine == FALLBACK and (kind := attention(source.config)):
+        details["attention"] = kind  # what was computed without it is other numbers
     made = engine_class(engine)
     harmless = made.harmless_extra()
     details |= {key: _counted(value) for key, value in options.extra.items() if key not in harmless}

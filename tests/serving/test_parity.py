@@ -95,7 +95,9 @@ class Loop:
 
     def __init__(self, folder: Path, auto: str) -> None:
         self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-        self.model = getattr(transformers, auto).from_pretrained(folder, dtype=torch.float64).eval()
+        self.model = (
+            getattr(transformers, auto).from_pretrained(folder, dtype=torch.float64, attn_implementation="eager").eval()
+        )
 
     @torch.no_grad()
     def log_probs(self, **inputs: list[int]) -> torch.Tensor:

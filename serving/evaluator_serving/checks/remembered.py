@@ -18,7 +18,7 @@ from evaluator_serving.models.known import known_folder
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.rows import Row
 
-_FORMAT = 1
+_FORMAT = 2
 _MOST = 200
 """Rows of a model that are kept: the last ones that were asked."""
 

@@ -50,6 +50,15 @@ def context(config: Any) -> int:
     return UNLIMITED
 
 
+def attention(config: Any) -> str | None:
+    """The attention that transformers must be told to use, where its own choice leaves out what the config asks for.
+
+    `sdpa` is handed the cap of the scores (Gemma 2, VaultGemma, T5Gemma) and ignores it: only the plain one caps them.
+    """
+    parts = (config, *(getattr(config, name, None) for name in ("text_config", "encoder", "decoder")))
+    return "eager" if any(getattr(part, "attn_logit_softcapping", None) for part in parts) else None
+
+
 def vocabulary(config: Any) -> tuple[int | None, int | None]:
     """Token ids that have embeddings, in the encoder and in the decoder (equal but for a few); None for a model without any.
 

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from evaluator_serving.errors import InputError, first_line
-from evaluator_serving.models.config import quiet
+from evaluator_serving.models.config import attention, quiet
 from evaluator_serving.models.next_sentence import next_sentence
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.rows import Head
@@ -50,6 +50,7 @@ def pretrained(source: ModelSource, factory: Any, head: str, dtype: torch.dtype,
             trust_remote_code=source.code is not None,
             output_loading_info=True,
             device_map=device_map,
+            **({"attn_implementation": plain} if (plain := attention(source.config)) else {}),
         )
     except Exception as error:
         raise InputError(f"model {source.spec}: its weights can't be loaded ({first_line(error)})") from error

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from transformers.modeling_outputs import BaseModelOutput
 
 from evaluator_serving.batching import positions
 from evaluator_serving.packing import Packed, pack
@@ -195,9 +194,11 @@ class Forward:
         texts = {text: n for n, text in enumerate(dict.fromkeys(row.encoder_ids or () for row in rows))}
         mask = self._mask(list(texts))
         encoder = self.model.get_encoder()
-        states = encoder(input_ids=self._padded(list(texts)), attention_mask=mask).last_hidden_state
+        made = encoder(input_ids=self._padded(list(texts)), attention_mask=mask)
         which = torch.tensor([texts[row.encoder_ids or ()] for row in rows], device=self.model.device)
-        return {"encoder_outputs": BaseModelOutput(last_hidden_state=states[which]), "attention_mask": mask[which]}
+        # The encoder's own kind of output: decoders of mixtures of experts ask it for more than states.
+        made["last_hidden_state"] = made.last_hidden_state[which]
+        return {"encoder_outputs": made, "attention_mask": mask[which]}
 
     def _padded(self, sequences: Sequence[tuple[int, ...]], pad: int | None = None) -> Tensor:
         """[sequences, longest], padded on the right with `pad`, else with the model's own padding id."""
