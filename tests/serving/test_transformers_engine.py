@@ -1,6 +1,8 @@
 """The transformers engine's own duties: memory, refusals, precision, and a head that is computed where it is read."""
 
+import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ from tiny_models import tiny_model
 
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import EngineError, InputError
+from evaluator_serving.models.config import load_config
+from evaluator_serving.models.config import padding as padding_of
 from evaluator_serving.models.resolving import resolve
 from evaluator_serving.opening import open_engine
 from evaluator_serving.rows import Row
@@ -66,6 +70,29 @@ def test_every_dtype_is_as_exact_as_it_can_be(folder: Path, dtype: str, toleranc
     assert (info.engine, info.dtype, info.model) == ("transformers", dtype, str(folder))
     assert info.versions["torch"] == torch.__version__
     assert info.details == {"device": "cpu", "chat_template": "none"}
+
+
+@pytest.mark.parametrize("padding", [-1, 10**6])
+@pytest.mark.parametrize("family", ["gpt2", "bert", "t5"])
+def test_a_padding_id_without_an_embedding_is_no_padding_id(family: str, padding: int, tmp_path: Path) -> None:
+    """As in old Llamas' configurations; some libraries keep them so."""
+    source = resolve(str(tiny_model(family, tmp_path)))
+    ids = [(5, *range(9, 9 + n), 6) for n in (3, 9)]
+    lookups = ((1, 12), (2, 13))
+    rows = {
+        "gpt2": [Row("causal", one, lookups) for one in ids],
+        "bert": [Row("masked", one, lookups) for one in ids],
+        "t5": [Row("seq2seq", (7, *one[:3]), lookups, encoder_ids=one) for one in ids],
+    }[family]
+    expected = TransformersEngine(source, EngineOptions(device="cpu"), rows).score(rows)
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"pad_token_id": padding}))
+    made = load_config(tmp_path, "model")
+    assert padding_of(made) is None
+    source = replace(source, config=made)
+    if padding < 0:  # transformers itself doesn't load the other
+        got = TransformersEngine(source, EngineOptions(device="cpu"), rows).score(rows)
+        assert largest(got, [one.tolist() for one in expected]) < 1e-4
 
 
 @pytest.mark.parametrize("tokens", [1, 7, 30, 10_000])

@@ -59,6 +59,13 @@ def attention(config: Any) -> str | None:
     return "eager" if any(getattr(part, "attn_logit_softcapping", None) for part in parts) else None
 
 
+def padding(config: Any) -> int | None:
+    """The id that a model is padded with; None where its config names none that it has an embedding for (old Llamas': -1)."""
+    text = config.get_text_config()
+    named, (size, _) = getattr(text, "pad_token_id", None), vocabulary(config)
+    return named if isinstance(named, int) and named >= 0 and (size is None or named < size) else None
+
+
 def vocabulary(config: Any) -> tuple[int | None, int | None]:
     """Token ids that have embeddings, in the encoder and in the decoder (equal but for a few); None for a model without any.
 

@@ -214,7 +214,7 @@ class Gemma(Llama):
 
 
 class Gemma2(Gemma):
-    """Gemma 2 and 3: norms behind attention and feed-forward as well, soft caps or norms of queries and keys."""
+    """Gemma 2: norms behind attention and feed-forward as well, soft caps."""
 
     def layer(self, i: int) -> Iterator[tuple[str, NDArray[Any]]]:
         at = f"model.layers.{i}"
@@ -224,6 +224,12 @@ class Gemma2(Gemma):
         yield from self.norm("attention_post_norm", f"{at}.post_attention_layernorm")
         yield from self.norm("feed_forward_norm", f"{at}.pre_feedforward_layernorm")
         yield from self.norm("feed_forward_post_norm", f"{at}.post_feedforward_layernorm")
+
+
+class Gemma3(Gemma2):
+    """Gemma 3: norms of queries and keys; it has Gemma 2's setting of a cap of the scores, and no use for it."""
+
+    settings: ClassVar = {**Gemma2.settings, "attn_logit_softcapping": (None,)}
 
 
 class Gpt2(Family):
@@ -288,7 +294,11 @@ class GptNeoX(Family):
 class Opt(Family):
     """OPT, but for the one with norms behind (350m)."""
 
-    settings: ClassVar = {"do_layer_norm_before": (True,), "_remove_final_layer_norm": (False,)}
+    settings: ClassVar = {
+        "do_layer_norm_before": (True,),
+        "_remove_final_layer_norm": (False,),
+        "layer_norm_elementwise_affine": (True,),
+    }
 
     def architecture(self) -> Decoder:
         return self.layer_normed(self.config.num_attention_heads, 1e-5, self.config.num_hidden_layers, position_offset=2)
@@ -351,7 +361,7 @@ FAMILIES: dict[str, type[Family]] = {
     "phi3": Phi3,
     "gemma": Gemma,
     "gemma2": Gemma2,
-    "gemma3_text": Gemma2,
+    "gemma3_text": Gemma3,
     "gpt2": Gpt2,
     "gpt_neox": GptNeoX,
     "opt": Opt,

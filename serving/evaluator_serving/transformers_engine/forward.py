@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from evaluator_serving.batching import positions
+from evaluator_serving.models.config import padding
 from evaluator_serving.packing import Packed, pack
 from evaluator_serving.rows import GREEDY, Head, Row
 from evaluator_serving.transformers_engine import folding, products
@@ -203,7 +204,7 @@ class Forward:
     def _padded(self, sequences: Sequence[tuple[int, ...]], pad: int | None = None) -> Tensor:
         """[sequences, longest], padded on the right with `pad`, else with the model's own padding id."""
         if pad is None:
-            pad = self.model.config.get_text_config().pad_token_id or 0
+            pad = padding(self.model.config) or 0
         longest = max(map(len, sequences))
         return torch.tensor([[*ids, *(pad,) * (longest - len(ids))] for ids in sequences], device=self.model.device)
 

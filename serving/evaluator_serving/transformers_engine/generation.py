@@ -23,6 +23,7 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from evaluator_serving.chats import Chat, Reply
 from evaluator_serving.checks.padding import TOLERANCE
 from evaluator_serving.errors import EngineError
+from evaluator_serving.models.config import padding
 from evaluator_serving.models.speech import Speech
 from evaluator_serving.rows import Row
 from evaluator_serving.transformers_engine.beginnings import Beginnings, beginnings
@@ -48,9 +49,8 @@ class Generation:
         self._pads: bool | None = None
         self._parts = True
         self._shares: bool | None = None
-        config = model.config.get_text_config()
-        known = getattr(config, "pad_token_id", None)
-        self._pad = int(known if isinstance(known, int) else (*speech.ends, 0)[0])
+        known = padding(model.config)
+        self._pad = (*speech.ends, 0)[0] if known is None else known
 
     def replies(self, rows: Sequence[Row]) -> list[tuple[Reply, ...]]:
         """The replies to every row, in the rows' order. Raises EngineError with the row's index where a logit is NaN."""

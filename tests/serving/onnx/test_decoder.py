@@ -194,6 +194,8 @@ def test_an_export_says_what_it_is_and_is_used_for_no_other_head(tmp_path: Path)
         (transformers.GPT2Config(scale_attn_by_inverse_layer_idx=True), "scale_attn_by_inverse_layer_idx = True"),
         (transformers.OPTConfig(do_layer_norm_before=False), "do_layer_norm_before = False"),
         (transformers.OPTConfig(word_embed_proj_dim=512), "projected embeddings"),
+        (transformers.OPTConfig(layer_norm_elementwise_affine=False), "layer_norm_elementwise_affine = False"),
+        (transformers.Gemma3TextConfig(attn_logit_softcapping=50.0), "attn_logit_softcapping = 50.0"),
         (
             transformers.Phi3Config(
                 original_max_position_embeddings=4096,
