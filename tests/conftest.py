@@ -9,6 +9,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+import hypothesis
 import pytest
 
 # Processes that run beside each other share the cores. Libraries read this when they are imported: before any test is.
@@ -17,6 +18,14 @@ if workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 0)):
 
 # Helper modules beside this file (tiny_models) can be imported by every test; pytest's importlib mode adds no paths.
 sys.path.insert(0, str(Path(__file__).parent))
+
+
+# What a test finds must not hang on how busy the machine is (Hypothesis allows 200 ms an example), nor on which examples it
+# happened to draw. `--hypothesis-profile default` draws others, as long as it likes.
+hypothesis.settings.register_profile(
+    "steady", deadline=None, derandomize=True, database=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("steady")
 
 
 ALONE = ("ray", "vllm", "alone")
