@@ -183,7 +183,7 @@ class Loop:
         """Give a replica chunks; where it has none and none waits, it is done with its model."""
         work = member.model.work
         assert work is not None
-        while not member.leaving and len(member.flight) < self._supplier.depth and (chunk := work.take()):
+        while not member.leaving and self._has_room(member, work) and (chunk := work.take()):
             member.flight.append((member.replica.score(chunk), chunk))
         if member.flight:
             return
@@ -193,6 +193,15 @@ class Loop:
         else:
             member.busy = "close", member.replica.close()
             member.deadline = time.monotonic() + min(CLOSE_SECONDS, self._supplier.start_deadline)
+
+    def _has_room(self, member: Member, work: Work) -> bool:
+        """Whether a replica takes another chunk. One that may be deadly is alone with it: what was scored just before may not
+        arrive when the process dies, and would be blamed for it.
+        """
+        if not member.flight or work.next is None:
+            return True
+        held = [chunk for _, chunk in member.flight]
+        return len(held) < self._supplier.depth and not any(map(work.doubtful, [*held, work.next]))
 
     def _go_over(self, member: Member, other: Model) -> None:
         """A replica is done with its model, and goes on with another one of which it has loaded all."""

@@ -35,6 +35,16 @@ class Work:
         """The next chunk for a worker, None if none waits."""
         return self.waiting.popleft() if self.waiting else None
 
+    @property
+    def next(self) -> Chunk | None:
+        """What the next worker takes."""
+        return self.waiting[0] if self.waiting else None
+
+    def doubtful(self, chunk: Chunk) -> bool:
+        """Whether a worker may die of this chunk: one has, or of a larger one of which it is a part."""
+        key = tuple(item.request for item in chunk.encoded)
+        return key in self._kills or key in self._suspects
+
     def give_back(self, chunk: Chunk) -> None:
         """A worker ended before it began this chunk: it waits again, first in line."""
         self.waiting.appendleft(chunk)
