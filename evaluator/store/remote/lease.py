@@ -1,8 +1,9 @@
 """The right to write to a run on object storage: an object that its holder renews.
 
 Each step is a conditional put, so that of two who want it one gets it. Nobody's clock is trusted: a lease that isn't renewed
-while somebody watches it for LEASE seconds is that of a dead process, and is taken over. Who holds it writes nothing to the
-run without having renewed it within half that time, so that a holder that was cut off learns of it before it writes.
+while somebody watches it for LEASE seconds is that of a dead process, and is taken over. Seconds in which the storage doesn't
+answer, or the watching process doesn't run, count for nothing: the holder can't renew it either. Who holds it writes nothing
+to the run without having renewed it within half that time, so that a holder that was cut off learns of it before it writes.
 """
 
 import contextlib
@@ -13,7 +14,7 @@ import socket
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from evaluator.store.remote.objects import START, WORK, ConflictError, Object, Objects, RemoteError, Version
@@ -103,14 +104,11 @@ class Lease:
     def _watch(self, found: Object) -> Object:
         """Watch a lease that isn't ours: it is renewed (raises), or nobody is there any more. Returns it as it is then."""
         taken = self._taken(found)
-        deadline = time.monotonic() + self._seconds
         patient = threading.Timer(2 * beat_seconds(self._seconds), self._say_waiting, [str(found_by(found))])
         patient.daemon = True
         patient.start()
         try:
-            while time.monotonic() < deadline:
-                time.sleep(_POLL)
-                now = self._objects.get(NAME)
+            for now in _looks(self._objects, self._seconds):
                 if now is None or now.version != found.version:
                     if now is not None and said(now).get("released"):
                         return now
@@ -193,10 +191,17 @@ def is_alive(objects: Objects) -> bool:
     found = objects.get(NAME)
     if found is None or said(found).get("released"):
         return False
-    deadline = time.monotonic() + 2 * beat_seconds(seconds) + 1
-    while time.monotonic() < deadline:
-        time.sleep(_POLL)
-        now = objects.get(NAME)
+    for now in _looks(objects, 2 * beat_seconds(seconds) + 1):
         if now is None or now.version != found.version:
             return now is not None and not said(now).get("released")
     return False
+
+
+def _looks(objects: Objects, seconds: float) -> Iterator[Object | None]:
+    """The lease as it is again and again, until it was watched for so many seconds. A look counts for two polls at the most."""
+    watched = 0.0
+    while watched < seconds:
+        begun = time.monotonic()
+        time.sleep(_POLL)
+        yield objects.get(NAME)
+        watched += min(time.monotonic() - begun, 2 * _POLL)
