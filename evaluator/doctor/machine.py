@@ -57,7 +57,7 @@ def shared_memory(total: int, free: int) -> Finding:
 
 def _gpus() -> Iterator[Finding]:
     try:
-        said = subprocess.run(["nvidia-smi"], capture_output=True, text=True, timeout=30, check=False).stdout
+        said = subprocess.run(["nvidia-smi"], capture_output=True, text=True, timeout=120, check=False).stdout
     except (OSError, subprocess.SubprocessError):
         said = ""
     found = gpus() if said else []

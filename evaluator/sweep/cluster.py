@@ -25,12 +25,17 @@ from evaluator.sweep.hardware import Fleet, Gpu, Node, fleet_of, gpus, node_of_g
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.weights.folders import glance, lacking
 
-HEALTH_SECONDS = 30
+HEALTH_SECONDS = 120
 """For a cluster's head node to say that it is one; most of it is the start of Ray's own command."""
-LOOK_SECONDS = 60
-"""For a node to say which GPUs it has."""
+LOOK_SECONDS = 180
+"""For a node to say which GPUs it has; most of it is the start of a process there."""
+STARTS = 3
+"""Times that a cluster is started here: Ray gives its node half a minute, which a busy machine may not keep to."""
 WATCH_EVERY = 5.0
 """Seconds between looks at which nodes there are."""
+_vital: list[psutil.Process] = []
+"""Of the cluster that this process has started, not of one before it, which may still be dying. Ray ends the driver without a
+word some time after one of them died."""
 KEPT = "what was scored is kept, run the same command again"
 
 
@@ -46,13 +51,34 @@ def connect(address: str, workers: int | None) -> None:
     handler = signal.getsignal(signal.SIGTERM)
     try:
         if address == "local":
-            ray.init(address="local", num_cpus=workers, include_dashboard=False, **quiet)
+            _start_here(num_cpus=workers, include_dashboard=False, **quiet)
         else:
             ray.init(address=address, **quiet)
         signal.signal(signal.SIGTERM, handler or signal.SIG_DFL)  # Ray's own prints a native stack and aborts
     except (ConnectionError, RuntimeError, ValueError, OSError, TimeoutError) as error:
         said = " ".join(str(error).split())[:300] or type(error).__name__  # of other versions the later lines say which
         raise InputError(f"no Ray cluster answers at {address!r} ({said}): start one or use --ray local") from error
+
+
+def _start_here(**options: Any) -> None:
+    """Start a cluster on this machine. Raises EngineError where its node doesn't come up in time again and again."""
+    for left in reversed(range(STARTS)):
+        before = set(psutil.Process().children(recursive=True))
+        try:
+            ray.init(address="local", **options)
+        except Exception as error:
+            if "timed out during startup" not in str(error):  # Ray has no class for it
+                raise
+            for process in set(psutil.Process().children(recursive=True)) - before:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            if not left:
+                what = f"{STARTS} times the node of a Ray cluster wasn't up in time: this machine is too busy for --ray local"
+                raise EngineError(what) from error
+        else:
+            here = set(psutil.Process().children()) - before
+            _vital[:] = [process for process in here if _alive(process) and process.name() in ("raylet", "gcs_server")]
+            return
 
 
 def _reach(address: str) -> None:
@@ -78,6 +104,7 @@ def _reach(address: str) -> None:
 
 def disconnect() -> None:
     """Leave the cluster (and end it, if it was started here)."""
+    _vital.clear()
     ray.shutdown()
 
 
@@ -90,10 +117,6 @@ class Cluster:
     """Models (by name) whose weights are in a local folder or file: every machine is asked whether it has the same."""
     _known: dict[str, Node] = field(default_factory=dict)
     _looked: float = 0.0
-    # Of a cluster that this process has started. Ray ends the driver without a word some time after one of them died.
-    _vital: list[psutil.Process] = field(
-        default_factory=lambda: [p for p in psutil.Process().children() if p.name() in ("raylet", "gcs_server")]
-    )
 
     def fleet(self) -> Fleet:
         """The machines of the cluster now. Raises InputError where none has a GPU or a CPU core."""
@@ -119,7 +142,7 @@ class Cluster:
 
     def check(self, *, idle: bool) -> None:
         """Raise ClusterLostError where the cluster itself is gone; whether it has nodes is asked only while nothing happens."""
-        if not all(map(_alive, self._vital)):
+        if not all(map(_alive, _vital)):
             raise ClusterLostError(f"Ray itself died on this machine: {KEPT}")
         if idle and not any(node["Alive"] for node in ray.nodes()):
             raise ClusterLostError(f"the Ray cluster has lost all its nodes: {KEPT}")

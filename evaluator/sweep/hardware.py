@@ -163,7 +163,7 @@ def gpus(environment: Mapping[str, str] | None = None) -> list[Gpu]:
 
     def ask(*arguments: str) -> str:
         try:
-            return subprocess.run(["nvidia-smi", *arguments], capture_output=True, text=True, timeout=30, check=True).stdout
+            return subprocess.run(["nvidia-smi", *arguments], capture_output=True, text=True, timeout=120, check=True).stdout
         except (OSError, subprocess.SubprocessError):
             return ""
 

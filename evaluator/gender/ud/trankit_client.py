@@ -165,7 +165,7 @@ def _end(process: "subprocess.Popen[str]") -> None:
         with contextlib.suppress(OSError):
             process.stdin.close()
     try:
-        process.wait(timeout=10)
+        process.wait(timeout=60)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

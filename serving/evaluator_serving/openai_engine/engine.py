@@ -255,7 +255,7 @@ class OpenAIEngine(Engine):
             self._settings.url.rstrip("/").removesuffix("/v1"),
             key=None,
             connections=1,
-            patience=Patience(retries=0, timeout=10),
+            patience=Patience(retries=0, timeout=60),
         )
         try:
             return f"vllm {client.get('version')['version']}"
