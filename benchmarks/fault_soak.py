@@ -9,7 +9,8 @@ own process whenever it is scored, like a native crash. In the end
   rounding of float32: after a death the chunks, and so the batches, are cut in another way);
 - the poisonous row is in the run's failures and nowhere else;
 - no answer was stored twice, and no chunk was scored to its end twice but those that were in flight when something died: the
-  engine writes down what it has scored, and a kill accounts for at most the chunks in flight with what it ended.
+  engine writes down what it has scored, and a kill accounts for at most the chunks in flight with what it ended, the engine's
+  own death for the one before it.
 
     python benchmarks/fault_soak.py [--kills 30] [--json FILE]
 """
@@ -59,19 +60,30 @@ class PoisonEngine(TransformersEngine):
     """The transformers engine, which dies of one of its rows and writes down all that it has scored.
 
     The row is the one that holds any of the token sequences in EVALUATOR_POISON (one for each tokenizer, `|` between them).
-    One line a call goes to the file EVALUATOR_SCORED: the model's folder and a digest of each row.
+    One line a call goes to the file EVALUATOR_SCORED: the model's folder and a digest of each row; or `died` alone. Until the
+    file EVALUATOR_GO is there, each process scores one chunk: the sweep isn't over before the first kill.
     """
+
+    chunks = 0
 
     def score(self, rows: Sequence[Row]) -> list[NDArray[np.floating]]:
         """Score, or kill this process without a word if the poisonous row is among the rows."""
+        self.chunks += len(rows) > 1  # a single row is how an engine is asked whether it sees ahead
+        while self.chunks > 1 and not os.path.exists(os.environ["EVALUATOR_GO"]):
+            time.sleep(0.05)
         texts = [" ".join(map(str, row.ids)) for row in rows]
         if any(poison in text for poison in os.environ["EVALUATOR_POISON"].split("|") for text in texts):
+            self._note("died")
             os.kill(os.getpid(), signal.SIGKILL)
         numbers = super().score(rows)
         digests = [hashlib.sha1(f"{row}".encode(), usedforsecurity=False).hexdigest()[:16] for row in rows]
-        with open(os.environ["EVALUATOR_SCORED"], "a") as file:  # one write in append mode: whole lines, whoever else writes
-            file.write(" ".join([self._source.path.name, *digests]) + "\n")
+        self._note(" ".join([self._source.path.name, *digests]))
         return numbers
+
+    @staticmethod
+    def _note(line: str) -> None:
+        with open(os.environ["EVALUATOR_SCORED"], "a") as file:  # one write in append mode: whole lines, whoever else writes
+            file.write(f"{line}\n")
 
 
 def write_inputs(folder: Path, models: Sequence[Path], sentences: int) -> tuple[Path, Path, str]:
@@ -91,11 +103,17 @@ def write_inputs(folder: Path, models: Sequence[Path], sentences: int) -> tuple[
     return paths[0], paths[1], "|".join(sorted({" ".join(map(str, one)) for one in ids}))
 
 
+def go(out: Path) -> Path:
+    """The file for which a run's engines wait."""
+    return out.parent / f"{out.name}.go"
+
+
 def start(sweep: Path, out: Path, poison: str, workers: int) -> subprocess.Popen[bytes]:
     """The sweep's command in a session of its own, so that its whole tree can be found and ended."""
     environment = os.environ | {
         "EVALUATOR_POISON": poison,
         "EVALUATOR_SCORED": str(out.parent / f"{out.name}.scored"),
+        "EVALUATOR_GO": str(go(out)),
         "PYTHONPATH": str(HERE),
         "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
@@ -131,9 +149,12 @@ def end(process: subprocess.Popen[bytes], family: Sequence[psutil.Process]) -> N
 
 
 def disturbed(sweep: Path, out: Path, poison: str, kills: int, workers: int, seed: int, gap: float) -> dict[str, Any]:
-    """Run the sweep to its end with `kills` kills on the way. Returns counts of what was killed and the last exit code."""
+    """Run the sweep to its end with `kills` kills on the way.
+
+    Returns counts of what was killed, of the processes that may have held chunks then (`held`), and the last exit code.
+    """
     dice = random.Random(seed)
-    counts = dict.fromkeys(KINDS, 0)
+    counts, held = dict.fromkeys(KINDS, 0), 0
     process = start(sweep, out, poison, workers)
     family: list[psutil.Process] = []
     try:
@@ -161,8 +182,10 @@ def disturbed(sweep: Path, out: Path, poison: str, kills: int, workers: int, see
             else:
                 continue
             counts[kind] += 1
+            held += len(actors) if kind == "driver" else kind == "actor"
+            go(out).touch()
             print(f"kill {sum(counts.values())} of {kills}: {kind}", file=sys.stderr, flush=True)
-        return {**counts, "exit_code": process.returncode}
+        return {**counts, "held": held, "exit_code": process.returncode}
     finally:
         end(process, tree(process) or family)
 
@@ -193,19 +216,21 @@ def compared(one: pl.DataFrame, other: pl.DataFrame) -> tuple[float, int]:
     return max(differences), sum(a.count() for a, _ in pairs)
 
 
-def scored_again(path: Path) -> tuple[int, int]:
-    """Chunks that engines scored to their end, and how many of these held a row that had been scored to its end before.
+def scored_again(path: Path) -> tuple[int, int, int]:
+    """Chunks that engines scored to their end, how many of these held a row that was scored to its end once more later, and
+    how often an engine killed its process.
 
     A single row is no chunk here: that is how a loaded engine is asked whether it sees ahead.
     """
-    seen: set[tuple[str, str]] = set()
-    calls = [call for line in path.read_text().splitlines() if len(call := line.split()) > 2]
-    again = 0
-    for model, *digests in calls:
+    last: dict[tuple[str, str], int] = {}
+    lines = path.read_text().splitlines()
+    calls = [call for line in lines if len(call := line.split()) > 2]
+    again: set[int] = set()
+    for number, (model, *digests) in enumerate(calls):
         rows = {(model, digest) for digest in digests}
-        again += bool(rows & seen)
-        seen |= rows
-    return len(calls), again
+        again |= {last[row] for row in rows & last.keys()}
+        last |= dict.fromkeys(rows, number)
+    return len(calls), len(again), lines.count("died")
 
 
 def soak(
@@ -217,6 +242,7 @@ def soak(
     load, so leave the slowest model time to load between two kills.
     """
     undisturbed, sweep, poison = write_inputs(folder, models, sentences)
+    go(folder / "calm").touch()
     calm = start(undisturbed, folder / "calm", poison, workers)
     assert calm.wait() == 0, (folder / "calm.log").read_text()[-3000:]
     begun = time.monotonic()
@@ -239,8 +265,9 @@ def soak(
     repeated = raw.group_by("folder", "request", "candidate").len().filter(pl.col("len") > 1).height
     assert repeated == 0, f"{repeated} answers were stored twice"
     timings = run.timings()
-    scored, again = scored_again(folder / "run.scored")
-    allowed = IN_FLIGHT * (record["actor"] + record["worker"] + workers * record["driver"])
+    scored, again, died = scored_again(folder / "run.scored")
+    # What a process had scored when it died may not have reached the driver.
+    allowed = IN_FLIGHT * record.pop("held") + died
     assert again <= allowed, f"{again} chunks were scored again, only {allowed} can have been in flight"
     record |= {
         "models": len(models),

@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import json
 import os
+import random
 import re
 import secrets
 import socket
@@ -32,7 +33,7 @@ import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
 from evaluator.demo import demo_model
-from evaluator.run.metrics import FAILURES, METRICS, PROGRESS, REPLICAS, REQUESTS, RESTARTS
+from evaluator.run.metrics import CHUNK_FAILURES, FAILURES, HOST_MEMORY, METRICS, PROGRESS, REPLICAS, REQUESTS, RESTARTS
 from evaluator.store.run import Run
 
 HERE = Path(__file__).resolve().parent
@@ -46,21 +47,29 @@ print(Run.open(evaluator.open(sys.argv[1]).path).timings()["requests"].sum())
 """
 """How many answers a run's driver stored in all."""
 START = [sys.executable, "-m", "ray.scripts.scripts"]
+JOB = "night"
+"""The submitted job's name."""
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on."""
+    """Ports that nobody listens on, and that no connection gets by chance until somebody does."""
+    found: list[int] = []
     with contextlib.ExitStack() as held:
-        return [held.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1] for _ in range(count)]
+        while len(found) < count:
+            port = random.randrange(20_000, 32_000)  # systems give those from 32,768 on to whoever asks for any
+            with contextlib.suppress(OSError):
+                held.enter_context(socket.create_server(("127.0.0.1", port)))
+                found.append(port)
+    return found
 
 
-def write_sweep(folder: Path, models: Sequence[Path], sentences: int, engine: str) -> Path:
-    """SWEEP.toml and its made-up sentences."""
+def write_sweep(folder: Path, models: Sequence[Path], sentences: int, how: str) -> Path:
+    """SWEEP.toml and its made-up sentences; `how`: the lines of each model's engine."""
     words = SPOKEN.split()
     lines = [f"I {words[i % 19]} {words[i // 19 % 19]} {words[i // 361 % 19]} {words[i * 7 % 19]}." for i in range(sentences)]
     rows = "".join(f"{line},{i % 16 + 1}\n" for i, line in enumerate(lines))
     (folder / "own.csv").write_text(f"sentence,stereotype\n{rows}")
-    entries = "".join(f'[[models]]\nmodel = "{m}"\nname = "m{i}"\nengine = "{engine}"\n' for i, m in enumerate(models))
+    entries = "".join(f'[[models]]\nmodel = "{m}"\nname = "m{i}"\n{how}\n' for i, m in enumerate(models))
     path = folder / "SWEEP.toml"
     path.write_text(f'tasks = ["gest"]\nsamples = "{folder / "own.csv"}"\nout = "unused"\n{entries}')
     return path
@@ -99,7 +108,7 @@ class Cluster:
         command = [*START, "start", *arguments, f"--node-ip-address=127.0.0.{number + 2}", "--num-gpus=0"]
         command += ["--object-store-memory=80000000", f"--dashboard-agent-listen-port={free_ports(1)[0]}", "--block"]
         path = self.folder / f"node{number}.log"
-        for last in (False, True):  # on a busy machine Ray's own half minute for a node's start may not be enough
+        for last in (False, False, True):  # on a busy machine Ray's own half minute for a node's start may not be enough
             with path.open("wb") as log:
                 node = subprocess.Popen(command, env=self.environment, stdout=log, stderr=log, cwd=self.folder)
             while node.poll() is None and "Ray runtime started" not in path.read_text():
@@ -119,19 +128,24 @@ class Cluster:
         node.wait()
 
     def ask(self, *arguments: str) -> str:
-        """`ray job …` as the submitter gives it. Raises where it fails."""
+        """`ray job …` as the submitter gives it: where it fails again, as Kubernetes does. Raises where it goes on failing."""
         command = [*START, "job", arguments[0], f"--address=http://127.0.0.1:{self.dashboard}", *arguments[1:]]
-        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        for last in (False, False, False, True):  # the dashboard waits 10 s for the head's agent, which may still be starting
+            done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
+            if done.returncode == 0 or (arguments[0] == "submit" and self.job()):
+                break
+            assert not last, done.stdout[-2000:] + done.stderr[-2000:]
+            time.sleep(5)
         return done.stdout
 
-    def job(self, name: str) -> tuple[str, str]:
-        """The job's state and what it ended with, from the dashboard, as KubeRay asks for it."""
-        request = urllib.request.Request(f"http://127.0.0.1:{self.dashboard}/api/jobs/{name}")
+    def job(self) -> tuple[str, str] | None:
+        """The job's state and what it ended with, from the dashboard, as KubeRay asks for it; None where nobody says."""
+        request = urllib.request.Request(f"http://127.0.0.1:{self.dashboard}/api/jobs/{JOB}")
         request.add_header("Authorization", f"Bearer {self.environment['RAY_AUTH_TOKEN']}")
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with contextlib.suppress(OSError), urllib.request.urlopen(request, timeout=30) as answer:
             told = json.load(answer)
-        return str(told["status"]), str(told.get("message") or "")
+            return str(told["status"]), str(told.get("message") or "")
+        return None
 
     def scrape(self) -> dict[tuple[str, str], float]:
         """(metric, model or stage …) → value, of this program's metrics on the head's exporter."""
@@ -166,6 +180,11 @@ class Seen:
         """The largest values of a metric, summed over what else its labels say."""
         return sum(value for (metric, _), value in self.most.items() if metric == name)
 
+    @property
+    def scorers(self) -> int:
+        """Replicas that have scored something."""
+        return sum(metric == HOST_MEMORY.name for metric, _ in self.most)
+
 
 def evaluator(environment: Mapping[str, str], *arguments: str) -> str:
     """A command's stdout. Raises where it fails."""
@@ -175,47 +194,77 @@ def evaluator(environment: Mapping[str, str], *arguments: str) -> str:
     return done.stdout
 
 
+def watch(cluster: Cluster, enough: float, release: Path | None) -> tuple[tuple[str, str], Seen, float]:
+    """Scrape until the job has ended; kill a machine when so many answers are stored, and some of every replica's.
+
+    Returns how the job ended, what the scrapes showed, and how many answers were stored at the kill.
+    """
+    seen, killed, begun = Seen(), 0.0, time.monotonic()
+    while (state := cluster.job()) is None or state[0] not in ("SUCCEEDED", "FAILED", "STOPPED"):
+        seen.add(cluster.scrape())
+        if not killed and seen.total(REQUESTS.name) >= enough and seen.scorers >= WORKERS:
+            killed = seen.total(REQUESTS.name)
+            cluster.kill(cluster.nodes.pop())
+        if release is not None and min(seen.total(CHUNK_FAILURES.name), seen.total(RESTARTS.name)) >= 1:
+            release.touch()
+        assert time.monotonic() - begun < 900, cluster.ask("logs", JOB)[-3000:]
+        time.sleep(0.5)
+    return state, seen, killed
+
+
+def left_behind(folder: Path) -> list[int]:
+    """Processes of the cluster that stay: Ray's agents look every few seconds whether their node is still there."""
+    deadline = time.monotonic() + 60
+    while True:
+        left = [p.pid for p in psutil.process_iter(["cmdline"]) if f"{folder}/ray" in " ".join(p.info["cmdline"] or [])]
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(0.2)
+
+
 def rehearse(
     folder: Path,
     models: Sequence[Path],
     sentences: int,
     *,
-    engine: str = "transformers",
+    how: str = 'engine = "transformers"',
     out: str = "",
     more: Mapping[str, str] | None = None,
     part: float = 0.3,
+    release: Path | None = None,
 ) -> dict[str, Any]:
-    """All of it. `out`: where the run is (default: in the folder); `more`: its environment; `part`: answers before the kill."""
+    """All of it. `how`: the engine in SWEEP.toml; `out`: where the run is (default: in the folder); `more`: its environment;
+    `part`: answers before the kill; `release`: a file that engines may wait for, made when the metrics tell of the kill.
+    """
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "AWS_"))}
     token = secrets.token_hex(16)
     ray = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token, "RAY_USAGE_STATS_ENABLED": "0"}
     ray |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1", "RAY_metrics_report_interval_ms": "1000"}  # a cluster on loopback
     own = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": f"{ROOT}{os.pathsep}{HERE}"}
     environment = {**kept, **ray, **own, **(more or {})}
-    sweep, run = write_sweep(folder, models, sentences, engine), out or str(folder / "run")
+    sweep, run = write_sweep(folder, models, sentences, how), out or str(folder / "run")
     begun = time.monotonic()
+    if release is not None:
+        release.touch()
     evaluator(environment, "sweep", str(sweep), "--out", str(folder / "calm"), "--ray", "none", "--no-verify")
     calm = evaluator(environment, "report", str(folder / "calm"), "--format", "csv")
     undisturbed, total = time.monotonic() - begun, Run.open(folder / "calm").timings()["requests"].sum()
     attempt = [sys.executable, "-m", "evaluator.sweep.attempt", str(folder / "marks"), sys.executable, "-m", "evaluator"]
     asked = ["sweep", str(sweep), "--out", run, "--ray", "auto", "--no-verify", "--log-format", "json"]
-    seen, killed, begun = Seen(), 0.0, time.monotonic()
+    if release is not None:
+        release.unlink()
+    begun = time.monotonic()
     with Cluster(folder, environment) as cluster:
-        cluster.ask("submit", "--no-wait", "--submission-id=night", "--", *attempt, *asked)
-        while (state := cluster.job("night"))[0] not in ("SUCCEEDED", "FAILED", "STOPPED"):
-            seen.add(cluster.scrape())
-            if not killed and seen.total(REQUESTS.name) >= part * total:
-                killed = seen.total(REQUESTS.name) / total
-                cluster.kill(cluster.nodes.pop())
-            assert time.monotonic() - begun < 900, cluster.ask("logs", "night")[-3000:]
-            time.sleep(0.5)
-        logs = cluster.ask("logs", "night")
+        cluster.ask("submit", "--no-wait", f"--submission-id={JOB}", "--", *attempt, *asked)
+        state, seen, stored_then = watch(cluster, part * total, release)
+        logs = cluster.ask("logs", JOB)
     assert state[0] == "SUCCEEDED", f"{state}\n{logs[-3000:]}"
     took = time.monotonic() - begun
     report = evaluator(environment, "report", run, "--format", "csv")
     assert report == calm, "the report differs from the undisturbed run's"
     stored = subprocess.run([sys.executable, "-c", STORED, run], env=environment, capture_output=True, text=True, check=True)
     assert int(stored.stdout) == total, f"{stored.stdout} of {total} answers were stored"
+    killed = stored_then / total
     assert 0 < killed < 1, f"killed at {killed}"
     # Ray shows a counter from its first count on: of requests that were given up there is none.
     names = {name for name, _ in seen.most}
@@ -224,7 +273,7 @@ def rehearse(
     assert token not in logs
     lines = [json.loads(line) for line in logs.splitlines() if line.startswith('{"time"')]
     assert any(re.search("died while it", line["message"]) for line in lines), logs[-2000:]
-    left = [p.pid for p in psutil.process_iter(["cmdline"]) if f"{folder}/ray" in " ".join(p.info["cmdline"] or [])]
+    left = left_behind(folder)
     assert not left, f"processes are left: {left}"
     return {
         "nodes": WORKERS + 1,

@@ -81,7 +81,7 @@ def test_engines(program: ModuleType, module: str, tmp_path: Path, monkeypatch: 
         pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed (extra: onnx)")
         pytest.importorskip("onnx", reason="onnx is not installed (extra: onnx)")
     monkeypatch.setenv("EVALUATOR_CACHE", str(tmp_path / "cache"))
-    section = importlib.import_module("gpu.section").Section("cpu", time.monotonic() + 60, tmp_path / "section.json")
+    section = importlib.import_module("gpu.section").Section("cpu", time.monotonic() + 600, tmp_path / "section.json")
     importlib.import_module(f"gpu.{module}").run(section, tmp_path)
     found = json.loads((tmp_path / "section.json").read_text())
     entry = ended(program, **found)
@@ -93,7 +93,7 @@ def test_engines(program: ModuleType, module: str, tmp_path: Path, monkeypatch: 
 
 def test_a_wrong_number_and_an_error_fail_their_part_and_the_next_goes_on(program: ModuleType, tmp_path: Path) -> None:
     module = importlib.import_module("gpu.section")
-    section = module.Section("cpu", time.monotonic() + 60, tmp_path / "section.json")
+    section = module.Section("cpu", time.monotonic() + 600, tmp_path / "section.json")
     with section.part("wrong") as part:
         part.check("a number", float("nan"), 1.0)
     with section.part("error"):
@@ -128,12 +128,23 @@ def test_what_counts_as_passed(program: ModuleType) -> None:
 
 
 def test_a_section_that_hangs_is_ended_with_all_that_it_started(program: ModuleType, tmp_path: Path) -> None:
-    script = f"import subprocess, time; subprocess.Popen(['sleep', '60', '{tmp_path}']); time.sleep(60)"
+    script = f"import subprocess, time; subprocess.Popen(['sleep', '600', '{tmp_path}']); time.sleep(600)"
     process = subprocess.Popen([sys.executable, "-c", script], start_new_session=True)
-    assert program.wait(process, 1.0) is None
+
+    def started(wanted: bool) -> bool:
+        """Whether what it started comes to be there, or to be gone."""
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline:
+            command = ["pgrep", "-f", f"^sleep 600 {tmp_path}"]
+            if bool(subprocess.run(command, capture_output=True, check=False).stdout) == wanted:
+                return wanted
+            time.sleep(0.1)
+        return not wanted
+
+    assert started(True)
+    assert program.wait(process, 0.5) is None
     assert process.returncode == -9
-    left = subprocess.run(["pgrep", "-f", f"sleep 60 {tmp_path}"], capture_output=True, text=True, check=False)
-    assert left.stdout == ""
+    assert not started(False)
 
 
 def test_without_a_gpu_nothing_passes(tmp_path: Path) -> None:

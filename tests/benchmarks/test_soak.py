@@ -84,7 +84,7 @@ def test_a_look_tells_the_kinds_apart(program: ModuleType, tmp_path: Path, monke
         process("ray::Replica.score") as two,
         process("ray::Replica.load") as three,
     ):
-        ray = subprocess.Popen([raylet, "60"])
+        ray = subprocess.Popen([raylet, "900"])
         children = [driver, one, two, three, ray]
         found = {child.pid: psutil.Process(child.pid) for child in children}
         family = [found[child.pid] for child in (one, two, three, ray)]
@@ -97,7 +97,7 @@ def test_a_look_tells_the_kinds_apart(program: ModuleType, tmp_path: Path, monke
     assert {kind: len(points) for kind, points in watch.series.items()} == dict.fromkeys(program.KINDS, 4)
     driven, spared, killed = ([mib for _, mib in watch.series[kind]] for kind in program.JUDGED)
     before = spared[0]
-    assert driven == pytest.approx([driven[0]] * 4, abs=1.0)
+    assert driven == pytest.approx([driven[0]] * 4, abs=4.0)
     assert spared == pytest.approx([before, before, before + 64, before + 64], abs=4.0)
     assert killed == pytest.approx([*killed[:1] * 3, killed[0] + 64], abs=4.0)
     assert program.own_mib(one.pid) == 0.0
@@ -112,8 +112,9 @@ def test_sentences_for_the_time_asked_for(program: ModuleType) -> None:
 
 
 def test_what_is_left_behind_is_found_by_its_mark_or_as_seen(program: ModuleType) -> None:
-    with process("left", **{program.MARK: "here"}) as child:
-        assert len(program.left_behind("here")) == 1
-        assert program.left_behind("elsewhere") == []
-        assert len(program.left_behind("elsewhere", {psutil.Process(child.pid)})) == 1
-    assert program.left_behind("here") == []
+    here, elsewhere = (f"{os.getpid()} {where}" for where in ("here", "elsewhere"))  # other tests run beside this one
+    with process("left", **{program.MARK: here}) as child:
+        assert len(program.left_behind(here)) == 1
+        assert program.left_behind(elsewhere) == []
+        assert len(program.left_behind(elsewhere, {psutil.Process(child.pid)})) == 1
+    assert program.left_behind(here) == []

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.sweep.held_engine import held
+
 
 @pytest.mark.slow
 @pytest.mark.ray
@@ -22,8 +24,8 @@ def test_a_submitted_sweep_outlives_a_node() -> None:
     # Not pytest's own folder: with xdist's part of it Ray's sockets have longer names than the system takes.
     with tempfile.TemporaryDirectory(prefix="ev") as place:
         folder = Path(place)
-        model = tiny_model("gpt2", folder / "gpt2")
-        record = module.rehearse(folder, [model], 1500, engine="tests.sweep.slow_engine:SlowEngine")
+        model, gate = tiny_model("gpt2", folder / "gpt2"), folder / "gate"
+        record = module.rehearse(folder, [model], 1500, how=held(gate), release=gate, part=0.01)
     assert record["requests"] == 3000
     assert record["most_replicas"] == 2
     assert record["restarts"] >= 1

@@ -1,5 +1,6 @@
 """The Slurm script is executed: stand-ins for Slurm's programs start what they are given as real processes on loopback."""
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -18,6 +19,7 @@ import pytest
 from evaluator.store.run import Run
 from evaluator.tasks.stored import scores_of
 from tests.e2e.conftest import sentences, write_samples
+from tests.sweep.held_engine import held
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "deploy" / "slurm.sbatch"
@@ -43,7 +45,7 @@ echo "{{\\"scontrol\\": \\"$*\\"}}" >> "$STAND_IN_LOG"
 RAY = """#!/bin/bash
 # A machine's own address: Ray finds it out by itself where each machine has one.
 case "$*" in *--head*) set -- "$@" ;; *) set -- "$@" "--node-ip-address=127.0.0.$((SLURM_PROCID + 2))" ;; esac
-exec {python} -m ray.scripts.scripts "$@" --object-store-memory=80000000
+exec {python} -m tests.sweep.patient_ray "$@" --object-store-memory=80000000
 """
 STAND_INS = {
     "srun": SRUN,
@@ -81,13 +83,20 @@ class Slurm:
         return subprocess.Popen(command, env=environment, stdout=pipe, stderr=subprocess.STDOUT, text=True, cwd=self.folder)
 
     def left(self) -> list[str]:
-        """Processes of this job that are still there."""
+        """Processes of this job that stay: Ray's agents look every few seconds whether their node is still there."""
+        deadline = time.monotonic() + 60
+        while (found := self._running()) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        return found
+
+    def _running(self) -> list[str]:
         mark = f"/tmp/ray-{self.job}"
         found = []
         for process in psutil.process_iter(["cmdline"]):
             line = " ".join(process.info["cmdline"] or [])
-            if mark in line and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(line[:200])
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if mark in line and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(line[:200])
         return found
 
 
@@ -117,17 +126,16 @@ def test_a_job_that_reaches_its_limit_goes_back_into_the_queue_and_goes_on(slurm
 
     samples = write_samples(tmp_path / "own.csv", sentences(1000))
     model = tiny_model("gpt2", tmp_path / "gpt2")
-    sweep, out = tmp_path / "SWEEP.toml", tmp_path / "run"
-    engine = 'engine = "tests.sweep.slow_engine:SlowEngine"'
-    sweep.write_text(f'tasks = ["gest"]\nsamples = "{samples}"\n[[models]]\nmodel = "{model}"\n{engine}\n')
+    sweep, out, gate = tmp_path / "SWEEP.toml", tmp_path / "run", tmp_path / "gate"
+    sweep.write_text(f'tasks = ["gest"]\nsamples = "{samples}"\n[[models]]\nmodel = "{model}"\n{held(gate)}')
     job = slurm.submit(SCRIPT, sweep, out, nodes=2)
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + 300
     while scored_by(out) != {"0", "1"}:  # both nodes: either may load long after the other on a busy machine
         assert job.poll() is None, job.communicate()[0]
         assert time.monotonic() < deadline
         time.sleep(0.1)
     job.send_signal(signal.SIGUSR1)
-    said, _ = job.communicate(timeout=120)
+    said, _ = job.communicate(timeout=240)
     assert job.returncode == 0, said
     assert said.splitlines()[-1] == "evaluator: interrupted; the job goes back into the queue"
     assert slurm.log[-1] == {"scontrol": f"requeue {slurm.job}"}
@@ -140,8 +148,9 @@ def test_a_job_that_reaches_its_limit_goes_back_into_the_queue_and_goes_on(slurm
     before = len(run.done("gpt2"))
     assert 0 < before < 2000
 
+    gate.touch()
     job = slurm.submit(SCRIPT, sweep, out, nodes=1, EVALUATOR_SIF="evaluator.sif")
-    said, _ = job.communicate(timeout=240)
+    said, _ = job.communicate(timeout=300)
     assert job.returncode == 0, said
     assert scores_of(run, run.tasks[0]).height == 2000
     assert not any("scontrol" in entry for entry in slurm.log)

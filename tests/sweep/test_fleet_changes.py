@@ -13,6 +13,7 @@ import pytest
 from evaluator.store.run import Run
 from evaluator.tasks.stored import scores_of
 from tests.e2e.conftest import sentences, write_samples
+from tests.sweep.held_engine import held
 from tests.tiny_models import tiny_model
 
 pytestmark = [
@@ -22,15 +23,15 @@ pytestmark = [
 ]
 
 
-SENTENCES = 2400
+SENTENCES = 1500
 
 
 @pytest.fixture
 def cluster() -> Iterator[Any]:
     """A head without workers and one machine with one."""
-    from ray.cluster_utils import Cluster
+    from tests.sweep.patient_ray import PatientCluster
 
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    made = PatientCluster(initialize_head=True, head_node_args={"num_cpus": 0})
     try:
         yield made
     finally:
@@ -39,7 +40,7 @@ def cluster() -> Iterator[Any]:
 
 def wait_for(run: Path, replicas: int, driver: subprocess.Popen[bytes], log: Path) -> None:
     """Until so many replicas of the model have stored something."""
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + 250
     while time.monotonic() < deadline:
         assert driver.poll() is None, log.read_text()
         if (run / "run.json").is_file():
@@ -55,9 +56,8 @@ def test_a_machine_joins_and_another_leaves(cluster: Any, tmp_path: Path, monkey
     first = cluster.add_node(num_cpus=1)
     samples = write_samples(tmp_path / "own.csv", sentences(SENTENCES))
     model = tiny_model("gpt2", tmp_path / "gpt2")
-    path = tmp_path / "SWEEP.toml"
-    engine = "tests.sweep.slow_engine:SlowEngine"
-    path.write_text(f'tasks = ["gest"]\nsamples = "{samples}"\n[[models]]\nmodel = "{model}"\nengine = "{engine}"\n')
+    path, gate = tmp_path / "SWEEP.toml", tmp_path / "gate"
+    path.write_text(f'tasks = ["gest"]\nsamples = "{samples}"\n[[models]]\nmodel = "{model}"\n{held(gate)}')
     command = [sys.executable, "-m", "evaluator", "sweep", str(path)]
     run, log = tmp_path / "run", tmp_path / "log"
     with log.open("w") as file:
@@ -69,12 +69,14 @@ def test_a_machine_joins_and_another_leaves(cluster: Any, tmp_path: Path, monkey
         cluster.add_node(num_cpus=1)
         wait_for(run, 2, driver, log)  # it is used
         cluster.remove_node(first, allow_graceful=False)
-        assert driver.wait(timeout=400) == 0, log.read_text()
+        gate.touch()
+        assert driver.wait(timeout=300) == 0, log.read_text()
     finally:
         if driver.poll() is None:
             driver.kill()
+            driver.wait()
     assert "Traceback" not in log.read_text()
-    path.write_text(path.read_text().replace(engine, "transformers"))
+    path.write_text(path.read_text().replace(held(gate), 'engine = "transformers"\n'))
     whole = [*command, "--out", str(tmp_path / "whole"), "--ray", "none"]
     subprocess.run(whole, check=True, capture_output=True, timeout=400)
     found, expected = (Run.open(folder) for folder in (run, tmp_path / "whole"))

@@ -60,9 +60,10 @@ class Probe:
 def nodes() -> Iterator[list[str]]:
     """Ids of two Ray nodes with eight logical GPUs each, beside a head without any."""
     import ray
-    from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 0})
+    from tests.sweep.patient_ray import PatientCluster
+
+    cluster = PatientCluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 0})
     try:
         for _ in range(2):
             cluster.add_node(num_cpus=2, num_gpus=8)
@@ -82,10 +83,10 @@ def placed(placement: Placement, nodes: list[str], question: str = "look") -> An
 
     group = ask(placement, nodes, cuda=True)
     try:
-        ray.get(group.ready(), timeout=60)
+        ray.get(group.ready(), timeout=300)
         probe = ray.remote(Probe).options(**actor_options(placement, group, cuda=True)).remote()
         asked = probe.look.remote(placement) if question == "look" else probe.devices.remote()
-        seen = ray.get(asked, timeout=300)
+        seen = ray.get(asked, timeout=600)
         ray.kill(probe)
         return seen
     finally:
@@ -141,10 +142,10 @@ def test_vllm_refuses_what_the_pool_asked_for_before(nodes: list[str]) -> None:
 
     group = placement_group([{"GPU": 2.0, "CPU": 1.0}], strategy="STRICT_PACK")
     try:
-        ray.get(group.ready(), timeout=60)
+        ray.get(group.ready(), timeout=300)
         probe = ray.remote(Unsaid).options(**actor_options(placement, group, cuda=True)).remote()
         with pytest.raises(ValueError, match="cannot have more than 1 GPU"):
-            ray.get(probe.look.remote(placement), timeout=300)
+            ray.get(probe.look.remote(placement), timeout=600)
     finally:
         remove_placement_group(group)
 

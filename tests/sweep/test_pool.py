@@ -1,7 +1,6 @@
 """What the pool decides of devices whose model is done or nearly done; Ray isn't asked for anything."""
 
 import importlib.util
-import time
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +22,17 @@ pytestmark = [
 NODES = [Node("cpu", "CPU worker", 1, 8 * GIB, id=name) for name in ("north", "south")]
 WAY = Way(NODES[0].family, Placement(), load=10.0, score=100.0)
 WIDE = Way(NODES[0].family, Placement(spread=2), load=10.0, score=100.0)
+
+
+NOW = 1e6
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No time passes: what is decided doesn't hang on how long the test takes."""
+    from evaluator.sweep import pool as module
+
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: NOW))
 
 
 class Chunks:
@@ -63,7 +73,7 @@ def working(on: str, at: Model, *, scored: int = 5, seconds: float = 45.0) -> Me
     place = Here(None, False, None)  # type: ignore[arg-type]
     place.seats.append(Seat(WAY, place, f"process on {on}"))
     loaded = Loaded("cpu", {}, None, node=on)
-    return Member(at, place.seats[0], 0, 0.0, loaded=loaded, since=time.monotonic() - seconds, scored=scored)
+    return Member(at, place.seats[0], 0, 0.0, loaded=loaded, since=NOW - seconds, scored=scored)
 
 
 @pytest.mark.parametrize(("on", "expected"), [("north", "b"), ("south", "c"), ("elsewhere", "b")])
@@ -135,7 +145,7 @@ def test_a_replica_that_its_model_can_spare_makes_room_for_another_model() -> No
     assert made._next_start(WAY.family, state) is None, "f has all devices"
     assert not made.spared()
     for member in members:
-        member.scored, member.since = 2, time.monotonic() - 20
+        member.scored, member.since = 2, NOW - 20
     start = made._next_start(WAY.family, state)
     assert start == ("s", short)
     (spared,) = made.spared()

@@ -6,15 +6,20 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import psutil
 import pytest
 
 from evaluator.demo import demo_model
+from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
+from evaluator.sweep import driver
+from evaluator.tasks.gest import custom
 from evaluator.tasks.stored import scores_of
+from evaluator_serving.errors import EngineError, InputError
 from tests.e2e.conftest import sentences, write_samples
+from tests.sweep.held_engine import held
 from tests.tiny_models import tiny_model
 
 pytestmark = [
@@ -88,50 +93,88 @@ def started(path: Path, out: Path, log: Path, *arguments: str) -> subprocess.Pop
     """The sweep's command once it scores; its stderr goes to `log`."""
     command = [sys.executable, "-m", "evaluator", "sweep", str(path), "--out", str(out), *arguments]
     with log.open("w") as file:
-        driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=file)
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=file)
     while ": running (" not in log.read_text():
-        assert driver.poll() is None, log.read_text()
+        assert process.poll() is None, log.read_text()
         time.sleep(0.1)
-    return driver
+    return process
 
 
 @pytest.mark.slow
 def test_death_of_ray_itself_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
     """Ray would end the driver without a word some seconds after its raylet died, and abort it at SIGTERM."""
-    samples = write_samples(tmp_path / "own.csv", sentences(3000))
+    samples = write_samples(tmp_path / "own.csv", sentences(1000))
     model = tiny_model("gpt2", tmp_path / "gpt2")
-    path = tmp_path / "SWEEP.toml"
-    path.write_text(f'tasks = ["gest"]\nsamples = "{samples}"\n[[models]]\nmodel = "{model}"\n')
+    path, gate = tmp_path / "SWEEP.toml", tmp_path / "gate"
+    path.write_text(f'tasks = ["gest"]\nsamples = "{samples}"\n[[models]]\nmodel = "{model}"\n{held(gate)}')
     ray = ["--ray", "local", "--workers", "1"]
     log = tmp_path / "log"
-    with started(path, tmp_path / "run", log, *ray) as driver:
-        driver.terminate()
-        assert driver.wait(timeout=120) == 130
+    with started(path, tmp_path / "run", log, *ray) as process:
+        process.terminate()
+        assert process.wait(timeout=240) == 130
     assert log.read_text().strip().splitlines()[-1].startswith("interrupted: ")
-    with started(path, tmp_path / "run", log, *ray) as driver:
-        next(p for p in psutil.Process(driver.pid).children() if p.name() == "raylet").kill()
-        assert driver.wait(timeout=120) == 1
+    with started(path, tmp_path / "run", log, *ray) as process:
+        next(p for p in psutil.Process(process.pid).children() if p.name() == "raylet").kill()
+        assert process.wait(timeout=240) == 1, log.read_text()
     last = log.read_text().strip().splitlines()[-1]
     assert "Ray itself died" in last
     assert "Traceback" not in log.read_text()
+    gate.touch()
     done = sweep(path, tmp_path / "run", *ray)
     assert done.returncode == 0, done.stderr[-3000:]
     run = Run.open(tmp_path / "run")
-    assert scores_of(run, run.tasks[0]).height == 2 * 3000
+    assert scores_of(run, run.tasks[0]).height == 2 * 1000
 
 
 @pytest.mark.slow
-def test_something_else_at_the_address_is_one_line(tmp_path: Path) -> None:
+def test_something_else_at_the_address_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray itself would go on asking for many minutes."""
+    from evaluator.sweep import cluster
+
     samples = write_samples(tmp_path / "own.csv", sentences(4))
-    path = tmp_path / "SWEEP.toml"
     model = tiny_model("gpt2", tmp_path / "gpt2")
-    path.write_text(f'tasks = ["gest"]\nsamples = "{samples}"\n[[models]]\nmodel = "{model}"\n')
-    with socket.create_server(("127.0.0.1", 0)) as server:  # takes connections and never answers
-        done = sweep(path, tmp_path / "run", "--ray", f"127.0.0.1:{server.getsockname()[1]}")
-    assert done.returncode == 2, done.stderr
-    assert "Ray cluster" in done.stderr.strip().splitlines()[-1]
+    spec = RunSpec((ModelSpec(str(model), "transformers"),), (custom(samples),), tmp_path / "run")
+    monkeypatch.setattr(cluster, "HEALTH_SECONDS", 5)  # however long it is waited for
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,  # takes connections and never answers
+        pytest.raises(InputError, match="Ray cluster") as raised,
+    ):
+        driver.sweep(spec, driver.SweepOptions(f"127.0.0.1:{server.getsockname()[1]}"))
+    assert "\n" not in str(raised.value)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_a_cluster_that_takes_too_long_to_start_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray's own half minute is over before its node is up, once; then always."""
+    import ray
+    from ray._private import node, services
+
+    from evaluator.sweep import cluster
+
+    late: list[int] = [1]
+    found, moment = services.get_node, iter(range(0, 10**6, 100))
+
+    def get_node(*arguments: object, **named: object) -> object:
+        if late and late.pop():
+            raise RuntimeError("not there yet")
+        return found(*arguments, **named)
+
+    clock = SimpleNamespace(monotonic=lambda: next(moment), **{k: v for k, v in vars(time).items() if k != "monotonic"})
+    with monkeypatch.context() as patch:
+        patch.setattr(services, "get_node", get_node)
+        patch.setattr(node, "time", clock)
+        cluster.connect("local", 1)
+        try:
+            assert len([each for each in ray.nodes() if each["Alive"]]) == 1
+            cluster.Cluster().check(idle=True)
+        finally:
+            cluster.disconnect()
+        late += [1] * 10
+        with pytest.raises(EngineError, match="3 times the node of a Ray cluster wasn't up in time"):
+            cluster.connect("local", 1)
+        assert not ray.is_initialized()
+    assert not [each for each in psutil.Process().children() if each.name() == "raylet" and each.status() != "zombie"]
 
 
 def test_unreachable_cluster_is_one_line(tmp_path: Path) -> None:
