@@ -59,7 +59,7 @@ class ChatServer:
         self.headers: list[dict[str, str]] = []
         self.moments: list[float] = []
         self.in_flight = self.most_in_flight = 0
-        self.lock = threading.Lock()
+        self.lock = threading.Condition()
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -77,20 +77,23 @@ class ChatServer:
                     server.moments.append(time.monotonic())
                     server.in_flight += 1
                     server.most_in_flight = max(server.most_in_flight, server.in_flight)
+                    server.lock.notify_all()
+                fault = (faults(content, before) if faults else None) or Fault()
+                if pause := fault.wait or delay:
+                    time.sleep(pause)
+                if self.path != "/v1/chat/completions":
+                    fault = Fault(404, body={"error": {"message": "no such path"}})
+                whole = [key] if fault.status == 200 and not fault.cut and fault.body is None else []
+                with server.lock:
+                    server.in_flight -= 1
+                    server.answered.update(whole)  # before it is sent: whoever has it may look at once
                 try:
-                    fault = (faults(content, before) if faults else None) or Fault()
-                    if pause := fault.wait or delay:
-                        time.sleep(pause)
-                    if self.path != "/v1/chat/completions":
-                        fault = Fault(404, body={"error": {"message": "no such path"}})
-                    with server.lock:
-                        server.in_flight -= 1
                     self.reply(fault, fault.body if fault.body is not None else server.usual(content, fault))
-                    if fault.status == 200 and not fault.cut and fault.body is None:
-                        with server.lock:
-                            server.answered[key] += 1
                 except (BrokenPipeError, ConnectionResetError):
-                    pass
+                    self.close_connection = True
+                    with server.lock:
+                        server.answered.subtract(whole)
+                        server.answered = +server.answered
 
             def reply(self, fault: Fault, body: Any) -> None:
                 content = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -120,6 +123,11 @@ class ChatServer:
         usage = {"prompt_tokens": PROMPT_TOKENS, "completion_tokens": ANSWER_TOKENS}
         choice = {"index": 0, "message": message, "finish_reason": fault.finish}
         return {"model": self.model, "system_fingerprint": "fp_1", "choices": [choice], "usage": usage, **fault.top}
+
+    def meet(self, count: int) -> None:
+        """Let a request wait until so many have been under way at the same time."""
+        with self.lock:
+            self.lock.wait_for(lambda: self.most_in_flight >= count, timeout=60)
 
     def __enter__(self) -> Self:
         return self

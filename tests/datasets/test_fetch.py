@@ -18,6 +18,7 @@ from evaluator.datasets.registry import DataFile, Dataset, SourceFile, datasets
 from evaluator.tasks import task
 from evaluator.vocabulary import DataSource
 from evaluator_serving.errors import InputError
+from tests.ports import silent_port
 
 FRAMES = Path(__file__).parent / "frames"
 CONTENT = b"sentence,stereotype\nA,1\nB,2\n"
@@ -127,9 +128,11 @@ def test_a_file_that_moved(server: Server, tmp_path: Path) -> None:
 
 
 def test_no_network(tmp_path: Path, server: Server) -> None:
-    server.http.server_close()  # nothing listens at its port any more
-    with pytest.raises(InputError, match=r"can't reach http://.*0\.csv \(ConnectionError\): check the network") as caught:
-        list(fetch(plain(CONTENT), tmp_path, server.url))
+    with (
+        silent_port() as port,
+        pytest.raises(InputError, match=r"can't reach http://.*0\.csv \(ConnectionError\): check the network") as caught,
+    ):
+        list(fetch(plain(CONTENT), tmp_path, f"http://127.0.0.1:{port}"))
     assert "\n" not in str(caught.value)
 
 

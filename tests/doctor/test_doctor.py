@@ -124,7 +124,7 @@ def test_engines_are_held_against_float64() -> None:
 
 @pytest.mark.usefixtures("planted")
 def test_an_engine_that_crashes_is_a_finding() -> None:
-    found = tries.engine_finding("planted", tries.ask("engine", "planted_crash:Engine", 60.0))
+    found = tries.engine_finding("planted", tries.ask("engine", "planted_crash:Engine", 600.0))
     assert found.state == "broken"
     assert "ended with -6" in found.text
 

@@ -21,7 +21,7 @@ def evaluator() -> Evaluator:
     """Run `evaluator ARGUMENTS` in a child process; returns the completed process with its output as text."""
 
     def run(
-        *arguments: str | Path, env: dict[str, str] | None = None, timeout: float = 300
+        *arguments: str | Path, env: dict[str, str] | None = None, timeout: float = 600
     ) -> subprocess.CompletedProcess[str]:
         environment = os.environ | {"HF_HUB_OFFLINE": "1", "COLUMNS": "120"} | (env or {})
         command = [sys.executable, "-m", "evaluator", *map(str, arguments)]

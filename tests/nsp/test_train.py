@@ -118,8 +118,19 @@ def test_a_texts_own_characters_are_no_control_tokens(tmp_path: Path) -> None:
 SMALL = ["--pairs", "240", "--epochs", "9", "--batch", "4", "--accumulate", "2", "--held-out", "0.1", "--seed", "7"]
 
 
-def start(model: Path, corpus: Path, out: Path, every: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "evaluator", "train-nsp", str(model), str(corpus), "--out", str(out), *SMALL]
+HELD = """
+import time
+from evaluator.nsp import train
+written = train._checkpoint
+train._checkpoint = lambda *state: (written(*state), time.sleep(600))
+from evaluator.cli import main
+main()
+"""
+"""The command, which waits to be killed when it has written its first checkpoint."""
+
+
+def start(model: Path, corpus: Path, out: Path, every: int, *how: str) -> subprocess.Popen[str]:
+    command = [sys.executable, *(how or ("-m", "evaluator")), "train-nsp", str(model), str(corpus), "--out", str(out), *SMALL]
     command += ["--checkpoint-every", str(every), "--device", "cpu"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
@@ -131,7 +142,7 @@ def test_a_killed_training_goes_on_to_the_same_weights(tmp_path: Path, seq2seq: 
     model = write_model(tmp_path / "model", seq2seq, dropout=0.1)
     corpus = write_corpus(tmp_path / "corpus.jsonl", 30)
     undisturbed = start(model, corpus, tmp_path / "whole", 1000)
-    victim = start(model, corpus, tmp_path / "cut", 3)
+    victim = start(model, corpus, tmp_path / "cut", 3, "-c", HELD)
     partial = tmp_path / "cut.partial"
     while not list(partial.glob("step-*")):
         assert victim.poll() is None, victim.communicate()

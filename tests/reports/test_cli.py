@@ -4,6 +4,7 @@ import io
 import json
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -192,12 +193,18 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize(("seconds", "terminal", "says"), [(0.5, True, True), (0.0, True, False), (0.5, False, False)])
-def test_a_sign_of_life(seconds: float, terminal: bool, says: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("after", "terminal"), [(0.05, True), (0.05, False), (600.0, True)])
+def test_a_sign_of_life(after: float, terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal, of what takes longer than that; nothing is left to say when it is over."""
     stream = Terminal() if terminal else io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setattr(output_module, "AFTER", 0.05)
+    monkeypatch.setattr(output_module, "AFTER", after)
+    says, before = after < 1 and terminal, threading.enumerate()
     with output_module.sign_of_life():
-        time.sleep(seconds)
-    time.sleep(0.1)
+        deadline = time.monotonic() + (60 if says else 0.5)
+        while "working" not in stream.getvalue() and time.monotonic() < deadline and after < 1:
+            time.sleep(0.02)
+    for timer in set(threading.enumerate()).difference(before):
+        timer.join(60)
+        assert not timer.is_alive()
     assert ("working" in stream.getvalue()) == says

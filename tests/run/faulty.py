@@ -40,13 +40,14 @@ class Faulty(TransformersEngine):
     `tokens` tokens (`row`; `row memory`: there is no memory for it).
 
     `refuse`: it can't load the model; `kill`: its process is killed once while it scores, the file `mark` says that it was;
-    `slow`: it takes a while for each chunk.
+    `hold`: it scores `calls` chunks, and goes on when the file `mark` is there; `touch`: it makes that file when it has loaded.
     """
 
     extra = (
         Extra("fault", "where it breaks"),
         Extra("tokens", "of which rows"),
-        Extra("mark", "says that it broke already", harmless=True),
+        Extra("mark", "says that it broke already, or may go on", harmless=True),
+        Extra("calls", "how many chunks it scores at once", harmless=True),
     )
     mended: ClassVar[bool] = False
 
@@ -62,6 +63,9 @@ class Faulty(TransformersEngine):
         if self._fault.startswith("load"):
             _break(self._fault)
         super().__init__(source, options, rows)
+        self._most = int(options.extra.get("calls", 1))
+        if self._fault == "touch":
+            self._mark.touch()
 
     def score(self, rows: Sequence[Row]) -> list[NDArray[np.floating]]:
         """The first call of many rows is the verification's, the second one scores the first chunk."""
@@ -73,8 +77,8 @@ class Faulty(TransformersEngine):
         self._calls += 1
         if (self._fault.startswith("verify") and self._calls == 1) or (self._fault.startswith("score") and self._calls == 3):
             _break(self._fault)
-        if self._fault == "slow":
-            time.sleep(0.2)
+        while self._fault == "hold" and self._calls > self._most and not self._mark.exists():
+            time.sleep(0.02)
         if self._fault == "kill" and self._calls > 1 and not self._mark.exists():
             self._mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -187,15 +188,17 @@ class Killer:
     def __init__(self, moments: list[int]) -> None:
         self._moments = moments
         self._asked = 0
+        self._lock = threading.Lock()
         self.process: subprocess.Popen[bytes] | None = None
 
     def __call__(self, content: str, before: int) -> Fault | None:
-        self._asked += 1
-        if self.process is None or not self._moments or self._asked < self._moments[0]:
-            return None
-        self._moments.pop(0)
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
+        with self._lock:  # one kill for all chats that a process has under way
+            self._asked += 1
+            if self.process is None or not self._moments or self._asked < self._moments[0]:
+                return None
+            self._moments.pop(0)
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
         return Fault(cut=True)
 
 
@@ -209,7 +212,7 @@ def test_killed_at_many_moments(data: Path, tmp_path: Path, concurrency: int, mo
         codes = []
         for _ in range(len(moments) + 1):
             killer.process = subprocess.Popen(line, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-            _, errors = killer.process.communicate(timeout=120)
+            _, errors = killer.process.communicate(timeout=300)
             codes.append(killer.process.returncode)
             if codes[-1] == 0:
                 break

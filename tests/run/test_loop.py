@@ -283,7 +283,8 @@ def interruptible() -> Iterator[None]:
 
 @pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_ends_the_command_and_the_same_one_goes_on(command: Command, rows_that_break: Ended, tmp_path: Path) -> None:
-    models, out = {"slow": {"fault": "slow"}}, tmp_path / "run"
+    mark, out = tmp_path / "mark", tmp_path / "run"
+    models = {"held": {"fault": "hold", "mark": str(mark)}}
 
     def press() -> None:
         while not list((out / "logprobs").glob("*/*/part-*")):
@@ -297,21 +298,29 @@ def test_ctrl_c_ends_the_command_and_the_same_one_goes_on(command: Command, rows
     assert ended.code == 130
     assert ended.said[-1] == "interrupted: all finished work is kept; run the same command again to go on"
     assert ended.run.failures().is_empty()
-    assert 0 < len(ended.run.done("slow")) < len(rows_that_break.run.done("clean"))
+    assert 0 < len(ended.run.done("held")) < len(rows_that_break.run.done("clean"))
+    mark.touch()
     again = command(out, **models)
     assert again.code == 0, again.said
-    assert_whole(again, "slow", rows_that_break.scores("clean"))
+    assert_whole(again, "held", rows_that_break.scores("clean"))
 
 
 @pytest.mark.parametrize(("memory", "both"), [("4", True), ("0.8", False)])
 def test_the_next_model_loads_beside_the_last_chunks_where_memory_is_left_for_both(
-    command: Command, rows_that_break: Ended, on: str, memory: str, both: bool
+    command: Command, rows_that_break: Ended, on: str, memory: str, both: bool, tmp_path: Path
 ) -> None:
-    """Half a GiB a model is what a worker's libraries take. This process has nobody who could load beside it."""
-    ended = command(None, "--worker-memory", memory, first={"fault": "slow"}, second={})
+    """Half a GiB a model is what a worker's libraries take. This process has nobody who could load beside it.
+
+    Where the second one loads beside the first, that waits for it with its last two chunks.
+    """
+    beside = both and on == "local"
+    chunks = len(list(rows_that_break.run.answers_folder("clean").glob("*/part-*")))
+    first, second = {"fault": "hold" if beside else "none", "calls": chunks - 2}, {"fault": "touch"}
+    mark = {"mark": str(tmp_path / "mark")}
+    ended = command(None, "--worker-memory", memory, first=first | mark, second=second | mark)
     assert ended.code == 0, ended.said
     assert ended.run.failures().is_empty()
     for model in ("first", "second"):
         assert_whole(ended, model, rows_that_break.scores("clean"))
     (start,) = ended.run.record["models"]["second"]["starts"]
-    assert start["reused_process"] != (both and on == "local"), "beside it means in another process"
+    assert start["reused_process"] != beside, "beside it means in another process"

@@ -448,7 +448,7 @@ def test_on_ray(own: Path, llama: Path, tmp_path: Path) -> None:
     forget(own)
     command = [sys.executable, "-m", "evaluator", "sweep", str(sweep), "--out", str(tmp_path / "run")]
     command += ["--ray", "local", "--workers", "2"]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, timeout=600, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "own: computed by programs of its own repository" in done.stdout
     assert ran(own) == {"configuration", "modeling"}

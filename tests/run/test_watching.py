@@ -1,5 +1,6 @@
 """Watching a run: metrics, lines of a log, signs of life."""
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -35,23 +36,18 @@ from evaluator.tasks.gest import custom
 from evaluator_serving import engine
 from evaluator_serving.errors import InputError
 from tests.e2e.conftest import write_samples
+from tests.ports import free_port
 from tests.tiny_models import tiny_model
 
 NOW = 1_000_000.0
 HERE = Driver("here", "boot", os.getpid(), psutil.Process().create_time())
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def read(url: str) -> dict[tuple[str, ...], float]:
     """(name, values of the labels of METRICS) → value, as Prometheus would read a page of metrics."""
     known = {m.name: m for m in METRICS}
     found = {}
-    with urllib.request.urlopen(url, timeout=10) as page:
+    with urllib.request.urlopen(url, timeout=60) as page:
         for family in parse(page.read().decode()):
             for sample in family.samples:
                 if metric := known.get(sample.name.removeprefix("ray_")):
@@ -120,13 +116,13 @@ def test_metrics_of_a_run_are_what_its_folder_says(folder: Path, tmp_path: Path,
         }
         assert page["evaluator_sentences_total", "night", name] == 10
         seconds = {stage: page["evaluator_stage_seconds_total", "night", name, stage] for stage in ("load", "encode", "write")}
-        assert all(0 < value < 60 for value in seconds.values()), seconds
+        assert all(0 < value < 600 for value in seconds.values()), seconds
         forward = page["evaluator_stage_seconds_total", "night", name, "forward"]
         assert forward == pytest.approx(mine["seconds"].sum())
         for state in ("waiting", "in_flight"):
             assert page["evaluator_chunks", "night", name, state] == 0
         assert page["evaluator_host_memory_peak_bytes", "night", name, "0"] == mine["host_memory"][-1]
-    assert 0 <= time.time() - page["evaluator_last_progress_timestamp_seconds", "night"] < 60
+    assert 0 <= time.time() - page["evaluator_last_progress_timestamp_seconds", "night"] < 600
     assert {key[0] for key in page} == {metric.name for metric in METRICS}
     with pytest.raises(OSError, match="refused"):
         read(f"http://127.0.0.1:{port}/metrics")
@@ -172,11 +168,12 @@ def test_metrics_come_through_rays_exporter(folder: Path, tmp_path: Path) -> Non
         exporter.publish({**every, (REQUESTS, ("night", "m")): 5.0})
         (node,) = ray.nodes()
         url = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         page: dict[tuple[str, ...], float] = {}
         while len({key[0] for key in page}) < len(METRICS) and time.monotonic() < deadline:
             time.sleep(1)
-            page = read(url)
+            with contextlib.suppress(OSError):  # the node's agent may still be starting
+                page = read(url)
     finally:
         cluster.disconnect()
     assert page.pop(("evaluator_requests_total", "night", "m")) == 5
@@ -254,19 +251,27 @@ def test_the_drivers_state(said: dict[str, Any], held: bool, state: str) -> None
     assert found.quiet(NOW) == (None if known is None else max(0, NOW - known))
 
 
+HELD = """
+import sys, time
+from pathlib import Path
+from evaluator_serving import engine
+from evaluator.run.local import Later
+engine.CHUNK_TOKENS["cpu"] = 20
+result, out = Later.result, Path(sys.argv[-1])
+Later.result = lambda call: (any(out.glob("logprobs/*/*/part-*")) and time.sleep(600), result(call))[1]
+from evaluator.cli import main
+main()
+"""
+"""A run's driver, which waits when it has stored its first part."""
+
+
 @pytest.fixture
 def stopped(folder: Path, tmp_path: Path) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
     """A run whose driver was suspended in the middle."""
     out = tmp_path / "run"
-    script = (
-        "from evaluator_serving import engine; engine.CHUNK_TOKENS['cpu'] = 20\n"
-        "from evaluator.run.local import Later; import time; result = Later.result\n"
-        "Later.result = lambda call: (time.sleep(0.2), result(call))[1]\n"
-        "from evaluator.cli import main; main()"
-    )
     given = ["run", "gest", "--samples", str(folder / "own.csv"), "--model", str(folder / "m1"), "--engine", "transformers"]
     root = Path(__file__).parents[2]
-    command = [sys.executable, "-c", script, *given, "--out", str(out)]
+    command = [sys.executable, "-c", HELD, *given, "--out", str(out)]
     with subprocess.Popen(command, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as driver:
         while not list((out / "logprobs").glob("*/*/part-*")):
             assert driver.poll() is None
@@ -286,7 +291,7 @@ def test_a_suspended_driver_reads_as_that_and_a_killed_one_as_interrupted(
         done = CliRunner().invoke(cli.cli, ["status", str(out), *more], env={"COLUMNS": "200"})
         return done.exit_code, done.output
 
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while driver_signs(run).state != "stopped" and time.monotonic() < deadline:
         time.sleep(0.05)  # the signal is on its way
     code, text = status("--fail-if-stuck", "10m")
@@ -323,7 +328,7 @@ def test_a_driver_gives_signs_while_a_chunk_takes_long(tmp_path: Path, monkeypat
     monkeypatch.setattr(progress, "BEAT_EVERY", 0.02)
     with progress.ProgressView(tmp_path, [progress.ModelProgress("m", 3, 0)]):
         first = json.loads((tmp_path / "progress.json").read_text())
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while (now := json.loads((tmp_path / "progress.json").read_text()))["updated"] == first["updated"]:
             assert time.monotonic() < deadline
             time.sleep(0.01)

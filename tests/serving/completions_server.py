@@ -28,7 +28,7 @@ class CompletionsServer:
         self.seen: Counter[str] = Counter()
         self.headers: list[dict[str, str]] = []
         self.in_flight = self.most_in_flight = 0
-        self.lock = threading.Lock()
+        self.lock = threading.Condition()
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -47,6 +47,7 @@ class CompletionsServer:
                     server.seen["requests"] += 1
                     server.in_flight += 1
                     server.most_in_flight = max(server.most_in_flight, server.in_flight)
+                    server.lock.notify_all()
                 try:
                     failed = server.failure(body, before) if server.failure else None
                     self.reply(*(failed or (200, server.complete(body))))
@@ -86,6 +87,11 @@ class CompletionsServer:
                 choice["prompt_logprobs"] = [None, *({str(t): {"logprob": log_p(ids[:i], t)}} for i, t in enumerate(ids) if i)]
             choices.append(choice)
         return {"model": body["model"], "choices": choices[::-1]}
+
+    def meet(self, count: int) -> None:
+        """Let a request wait until so many have been under way at the same time."""
+        with self.lock:
+            self.lock.wait_for(lambda: self.most_in_flight >= count, timeout=60)
 
     def close(self) -> None:
         self._http.shutdown()

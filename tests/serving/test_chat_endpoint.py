@@ -21,9 +21,11 @@ from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.identity import fingerprint, identity
 from evaluator_serving.models.resolving import resolve
 from evaluator_serving.openai_engine import client as http_client
+from evaluator_serving.openai_engine.chat import Conversation
+from evaluator_serving.openai_engine.client import ServerError
 from evaluator_serving.openai_engine.costs import Meter, Prices
 from evaluator_serving.openai_engine.engine import OpenAIEngine
-from evaluator_serving.openai_engine.pace import asked_wait, exhausted
+from evaluator_serving.openai_engine.pace import Pace, asked_wait, exhausted
 from evaluator_serving.purse import CostError, Purse
 from evaluator_serving.registry import check_fit
 from evaluator_serving.requests import Continuation
@@ -62,7 +64,7 @@ def test_words_and_who_gave_them() -> None:
     (first,) = said[0]
     assert (first.served, first.system, first.finish) == ("talker", "fp_1", "stop")
     assert (first.prompt_tokens, first.answer_tokens) == (PROMPT_TOKENS, ANSWER_TOKENS)
-    assert abs(datetime.fromisoformat(first.date) - datetime.now(UTC)) < timedelta(minutes=1)
+    assert abs(datetime.fromisoformat(first.date) - datetime.now(UTC)) < timedelta(minutes=10)
     body = server.bodies[0]
     assert (body["model"], body["max_tokens"], body["temperature"], body["seed"]) == ("talker", 9, 0.0, 4)
     assert set(server.asked.values()) == {1}
@@ -109,25 +111,41 @@ def test_an_answer_whose_tokens_are_not_counted_is_an_answer(usage: Any, waits: 
 
 
 def test_a_time_out_is_asked_again() -> None:
-    with ChatServer(once(Fault(wait=1.0))) as server, engine(server, timeout="0.25", concurrency="12") as talker:
+    """At least once: on a busy machine a second answer may come too late, too."""
+    over = threading.Event()
+
+    def silent(content: str, before: int) -> None:
+        if before == 0:
+            over.wait(60)
+
+    with ChatServer(silent) as server, engine(server, timeout="1", concurrency="12", retries=6) as talker:
         said = talker.generate(rows(server.spec))
+        over.set()
     assert [reply.text for (reply,) in said] == [words(text) for text in TEXTS]
-    assert set(server.asked.values()) == {2}
+    assert min(server.asked.values()) >= 2
 
 
-def test_a_server_that_asks_for_patience_gets_it_from_all_threads() -> None:
+def test_a_server_that_asks_for_patience_gets_it_from_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """One chat is refused with Retry-After: nothing at all is asked until the time is over."""
+    known, hold = threading.Event(), Pace.hold
+
+    def held(pace: Pace, seconds: float) -> None:
+        hold(pace, seconds)
+        known.set()
 
     def limit(content: str, before: int) -> Fault | None:
-        refused = content == TEXTS[0] and before == 0
-        return Fault(429, {"Retry-After": "1"}, {"error": {"message": "slow down"}}) if refused else Fault(wait=0.05)
+        if content == TEXTS[0] and before == 0:
+            return Fault(429, {"Retry-After": "1"}, {"error": {"message": "slow down"}})
+        known.wait(60)  # the other thread has its answer when the client knows that it must be patient
+        return None
 
+    monkeypatch.setattr(Pace, "hold", held)
     with ChatServer(limit) as server, engine(server, concurrency="2") as talker:
         talker.generate(rows(server.spec))
-    again = [m for body, m in zip(server.bodies, server.moments, strict=True) if body["messages"][-1]["content"] == TEXTS[0]]
-    assert 1.0 <= again[1] - again[0] < 2.5
-    between = [m for m in server.moments if again[0] + 0.1 < m < again[0] + 0.95]
-    assert not between
+    asked = [(body["messages"][-1]["content"], moment) for body, moment in zip(server.bodies, server.moments, strict=True)]
+    refused = next(moment for text, moment in asked if text == TEXTS[0])
+    assert {text for text, _ in asked[:2]} == set(TEXTS[:2])
+    assert all(moment - refused >= 1.0 for _, moment in asked[2:])
     assert sum(server.asked.values()) == len(TEXTS) + 1
 
 
@@ -152,11 +170,11 @@ def test_money_that_is_used_up_is_no_matter_of_patience(waits: list[float]) -> N
 def test_headers_that_say_how_fast() -> None:
     assert asked_wait({"retry-after": "1.5"}) == 1.5
     assert asked_wait({"retry-after-ms": "250", "retry-after": "1"}) == 0.25
-    later = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
-    assert asked_wait({"retry-after": later}) == pytest.approx(30, abs=2)
+    later = format_datetime(datetime.now(UTC) + timedelta(hours=9), usegmt=True)
+    assert asked_wait({"retry-after": later}) == pytest.approx(9 * 3600, abs=600)
     limits = {"x-ratelimit-reset-requests": "1m2.5s", "x-ratelimit-reset-tokens": "20ms"}
     assert asked_wait(limits) == pytest.approx(62.5)
-    assert asked_wait({"x-ratelimit-reset": str(int((time.time() + 9) * 1000))}) == pytest.approx(9, abs=1)
+    assert asked_wait({"x-ratelimit-reset": str(int((time.time() + 9000) * 1000))}) == pytest.approx(9000, abs=600)
     assert asked_wait({"retry-after": "soon", "x-ratelimit-reset-tokens": "nan"}) is None
     assert exhausted({"x-ratelimit-remaining-requests": "0", **limits}) == pytest.approx(62.5)
     assert exhausted({"x-ratelimit-remaining-requests": "3", "x-ratelimit-remaining-tokens": "0", **limits}) == pytest.approx(
@@ -232,7 +250,11 @@ def test_fields_that_a_server_refuses_are_left_out() -> None:
 
 
 def test_concurrency_is_kept_to() -> None:
-    with ChatServer(delay=0.05) as server, engine(server, concurrency="3") as talker:
+    def together(content: str, before: int) -> Fault:
+        server.meet(3)
+        return Fault(wait=0.05)  # for more to come
+
+    with ChatServer(together) as server, engine(server, concurrency="3") as talker:
         talker.generate(rows(server.spec))
     assert server.most_in_flight == 3
 
@@ -307,14 +329,22 @@ def test_each_answer_is_on_disk_before_its_thread_asks_again(tmp_path: Path) -> 
     assert kept == list(range(len(TEXTS)))
 
 
-def test_those_under_way_are_kept_when_one_fails(tmp_path: Path) -> None:
+def test_those_under_way_are_kept_when_one_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The others have been sent, and will be billed."""
-    started = threading.Barrier(4, timeout=10)
+    failed, told = threading.Event(), Conversation._told
+
+    def noted(conversation: Conversation, index: int, error: ServerError) -> Exception:
+        failed.set()
+        return told(conversation, index, error)
 
     def refuse(content: str, before: int) -> Fault | None:
-        started.wait()
-        return Fault(400, body={"error": {"message": "no"}}) if content == TEXTS[1] else Fault(wait=0.2)
+        server.meet(4)
+        if content == TEXTS[1]:
+            return Fault(400, body={"error": {"message": "no"}})
+        failed.wait(60)  # the others have their answers when the client knows of the failure
+        return None
 
+    monkeypatch.setattr(Conversation, "_told", noted)
     journal = Journal(tmp_path / "journal.jsonl")
     with ChatServer(refuse) as server, engine(server, concurrency="4") as talker:
         with pytest.raises(EngineError, match=r"row 1: .* refuses the chat") as caught:

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from test_openai_engine import free_port, vllm_serve
+from ports import free_port
+from test_openai_engine import vllm_serve
 
 from evaluator.run.driver import execute
 from evaluator.run.spec import ModelSpec, RunSpec

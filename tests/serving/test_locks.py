@@ -45,7 +45,7 @@ def test_one_holds_and_the_others_see_it(way: str, tmp_path: Path) -> None:
     assert locks.is_held(lock)
     with pytest.raises(locks.TakenError), locks.held(lock, wait=False):
         pass
-    process.communicate("go on\n", timeout=20)
+    process.communicate("go on\n", timeout=200)
     assert not locks.is_held(lock)
     with locks.held(lock, wait=True):
         assert locks.is_held(lock)
@@ -56,10 +56,10 @@ def test_several_lease_and_what_the_dead_left_counts_for_nothing(way: str, tmp_p
     first, second = (holder(way, tmp_path, "lease") for _ in range(2))
     assert locks.is_leased(tmp_path, "model")
     assert not locks.is_leased(tmp_path, "mode")
-    first.communicate("go on\n", timeout=20)
+    first.communicate("go on\n", timeout=200)
     assert locks.is_leased(tmp_path, "model")
     second.kill()
-    second.wait(20)
+    second.wait(200)
     assert not locks.is_leased(tmp_path, "model")
     assert not list(tmp_path.glob("*.use*"))
 
@@ -67,7 +67,7 @@ def test_several_lease_and_what_the_dead_left_counts_for_nothing(way: str, tmp_p
 def test_what_a_killed_holder_left_is_taken_over(way: str, tmp_path: Path) -> None:
     process = holder(way, tmp_path, "held")
     process.kill()
-    process.wait(20)
+    process.wait(200)
     assert not locks.is_held(tmp_path / "lock")
     with locks.held(tmp_path / "lock", wait=False):
         assert locks.is_held(tmp_path / "lock")
@@ -93,7 +93,7 @@ def rewritten(marker: Path, **fields: str) -> None:
 def test_another_process_with_the_dead_owners_number_is_not_the_owner(tmp_path: Path) -> None:
     process = holder("portable", tmp_path, "held")
     process.kill()
-    process.wait(20)
+    process.wait(200)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(locks, "fcntl", None)
         rewritten(tmp_path / "lock.owner", pid=str(os.getppid()))  # alive, and started at another time
@@ -103,7 +103,7 @@ def test_another_process_with_the_dead_owners_number_is_not_the_owner(tmp_path: 
 def test_nobody_waits_long_for_an_owner_on_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     process = holder("portable", tmp_path, "held")
     process.kill()
-    process.wait(20)
+    process.wait(200)
     monkeypatch.setattr(locks, "fcntl", None)
     monkeypatch.setattr(locks, "PATIENCE", 0.2)
     rewritten(tmp_path / "lock.owner", host="elsewhere")

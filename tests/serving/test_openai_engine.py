@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ import httpx
 import numpy as np
 import pytest
 from completions_server import CompletionsServer, log_p
+from ports import free_port, silent_port
 from transformers import LlamaConfig
 
 from evaluator_serving.engine import EngineOptions
@@ -86,7 +86,12 @@ def test_rows_of_one_template_travel_together_and_are_computed_once(serve: Any) 
 
 
 def test_concurrency_is_bounded(serve: Any) -> None:
-    server = serve(failure=lambda body, before: time.sleep(0.02))
+    def together(body: Any, before: int) -> None:
+        if before > 1:  # the first two look whether the server is one
+            server.meet(3)
+            time.sleep(0.02)  # for more to come
+
+    server = serve(failure=together)
     rows = [Row("causal", (1, 2, n), ((0, 2), (2, n))) for n in range(40)]
     with opened(server, rows, concurrency="3") as engine:
         engine.score(rows)
@@ -115,16 +120,11 @@ def test_key_from_the_environment(serve: Any, monkeypatch: pytest.MonkeyPatch) -
     assert server.headers[0]["authorization"] == "Bearer secret"
 
 
-def free_port() -> int:
-    with socket.socket() as it:
-        it.bind(("127.0.0.1", 0))
-        return int(it.getsockname()[1])
-
-
 def test_unreachable(waits: list[float]) -> None:
-    url = f"http://127.0.0.1:{free_port()}/v1"
-    with pytest.raises(InputError, match=rf"the server at {url} can't be used: no answer .*is it running"):
-        OpenAIEngine(SOURCE, EngineOptions(extra={"url": url}), ROWS)
+    with silent_port() as port:
+        url = f"http://127.0.0.1:{port}/v1"
+        with pytest.raises(InputError, match=rf"the server at {url} can't be used: no answer .*is it running"):
+            OpenAIEngine(SOURCE, EngineOptions(extra={"url": url}), ROWS)
     assert len(waits) == 6
 
 

@@ -10,7 +10,6 @@ from evaluator_serving.models.source import ModelSource
 from evaluator_serving.rows import Row, Workload
 from evaluator_serving.transformers_engine.engine import Numbers, TransformersEngine
 
-
 CHUNKS = 2
 """So many the pool wants to have seen before it believes in a replica's speed: a waiting one becomes slower and slower, and
 another one pays."""

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -265,13 +266,20 @@ def test_every_way_to_translate_has_a_folder_of_its_own(tmp_path: Path) -> None:
 
 def test_killed_at_an_endpoint_and_resumed(tmp_path: Path) -> None:
     """No text is asked a second time that was answered; those in flight at the kill may be."""
-    with ChatServer(delay=0.02) as server:
+    killed = threading.Event()
+
+    def hold(content: str, before: int) -> None:
+        if len(server.answered) >= 40:
+            killed.wait(120)
+
+    with ChatServer(hold) as server:
         line = command(server.spec, tmp_path / "out", "--extra", "concurrency=4")
         process = subprocess.Popen(line, env=environment(), stderr=subprocess.DEVNULL)
         while process.poll() is None and len(server.answered) < 40:
             time.sleep(0.005)
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
+        killed.set()
         before = len(server.answered)
         done = subprocess.run(line, env=environment(), check=True, capture_output=True, text=True)
         again = sum(count - 1 for count in server.asked.values())

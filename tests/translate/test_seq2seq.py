@@ -105,14 +105,26 @@ def table(out: Path) -> list[list[str]]:
     return list(csv.reader(path.open(newline="")))
 
 
+HELD = """
+import time
+from evaluator.answer_cache import AnswerCache
+add = AnswerCache.add
+AnswerCache.add = lambda cache, entries: (add(cache, entries), time.sleep(600))
+from evaluator.cli import main
+main()
+"""
+"""The command, which waits to be killed when it has stored its first answers."""
+
+
 @pytest.mark.slow
 def test_killed_and_resumed(tmp_path: Path) -> None:
     model = tiny_model("m2m100", tmp_path / "model")
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command(model, tmp_path / "killed"), env=environment)
+    line = command(model, tmp_path / "killed")
+    process = subprocess.Popen([sys.executable, "-c", HELD, *line[3:]], env=environment)
     answers = tmp_path / "killed" / "answers.jsonl"
-    while process.poll() is None and not (answers.exists() and answers.stat().st_size):
-        time.sleep(0.002)
+    while process.poll() is None and not (answers.exists() and answers.read_bytes().endswith(b"\n")):
+        time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     before = len(answers.read_text().splitlines())
