@@ -51,7 +51,7 @@ STAND_INS = {
     "srun": SRUN,
     "scontrol": SCONTROL,
     "ray": RAY,
-    "hostname": "#!/bin/bash\necho 127.0.0.2 10.0.0.1\n",
+    "hostname": "#!/bin/bash\necho 127.0.0.2\n",
     "python3": '#!/bin/bash\nexec {python} "$@"\n',
     "evaluator": '#!/bin/bash\nexec {python} -m evaluator "$@"\n',
     "apptainer": '#!/bin/bash\nwhile [ "${{1##*.}}" != sif ]; do shift; done; shift; IN_IMAGE=yes exec "$@"\n',
@@ -117,6 +117,47 @@ def scored_by(out: Path) -> set[str]:
     return set(Run.open(out).timings()["worker"]) if (out / "run.json").exists() else set()
 
 
+NO_RAY = {
+    "ray": """#!/bin/bash
+printf '{{"ray": "%s"}}\\n' "$*" >> "$STAND_IN_LOG"
+exec sleep 60
+""",
+    "python3": """#!{python}
+import json, os, sys
+if sys.argv[1] == "-c":
+    os.execv("{python}", ["python", *sys.argv[1:]])
+with open(os.environ["STAND_IN_LOG"], "a") as log:
+    log.write(json.dumps({{sys.argv[2].rpartition(".")[2]: sys.argv[3:], "HF_HOME": os.environ["HF_HOME"]}}) + "\\n")
+sys.exit(int(os.environ["CODE"]) if sys.argv[2].endswith("attempt") else 0)
+""",
+    "hostname": '#!/bin/bash\n[ "$1" = --ip-address ] && echo 127.0.1.1 || echo "127.0.0.1 10.0.0.7 10.0.1.7"\n',
+}
+"""Stand-ins for what the script starts, for looking at what it is told."""
+
+
+@pytest.mark.parametrize(("code", "out"), [(0, "a night/run"), (2, "run"), (1, "/tmp/a night/run")])
+def test_a_job_with_relative_paths_and_spaces(code: int, out: str, slurm: Slurm) -> None:
+    """Weights have a whole path, the head an address that others reach, and the sweep's exit code is the job's."""
+    for name, text in NO_RAY.items():
+        (slurm.folder / "bin" / name).write_text(text.format(python=sys.executable))
+    job = slurm.submit(SCRIPT, "my sweep.toml", out, nodes=2, EVALUATOR_SIF="e.sif", CODE=str(code), HF_HOME="")
+    said, _ = job.communicate(timeout=60)
+    assert job.returncode == code, said
+    home = str((slurm.folder / out).parent / "huggingface")
+    (tried,) = (entry for entry in slurm.log if "attempt" in entry)
+    words = tried["attempt"]
+    assert isinstance(words, list)
+    assert words[:6] == [f"{home}/refused", "evaluator", "sweep", "my sweep.toml", "--out", out]
+    assert tried["HF_HOME"] == home
+    assert words[7].startswith("10.0.0.7:")
+    assert {f"{slurm.folder},{home}"} == {
+        entry["command"][entry["command"].index("--bind") + 1]  # type: ignore[index, union-attr]
+        for entry in slurm.log
+        if "srun" in entry and entry["command"][0] == "apptainer"  # type: ignore[index]
+    }
+    assert not any("scontrol" in entry for entry in slurm.log)
+
+
 @pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra: ray)")
@@ -154,5 +195,5 @@ def test_a_job_that_reaches_its_limit_goes_back_into_the_queue_and_goes_on(slurm
     assert job.returncode == 0, said
     assert scores_of(run, run.tasks[0]).height == 2000
     assert not any("scontrol" in entry for entry in slurm.log)
-    assert all(entry["command"][0] in ("apptainer", "hostname") for entry in slurm.log)  # type: ignore[index]
+    assert all(entry["command"][0] in ("apptainer", "bash") for entry in slurm.log)  # type: ignore[index]
     assert slurm.left() == []
