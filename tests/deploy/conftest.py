@@ -50,8 +50,8 @@ def built() -> Callable[[str], Documents]:
 
 
 @pytest.fixture(scope="session")
-def schemas() -> dict[str, Any]:
-    """Kind → KubeRay's schema of it, from ../shared/schemas (EVALUATOR_SCHEMAS); skips where they are absent."""
+def definitions() -> dict[str, Any]:
+    """Kind → version v1 of KubeRay's definition, from ../shared/schemas (EVALUATOR_SCHEMAS); skips where they are absent."""
     folder = Path(os.environ.get("EVALUATOR_SCHEMAS", ROOT.parent / "shared" / "schemas"))
     found = {}
     for kind in ("RayJob", "RayCluster"):
@@ -59,9 +59,14 @@ def schemas() -> dict[str, Any]:
         if not path.is_file():
             pytest.skip(f"no {path}: set EVALUATOR_SCHEMAS to a folder that holds KubeRay's definitions")
         definition = yaml.load(path.read_text(encoding="utf8"), Loader=yaml.CSafeLoader)
-        (version,) = (v for v in definition["spec"]["versions"] if v["name"] == "v1")
-        found[kind] = closed(version["schema"]["openAPIV3Schema"])
+        (found[kind],) = (version for version in definition["spec"]["versions"] if version["name"] == "v1")
     return found
+
+
+@pytest.fixture(scope="session")
+def schemas(definitions: dict[str, Any]) -> dict[str, Any]:
+    """Kind → KubeRay's schema of it."""
+    return {kind: closed(version["schema"]["openAPIV3Schema"]) for kind, version in definitions.items()}
 
 
 def closed(schema: Any) -> Any:

