@@ -5,10 +5,13 @@
 Exit code 2 says that the command or its input is wrong. That is remembered in FOLDER, under a digest of the command, of the
 files that it names and of the program's version: the next attempt at the same ends at once with the same code and line, where
 it would take a cluster's machines to find out again. Any other end, a kill above all, leaves no mark: the same command goes on
-from there. Whoever mends the file, or removes the mark, is tried again. Signals go on to the command.
+from there. Whoever mends the file, or removes the mark, is tried again. Signals go on to the command. A command that isn't
+there, or mayn't be run, is 127 and 126, as in a shell.
 """
 
+import contextlib
 import hashlib
+import os
 import signal
 import subprocess
 import sys
@@ -17,19 +20,30 @@ from pathlib import Path
 from types import FrameType
 
 from evaluator import __version__
+from evaluator_serving.secrets import redacted
 
 REFUSED = 2
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+LARGE = 1 << 24
+"""Bytes of a file from which on its size and time stand for what is in it."""
 
 
 def mark_of(folder: Path, command: Sequence[str]) -> Path:
     """Where it is remembered that this command, with these files as they are, was refused."""
     digest = hashlib.sha256(__version__.encode())
     for argument in command:
-        path = Path(argument)
-        digest.update(b"\0" + argument.encode() + b"\0")
-        digest.update(path.read_bytes() if path.is_file() else b"")
+        digest.update(b"\0" + os.fsencode(argument) + b"\0")
+        with contextlib.suppress(OSError):  # most arguments are no files
+            digest.update(_content(Path(argument)))
     return folder / f".refused-{digest.hexdigest()[:16]}"
+
+
+def _content(path: Path) -> bytes:
+    """What tells a file from another one that is called the same; nothing of what isn't a plain file."""
+    if not path.is_file():
+        return b""
+    stat = path.stat()
+    return path.read_bytes() if stat.st_size <= LARGE else f"{stat.st_size} {stat.st_mtime_ns}".encode()
 
 
 def attempt(folder: Path, command: Sequence[str]) -> int:
@@ -38,17 +52,37 @@ def attempt(folder: Path, command: Sequence[str]) -> int:
     if mark.is_file():
         print(f"evaluator: refused before and nothing has changed since: mend its input or remove {mark}", file=sys.stderr)
         return REFUSED
-    child = subprocess.Popen(command)
+    code = _run(command)
+    if code == REFUSED:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            mark.write_bytes(os.fsencode(redacted(" ".join(command)) + "\n"))
+        except OSError as error:
+            print(f"evaluator: that it was refused can't be remembered in {folder}: {error.strerror}", file=sys.stderr)
+    return code
+
+
+def _run(command: Sequence[str]) -> int:
+    """Run it, passing signals on. Returns its exit code, as a shell tells it."""
+    early: list[int] = []
+    child: subprocess.Popen[bytes] | None = None
 
     def pass_on(number: int, frame: FrameType | None) -> None:
-        child.send_signal(number)
+        if child is None:
+            early.append(number)
+        else:
+            child.send_signal(number)
 
     for number in SIGNALS:
         signal.signal(number, pass_on)
+    try:
+        child = subprocess.Popen(command)
+    except OSError as error:
+        print(f"evaluator: {command[0]} can't be run: {error.strerror}", file=sys.stderr)
+        return 127 if isinstance(error, FileNotFoundError) else 126
+    for number in early:
+        child.send_signal(number)
     code = child.wait()
-    if code == REFUSED:
-        folder.mkdir(parents=True, exist_ok=True)
-        mark.write_text(" ".join(command) + "\n", encoding="utf8")
     return code if code >= 0 else 128 - code
 
 

@@ -52,6 +52,27 @@ def test_every_other_end_is_tried_again(code: int, command: list[str], tmp_path:
     assert not (tmp_path / "marks").exists()
 
 
+def test_arguments_that_are_no_files_and_places_that_cannot_be_written(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever the arguments are, the command is run, and its exit code is the attempt's."""
+    (tmp_path / "file").write_text("")
+    large = tmp_path / "model.gguf"
+    with large.open("wb") as file:
+        file.truncate(1 << 40)  # nobody reads that into memory
+    given = [sys.executable, "-c", "raise SystemExit(2)", "x" * 5000, "\udcff", str(large), "http://bob:s3cret@proxy"]
+    assert attempt(tmp_path / "file" / "marks", given) == 2
+    said = capfd.readouterr().err
+    assert "that it was refused can't be remembered in" in said
+    assert "Traceback" not in said
+    assert attempt(tmp_path / "marks", given) == 2
+    (mark,) = (tmp_path / "marks").iterdir()
+    assert b"s3cret" not in mark.read_bytes()
+    assert attempt(tmp_path / "marks", [str(tmp_path / "none")]) == 127
+    assert attempt(tmp_path / "marks", [str(tmp_path / "file")]) == 126
+    assert "none can't be run: No such file or directory" in capfd.readouterr().err
+
+
 def test_a_kill_leaves_no_mark_and_signals_go_on(tmp_path: Path) -> None:
     assert attempt(tmp_path / "marks", [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]) == 137
     ready = tmp_path / "ready"
