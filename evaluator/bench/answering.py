@@ -10,6 +10,7 @@ from typing import IO, Any
 
 from evaluator.bench.counter import Counter
 from evaluator_serving.memory import peak_memory
+from evaluator_serving.secrets import redacted
 
 
 def say(answers: IO[str], what: Mapping[str, Any]) -> None:
@@ -25,7 +26,7 @@ def asked() -> Iterator[tuple[Iterator[str], IO[str]]]:
     try:
         yield iter(sys.stdin), answers
     except Exception as error:
-        say(answers, {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]})
+        say(answers, {"error": redacted(f"{type(error).__name__}: {' '.join(str(error).split())}")[:300]})
         raise
 
 

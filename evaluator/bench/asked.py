@@ -14,6 +14,7 @@ from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.tasks import chosen_tasks
 from evaluator.vocabulary import DataSource, Inputs, Protocol_
 from evaluator_serving.engine import EngineOptions
+from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Request
 
 
@@ -119,4 +120,8 @@ def check(asked: Asked) -> None:
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # which engine is the fastest is to be seen
         any_engine = replace(asked, way="engine", engine="auto")
-        check_engines([Work.of(any_engine, Path(folder) / "run").model])
+        work = Work.of(any_engine, Path(folder) / "run")
+        if not min(work.sentences):
+            few = f"{sum(work.sentences)} sentences of {asked.task} can't be cut into {asked.slices} slices"
+            raise InputError(f"{few}: give fewer --slices or more --samples")
+        check_engines([work.model])

@@ -40,6 +40,17 @@ class Ratio:
         return asdict(self)
 
 
+def is_whole(record: Mapping[str, Any]) -> bool:
+    """Whether a record has all that is compared, of the types that a bench writes."""
+    try:
+        ways = [way for way in record["ways"] if "error" not in way]
+        numbers = all(way["sentences_s"] > 0 and way["noise"] >= 0 and isinstance(way["way"], str) for way in ways)
+        versions = record["system"]["versions"]
+        return numbers and isinstance(versions, dict) and all(name in record[part] for part, name in CONDITIONS)
+    except (KeyError, TypeError):
+        return False
+
+
 def ratios(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Ratio]:
     """Of the ways that ran in both. Raises InputError where there is none."""
     known = {way["way"]: way for way in before["ways"] if "error" not in way}

@@ -30,6 +30,8 @@ def bench(asked: Sequence[Asked], hardware: Hardware, told: Told) -> dict[str, A
     workers: list[Worker[Asked]] = []
     machine = Worker.start(replace(asked[0], way=CEILINGS, engine=""))
     try:
+        if machine.error is not None:
+            told(f"this machine's own rates can't be measured, so that shares of them are left out: {machine.error}")
         for one in asked:
             workers.append(Worker.start(one))
             told(workers[-1].said)

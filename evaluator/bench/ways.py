@@ -217,7 +217,8 @@ class Ceilings:
         on_gpu = self._device.startswith("cuda")
         side = 8192 if on_gpu else 2048
         dtype = getattr(torch, asked.dtype if on_gpu and asked.dtype != "int8" else "float32")
-        torch.set_num_threads(asked.threads)
+        if asked.threads:  # 0 on GPUs
+            torch.set_num_threads(asked.threads)
         self._side = side
         self._a, self._b = (torch.randn(side, side, device=self._device).to(dtype) for _ in range(2))
         self._source = torch.ones((1 << 28) if on_gpu else (1 << 25), device=self._device)

@@ -10,8 +10,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from evaluator import logs
 from evaluator.cli.listing import fitted
-from evaluator.cli.options import code_option, data_option, pickle_option
+from evaluator.cli.options import LocalPath, code_option, data_option, pickle_option
 from evaluator_serving.engine import BYTES
 from evaluator_serving.errors import InputError
 from evaluator_serving.memory import usable_cores
@@ -64,7 +65,7 @@ def words(context: click.Context, parameter: click.Parameter, value: tuple[str, 
 @click.option("--dtype", type=click.Choice(list(BYTES)), default="float32", show_default=True)
 @click.option("--device", default="auto", show_default=True)
 @click.option("--threads", type=click.IntRange(min=1), help="Of each way on a CPU (default: all cores; a Ray worker has one).")
-@click.option("--json", "out", type=click.Path(path_type=Path, dir_okay=False), help="Also write the record there.")
+@click.option("--json", "out", type=LocalPath(path_type=Path, dir_okay=False), help="Also write the record there.")
 @pickle_option
 @code_option
 @data_option
@@ -96,6 +97,8 @@ def measure(
     from evaluator.vocabulary import DataSource
 
     check_ways(model, engines, against)
+    if out is not None:
+        check_writable(out)
     hardware = Hardware.here() if device == "auto" or device.startswith("cuda") else Hardware.processor()
     chosen = task or usual_task(DataSource(data))
     count = threads or (usable_cores() if hardware.kind == "cpu" else 0)
@@ -106,13 +109,25 @@ def measure(
     for name in engines or usable_engines():
         asked.append(Asked(way="engine", engine=name, threads=count, slices=slices, **known))  # type: ignore[arg-type]
     check(asked[0])
-    record = bench(asked, hardware, lambda line: click.echo(line, err=True))
+    record = bench(asked, hardware, logs.say)
     kept = keep(record)
     show(record)
-    click.echo(f"kept for plans on this hardware: {kept}", err=True)
+    logs.say(f"kept for plans on this hardware: {kept}" if kept.is_file() else f"not kept for plans: {kept} can't be written")
     if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf8")
+
+
+def check_writable(out: Path) -> None:
+    """Raise InputError where the record can't be written: a measurement takes minutes."""
+    new = not out.exists()
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with out.open("a"):
+            pass
+        if new:
+            out.unlink()
+    except OSError as error:
+        raise InputError(f"--json {out} can't be written ({error.strerror}): give another file") from error
 
 
 def check_ways(model: str, engines: Sequence[str], against: Sequence[str]) -> None:
@@ -192,8 +207,8 @@ def _costs(way: Mapping[str, Any]) -> Sequence[str]:
 
 
 @command.command(name="compare")
-@click.argument("before", type=click.Path(path_type=Path, dir_okay=False))
-@click.argument("after", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("before", type=LocalPath(path_type=Path, dir_okay=False))
+@click.argument("after", type=LocalPath(path_type=Path, dir_okay=False))
 @click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
 def compare(before: Path, after: Path, as_json: bool) -> None:
     """How many times as fast each way is in AFTER as in BEFORE, and whether that is more than the noise of the slices."""
@@ -216,12 +231,15 @@ def compare(before: Path, after: Path, as_json: bool) -> None:
 
 def read(path: Path) -> dict[str, Any]:
     """A bench's record. Raises InputError for anything else."""
+    from evaluator.bench.compare import is_whole
+    from evaluator.store.files import read_json
     from evaluator.sweep.benches import FORMAT, KIND
 
     try:
-        record = json.loads(path.read_text(encoding="utf8"))
+        record: dict[str, Any] = read_json(path)
     except (OSError, ValueError) as error:
         raise InputError(f"{path} can't be read as a bench ({error}): give what `evaluator bench --json` wrote") from error
-    if not isinstance(record, dict) or record.get("kind") != KIND or record.get("format") != FORMAT:
+    ours = isinstance(record, dict) and record.get("kind") == KIND and record.get("format") == FORMAT
+    if not ours or not is_whole(record):
         raise InputError(f"{path} is no bench of this version: give what `evaluator bench --json` wrote")
     return record

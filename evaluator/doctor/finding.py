@@ -3,6 +3,8 @@
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from evaluator_serving.secrets import redacted
+
 State = Literal["ok", "note", "warning", "broken"]
 """`note`: nothing is wrong, something more could be had. `warning`: it may go wrong. `broken`: what is needed doesn't work."""
 
@@ -31,9 +33,9 @@ class Finding:
 
     def record(self) -> dict[str, Any]:
         """For JSON."""
-        return asdict(self)
+        return {name: redacted(text) for name, text in asdict(self).items()}
 
     def line(self) -> str:
         """`state  area name: text; remedy`."""
         subject = f"{self.area} {self.name}" if self.name and self.name != self.area else self.area
-        return f"{self.state:8} {subject}: {self.text}" + (f"; {self.remedy}" if self.remedy else "")
+        return redacted(f"{self.state:8} {subject}: {self.text}" + (f"; {self.remedy}" if self.remedy else ""))

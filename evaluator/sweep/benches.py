@@ -3,7 +3,6 @@
 A plan's own table of speeds knows data sheets; a measurement knows this machine, this engine and these lengths of sentences.
 """
 
-import json
 import math
 import os
 import platform
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from evaluator.store.files import read_json
 from evaluator.sweep.hardware import Fleet, gpus
 from evaluator_serving.cache import cache_dir, remember_json
 from evaluator_serving.memory import usable_cores
@@ -107,18 +107,20 @@ def measured_in(record: Mapping[str, Any]) -> Iterable[Measured]:
         if "error" in way or not way.get("start"):
             continue
         start = way["start"]
-        yield Measured(
+        one = Measured(
             engine=way["engine"],
             dtype=way["dtype"],
-            threads=way["threads"] if record["hardware"]["kind"] == "cpu" else 0,
+            threads=int(way["threads"]) if record["hardware"]["kind"] == "cpu" else 0,
             parameters=int(model["parameters"]),
             weights=int(model["weights"]),
-            tokens_s=way["planning_tokens_s"],
-            process=start["process"],
-            first=start["first"],
-            next=start["next"],
-            when=record["time"],
+            tokens_s=float(way["planning_tokens_s"]),
+            process=float(start["process"]),
+            first=float(start["first"]),
+            next=float(start["next"]),
+            when=str(record["time"]),
         )
+        if min(one.parameters, one.tokens_s) > 0 and all(map(math.isfinite, (one.tokens_s, one.process, one.first, one.next))):
+            yield one
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +135,12 @@ class Rates:
         found: dict[tuple[Any, ...], Measured] = {}
         for file in sorted((folder() / hardware.key).glob("*.json"), reverse=True):
             try:
-                record = json.loads(file.read_text(encoding="utf8"))
+                record = read_json(file)
                 if record.get("kind") != KIND or record.get("format") != FORMAT:
                     continue
                 for one in measured_in(record):
                     found.setdefault((one.engine, one.dtype, one.threads, one.parameters), one)
-            except (OSError, ValueError, KeyError, TypeError):
+            except (OSError, ValueError, KeyError, TypeError, AttributeError):
                 continue
         return cls(tuple(found.values()))
 

@@ -10,9 +10,12 @@ _NAMES = re.compile(r"(?:^|_)(?:TOKEN|SECRET|PASSWORD|PASSWD|KEY|CREDENTIAL|SAS|
 """Variables whose values are secret."""
 _SHAPES = re.compile(
     r"\bhf_[A-Za-z0-9]{16,}|\bsk-[A-Za-z0-9_-]{16,}"
-    r"|(?i:(?<=bearer )|(?<=basic )|(?<=[?&]sig=)|(?<=-signature=)|(?<=accountkey=))[A-Za-z0-9._~%+/=-]{8,}"
+    r"|(?i:(?<=bearer )|(?<=basic )|(?<=[?&]sig=)|(?<=-signature=)|(?<=-security-token=)|(?<=accountkey=))"
+    r"[A-Za-z0-9._~%+/=-]{8,}"
+    r"|(?i:(?<=http://)|(?<=https://))[^\s/\"<>]+(?=@)|(?<=://)[^\s/\"<>@:]*:[^\s/\"<>]+(?=@)"
 )
-"""What is secret by its looks: tokens that were read from a file, what follows in an Authorization header, what signs a URL."""
+"""What is secret by its looks: tokens that were read from a file, what follows in an Authorization header, what signs a URL;
+who asks a proxy, a mirror or an index (user and password before the host; in `abfss://container@account` there is none)."""
 SHORTEST = 8
 """Characters of a secret: shorter values stand in texts by chance."""
 _named: set[str] = set()

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from evaluator.bench.asked import Asked
 from evaluator.bench.compare import differing, ratios
 from evaluator.bench.measure import noise, record
-from evaluator.bench.ways import serve
+from evaluator.bench.ways import Ceilings, serve
 from evaluator.bench.worker import Worker
 from evaluator.cli.bench import command, read, show
 from evaluator.sweep.benches import Hardware, keep, measured_in
@@ -132,6 +132,23 @@ def test_commands_refuse_what_is_no_bench(tmp_path: Path) -> None:
         read(wrong)
     with pytest.raises(InputError, match="can't be read"):
         read(tmp_path / "none.json")
+    made = record([worker("onnx", [4.0, 4.1])], [], {}, CPU)
+    still = {"ways": [{**made["ways"][0], "sentences_s": 0.0}]}
+    for part in (
+        {"ways": 3},
+        {"ways": [3]},
+        {"ways": [{}]},
+        still,
+        {"hardware": {}},
+        {"system": {"versions": []}},
+        {"work": None},
+    ):
+        wrong.write_text(json.dumps(made | part))
+        with pytest.raises(InputError, match="is no bench of this version"):
+            read(wrong)
+    wrong.write_text("[" * 100_000)
+    with pytest.raises(InputError, match="can't be read as a bench"):
+        read(wrong)
     done = CliRunner().invoke(command, ["gpt2", "--against", "abacus"])
     assert isinstance(done.exception, InputError)
     assert "transformers-loop, lm-eval" in str(done.exception)
@@ -160,6 +177,11 @@ def test_what_nothing_here_can_measure_is_refused_before_a_process_starts(
         ([model, "--task", "no-such-task"], "no-such-task"),
         ([str(tmp_path / "empty"), "--task", "gest-demo"], "empty"),
         ([model, "--task", "gest-demo", "--device", "cuda:9"], "no device 'cuda:9' here"),
+        (
+            [model, "--task", "gest-demo", "--samples", "8", "--slices", "9"],
+            "8 sentences of gest-demo can't be cut into 9 slices",
+        ),
+        ([model, "--task", "gest-demo", "--json", f"{model}/config.json/x"], "config.json/x can't be written ("),
     ):
         done = CliRunner().invoke(command, words)
         assert isinstance(done.exception, InputError), (words, done.exception)
@@ -187,10 +209,16 @@ def test_tables_fit_80_columns(capsys: pytest.CaptureFixture[str], monkeypatch: 
         assert number in told
 
 
-def test_a_way_that_cannot_start_is_told() -> None:
-    failed = Worker.start(Asked(way="engine", engine="abacus", model="m", task="no-such-task", limit=8))
+def test_a_way_that_cannot_start_is_told_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "planted-hub-token")
+    failed = Worker.start(Asked(way="engine", engine="abacus", model="m", task="planted-hub-token", limit=8))
     failed.close()
     assert failed.error is not None
-    assert "no-such-task" in failed.error
+    assert "unknown task '[HF_TOKEN]'" in failed.error
     failed.slice(0, "0")
     assert failed.slices == {}
+
+
+def test_a_machine_whose_threads_are_not_told_has_rates() -> None:
+    """On a GPU ways have no number of threads."""
+    Ceilings(Asked(way="ceilings", engine="", model="m", task="gest", limit=8, threads=0))

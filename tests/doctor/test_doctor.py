@@ -56,6 +56,12 @@ def test_quick_examination_of_this_installation(tmp_path: Path, monkeypatch: pyt
     assert "need click" not in wanting.stdout
 
 
+def test_a_finding_shows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "planted-cluster-token")
+    found = tries.ray_finding("auto", {"error": "you came with planted-cluster-token"})
+    assert "planted" not in found.line() + json.dumps(found.record())
+
+
 def test_packages_outside_their_ranges() -> None:
     asked = ["click>=1", "numpy<1", "no-such-package>=2", 'onnxruntime<1; extra == "onnx"', 'no-ray>=2; extra == "ray"']
     found = {one.name: one for one in packages(asked)}

@@ -190,6 +190,16 @@ def test_what_is_secret_and_what_is_not(tmp_path: Path, monkeypatch: pytest.Monk
     text = f"abcdefgh12 {file} maybe-not true hf_{'a' * 30} Authorization: Bearer xyzxyzxyz https://x/y?sv=1&sig=a%2Bb%2Fcdefg%3D&se=2"
     shown = f"[MY_API_TOKEN] {file} maybe-not true [secret] Authorization: Bearer [secret] https://x/y?sv=1&sig=[secret]&se=2"
     assert redacted(text) == shown
+    for url, safe in {
+        "http://bob:s3cret@proxy:3128/": "http://[secret]@proxy:3128/",
+        "HTTPS://bob:p@ss,w:rd@hub.example.com/a@b": "HTTPS://[secret]@hub.example.com/a@b",
+        "git+https://glpat-0123456789@git.example.com/x": "git+https://[secret]@git.example.com/x",
+        "socks5h://bob:s3cret@proxy:1080": "socks5h://[secret]@proxy:1080",
+        "abfss://runs@team.dfs.core.windows.net/a": "abfss://runs@team.dfs.core.windows.net/a",
+        '{"url": "http://127.0.0.1:80", "mail": "a@b"} http://h/a@b:c@d': '{"url": "http://127.0.0.1:80", "mail": "a@b"} http://h/a@b:c@d',
+        "https://b.s3/x?X-Amz-Security-Token=abcdefgh%2F&x=1": "https://b.s3/x?X-Amz-Security-Token=[secret]&x=1",
+    }.items():
+        assert redacted(url) == safe
     for error in (InputError(text), EngineError(text), OSError(text), KeyError(text)):
         assert "abcdefgh12" not in in_words(error)
     assert str(InputError(text)) == shown

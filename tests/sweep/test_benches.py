@@ -58,6 +58,10 @@ def test_the_newest_of_the_same_is_used_and_what_cannot_be_read_is_passed_over()
     keep(record(H100, "2026-01-01T00:00:00Z", 10_000.0))
     (folder() / H100.key / "9.json").write_text("{")
     (folder() / H100.key / "8.json").write_text(json.dumps({"kind": "bench", "format": FORMAT, "ways": [{}]}))
+    idle, odd = (record(H100, "2026-01-03T00:00:00Z", 0.0) for _ in range(2))
+    odd["ways"][0]["planning_tokens_s"] = "fast"
+    for name, content in {"7": [], "6": idle, "5": odd}.items():
+        (folder() / H100.key / f"{name}.json").write_text(json.dumps(content))
     rates = Rates.of(H100)
     assert rates.tokens_s("vllm", "bfloat16", int(1e9)) == 20_000.0
     assert rates.newest == "2026-01-02T00:00:00Z"
