@@ -45,7 +45,7 @@ from evaluator.store.remote import mirror_of, shown
 from evaluator.store.shape import mistakes
 from evaluator.vocabulary import Protocol_
 from evaluator_serving.answers import Answer
-from evaluator_serving.errors import InputError
+from evaluator_serving.errors import InputError, NotNowError
 from evaluator_serving.locks import TakenError, held, is_held
 from evaluator_serving.secrets import redacted
 
@@ -220,7 +220,7 @@ class Run:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the run for writing. Raises InputError while another process on this machine writes to it.
+        """Hold the run for writing. Raises NotNowError while another process on this machine writes to it.
 
         A run on object storage is held against every machine, and holds what is stored there now when the body begins.
         """
@@ -228,7 +228,9 @@ class Run:
             try:
                 lock.enter_context(held(self.path / ".lock", wait=False))
             except TakenError as taken:
-                raise InputError(f"{self.shown} is being written by {taken.holder}: wait for it or use another --out") from None
+                raise NotNowError(
+                    f"{self.shown} is being written by {taken.holder}: wait for it or use another --out"
+                ) from None
             if mirror := mirror_of(self.path):
                 lock.enter_context(mirror.leased())
             yield

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from evaluator_serving.errors import InputError
+from evaluator_serving.errors import InputError, NotNowError
 from evaluator_serving.memory import available_memory
 
 GIB = 1 << 30
@@ -96,10 +96,10 @@ class Fleet:
 
 
 def fleet_of(nodes: Sequence[Node]) -> Fleet:
-    """The machines that count: with GPUs if any has one. Raises InputError where there is none at all."""
+    """The machines that count: with GPUs if any has one. Raises NotNowError where there is none at all."""
     useful = [n for n in nodes if n.kind == "cuda" and n.devices] or [n for n in nodes if n.devices]
     if not useful:
-        raise InputError("no device to run on: the cluster has neither GPUs nor CPU cores; add a node with some")
+        raise NotNowError("no device to run on: the cluster has neither GPUs nor CPU cores; add a node with some")
     return Fleet(tuple(useful))
 
 

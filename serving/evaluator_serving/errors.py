@@ -24,6 +24,17 @@ class MachineError(InputError):
     """A model isn't where it is to run, or is another one there: this model's failure, until somebody copies it."""
 
 
+class NotNowError(InputError):
+    """What the command needs can't be had at the moment: a server that doesn't answer, a run that another process writes.
+
+    Exit code 1: the same command may succeed later, with nothing changed.
+    """
+
+
+class UnreachedHubError(ModelError, NotNowError):
+    """The hub doesn't say what a model is: this model's failure, the others go on."""
+
+
 class EngineError(Exception):
     """An engine failed while it was scoring: exit code 1, everything already stored is kept.
 

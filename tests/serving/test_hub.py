@@ -20,14 +20,14 @@ from evaluator.tasks.gest import custom
 from evaluator.tasks.stored import scores_of
 from evaluator_serving.checks.verify import needs_weights
 from evaluator_serving.engine import EngineOptions
-from evaluator_serving.errors import EngineError, InputError, ModelError
+from evaluator_serving.errors import EngineError, InputError, ModelError, NotNowError
 from evaluator_serving.models.resolving import ahead, resolve, weights_here
 from evaluator_serving.models.source import Adapter, ModelSource
 from evaluator_serving.weights.access import HubAccess
 from evaluator_serving.weights.cache import BUDGET, HOME, parse_size, readable
 from evaluator_serving.weights.hub import HubModel, missing_bytes
 from tests.e2e.conftest import sentences, write_samples
-from tests.hub_server import Hold, HubServer, commit_of
+from tests.hub_server import Hold, HubServer, _reply, commit_of
 from tests.tiny_models import tiny_model
 
 WEIGHTS = "model.safetensors"
@@ -133,6 +133,20 @@ def test_what_the_hub_refuses_is_one_line(spec: str, kind: type[InputError], say
         resolve(spec)
     assert type(caught.value) is kind
     assert str(caught.value).startswith(f"model {spec}: ")
+
+
+@pytest.mark.parametrize(("status", "passing"), [(503, True), (429, True), (403, False), (0, True), (-1, False)])
+def test_a_hub_that_does_not_answer_is_no_wrong_input(
+    status: int, passing: bool, hub: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """0: nobody listens there; -1: it isn't to be asked."""
+    monkeypatch.setattr(hub, "_route", lambda handler, path, asked, *, body: _reply(handler, status, {}, b"", body))
+    if status <= 0:
+        monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", status < 0)
+    with pytest.raises(ModelError, match="the hub can't be reached") as caught:
+        resolve("tiny/a")
+    assert isinstance(caught.value, NotNowError) is passing
 
 
 def test_offline_from_a_filled_cache(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:

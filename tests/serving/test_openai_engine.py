@@ -18,7 +18,7 @@ from ports import free_port, silent_port
 from transformers import LlamaConfig
 
 from evaluator_serving.engine import EngineOptions
-from evaluator_serving.errors import EngineError, InputError
+from evaluator_serving.errors import EngineError, InputError, NotNowError
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.openai_engine import client as http_client
 from evaluator_serving.openai_engine.engine import OpenAIEngine
@@ -123,7 +123,7 @@ def test_key_from_the_environment(serve: Any, monkeypatch: pytest.MonkeyPatch) -
 def test_unreachable(waits: list[float]) -> None:
     with silent_port() as port:
         url = f"http://127.0.0.1:{port}/v1"
-        with pytest.raises(InputError, match=rf"the server at {url} can't be used: no answer .*is it running"):
+        with pytest.raises(NotNowError, match=rf"the server at {url} can't be used: no answer .*is it running"):
             OpenAIEngine(SOURCE, EngineOptions(extra={"url": url}), ROWS)
     assert len(waits) == 6
 

@@ -22,7 +22,7 @@ from evaluator.store.remote import clouds, lease, mirror
 from evaluator.store.remote.objects import ConflictError, Objects, Version
 from evaluator.store.run import TIMINGS_APART, Run
 from evaluator_serving.answers import Answer
-from evaluator_serving.errors import InputError
+from evaluator_serving.errors import InputError, NotNowError
 
 pytest.importorskip("obstore")
 pytest.importorskip("moto")
@@ -226,7 +226,7 @@ def test_a_second_writer_is_refused_until_the_first_is_dead(
         acknowledged(process, 2)
         run = Run.open(machine("second", lease="60"))
         assert run.busy
-        with pytest.raises(InputError, match=rf"{url} is being written by process {process.pid} on "), run.locked():
+        with pytest.raises(NotNowError, match=rf"{url} is being written by process {process.pid} on "), run.locked():
             pass
     finally:
         process.kill()
@@ -331,7 +331,7 @@ def test_a_server_that_never_answers_again_ends_in_one_line(
             time.sleep(lease.lease_seconds() / 2 + 0.2)  # the next write first asks whether the lease is still held
             with pytest.raises(StoreError, match=r"can't be reached .*: check the network") as raised:
                 add(run, 2)
-    assert isinstance(raised.value, InputError)
+    assert isinstance(raised.value, NotNowError)
     assert Run.open(machine("reader")).done("m") == {"r001"}
 
 
@@ -484,7 +484,7 @@ def test_a_server_that_is_not_there_is_one_line_in_bounded_time(machine: Machine
         machine("here", line.endpoint)
         objects = Objects(url)
         line.down, before = True, line.seen
-        with pytest.raises(InputError, match=r"can't be reached .*: check the network and ") as raised:
+        with pytest.raises(NotNowError, match=r"can't be reached .*: check the network and ") as raised:
             objects.get("run.json", patience=1)
         assert 0 < line.seen - before <= 5, "waits of 0.2, 0.4 and 0.8 s; in half a minute there would be more"
         assert "\n" not in str(raised.value)

@@ -14,7 +14,7 @@ from evaluator.tasks import task
 from evaluator.tasks.stored import scores_of, task_entry
 from evaluator.vocabulary import MeasureOptions, Samples
 from evaluator_serving.answers import Answer
-from evaluator_serving.errors import InputError
+from evaluator_serving.errors import InputError, NotNowError
 
 DATA = Samples(pl.DataFrame({"sample": [0, 1]}), {"gest.csv": "aa"})
 ENTRY = {
@@ -223,6 +223,6 @@ def test_one_writer(run: Run) -> None:
     assert not run.busy
     with run.locked():
         assert run.busy
-        with pytest.raises(InputError, match="another process"), run.locked():
+        with pytest.raises(NotNowError, match="another process"), run.locked():
             pass
     assert not run.busy

@@ -17,8 +17,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from evaluator.store.remote.objects import START, WORK, ConflictError, Object, Objects, RemoteError, Version
-from evaluator_serving.errors import InputError
+from evaluator.store.remote.objects import START, WORK, ConflictError, Object, Objects, RemoteError, UnreachedError, Version
+from evaluator_serving.errors import InputError, NotNowError
 
 NAME = "lease.json"
 LEASE_VARIABLE = "EVALUATOR_LEASE"
@@ -57,7 +57,7 @@ class Lease:
         return self._version is not None
 
     def acquire(self) -> None:
-        """Take the lease. Raises InputError while another process holds it; waits for LEASE seconds where it may be dead."""
+        """Take the lease. Raises NotNowError while another process holds it; waits for LEASE seconds where it may be dead."""
         found = self._objects.get(NAME)
         if found is not None and not said(found).get("released"):
             found = self._watch(found)
@@ -86,7 +86,7 @@ class Lease:
         if not self._lost and time.monotonic() - self._fresh > self._seconds / 2:
             self._beat(WORK)
         if self._lost:
-            raise RemoteError(
+            raise UnreachedError(
                 f"another process has taken {self._objects.url} over while this one was cut off: nothing more is written; "
                 "what was finished is kept"
             )
@@ -123,9 +123,9 @@ class Lease:
             stacklevel=2,
         )
 
-    def _taken(self, found: Object | None) -> InputError:
+    def _taken(self, found: Object | None) -> NotNowError:
         holder = found_by(found) if found else "another process"
-        return InputError(f"{self._objects.url} is being written by {holder}: wait for it or use another --out")
+        return NotNowError(f"{self._objects.url} is being written by {holder}: wait for it or use another --out")
 
     def _renew(self) -> None:
         while not self._stop.wait(beat_seconds(self._seconds)):

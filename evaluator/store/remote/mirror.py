@@ -18,7 +18,7 @@ from evaluator.store.errors import StoreError
 from evaluator.store.local import write_whole
 from evaluator.store.remote import lease as leases
 from evaluator.store.remote.lease import Lease
-from evaluator.store.remote.objects import ConflictError, Objects, RemoteError, Version
+from evaluator.store.remote.objects import ConflictError, Objects, UnreachedError, Version
 from evaluator_serving.cache import cache_dir
 from evaluator_serving.errors import InputError
 from evaluator_serving.locks import TakenError, held
@@ -180,7 +180,7 @@ class Mirror:
         try:
             self._versions[name] = self._objects.put(name, content, self._versions.get(name))
         except ConflictError:
-            raise RemoteError(f"{self.url} is being written by another process: wait for it or use another --out") from None
+            raise UnreachedError(f"{self.url} is being written by another process: wait for it or use another --out") from None
         self._mine.add(name)
         if name.startswith("logprobs/"):
             self._answers.add(name)

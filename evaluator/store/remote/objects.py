@@ -14,7 +14,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_aft
 
 from evaluator.store.errors import StoreError
 from evaluator.store.remote.clouds import cause, cloud_of, lacks_credentials, named, opened
-from evaluator_serving.errors import InputError
+from evaluator_serving.errors import InputError, NotNowError
 
 Value = TypeVar("Value")
 Version = Mapping[str, str]
@@ -35,6 +35,10 @@ class RemoteError(StoreError, InputError):
     def __str__(self) -> str:
         """The line."""
         return str(self.args[0])
+
+
+class UnreachedError(RemoteError, NotNowError):
+    """The storage can't be used at the moment: the same command may succeed later."""
 
 
 class ConflictError(Exception):
@@ -160,7 +164,7 @@ class Objects:
             value: Value = retrying(self._asked, call)
             return value
         except _PassingError as error:
-            raise RemoteError(
+            raise UnreachedError(
                 f"{self.url} can't be reached ({error}): check the network and {self._cloud.address}; "
                 "what was finished is kept, the same command goes on from there"
             ) from error

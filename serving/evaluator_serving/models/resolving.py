@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from evaluator_serving.errors import InputError
+from evaluator_serving.errors import InputError, NotNowError
 from evaluator_serving.models.adapters import adapted, has_adapter
 from evaluator_serving.models.checkpoint import check_weights, hub_source, locate, plain_source
 from evaluator_serving.models.code import own_code
@@ -86,7 +86,7 @@ def weights_here(source: ModelSource, machine: str = "") -> Iterator[ModelSource
                 return
             made = _again(origin.spec, source)
             if made.revision != source.revision:  # an adapter's commit says nothing of its base model's
-                raise InputError(f"model {source.spec}: its base model has changed since this command began: start it again")
+                raise NotNowError(f"model {source.spec}: its base model has changed since this command began: start it again")
             yield replace(source, path=made.path, config=made.config if source.code else source.config)
 
 
@@ -158,7 +158,7 @@ def _same(source: ModelSource, origin: Path, machine: str) -> ModelSource:
         )
     if here.revision != source.revision:
         if not machine:
-            raise InputError(f"model {source.spec}: its files have changed since this command began: start it again")
+            raise NotNowError(f"model {source.spec}: its files have changed since this command began: start it again")
         raise InputError(
             f"model {source.spec}: {origin} on {machine} has other content than where the sweep was planned "
             f"({here.revision[:DIGEST]}…, not {source.revision[:DIGEST]}…): copy it there again"

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from evaluator_serving.chats import Kept, Reply
 from evaluator_serving.checks.verify import TOLERANCE
 from evaluator_serving.engine import BYTES, DeviceKind, Engine, EngineInfo, EngineOptions, Extra
-from evaluator_serving.errors import EngineError, InputError
+from evaluator_serving.errors import EngineError, InputError, NotNowError
 from evaluator_serving.identity import identity
 from evaluator_serving.models.source import ModelSource, Served
 from evaluator_serving.openai_engine.chat import Conversation
@@ -140,7 +140,7 @@ class OpenAIEngine(Engine):
             self._probe(rows)
         except ServerError as error:
             self.close()
-            raise InputError(self._first_contact(error)) from error
+            raise (NotNowError if error.passing else InputError)(self._first_contact(error)) from error
         except InputError:
             self.close()
             raise

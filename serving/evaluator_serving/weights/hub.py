@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evaluator_serving.cache import cache_dir, remember_json, remembered_json
-from evaluator_serving.errors import EngineError, InputError, ModelError, first_line
+from evaluator_serving.errors import EngineError, InputError, ModelError, UnreachedHubError, first_line
 from evaluator_serving.weights.cache import in_use, key_of, readable, remove_torn
 from evaluator_serving.weights.files import Shapes, chosen, safetensors_header, shards_of, weights_in
 
@@ -61,7 +61,8 @@ class Found:
 def find(name: str, revision: str | None, spec: str) -> Found:
     """Find a hub model without fetching its weights; the network isn't asked for what the cache holds of a known commit.
 
-    Raises InputError for an id or revision that isn't there, ModelError where its terms aren't accepted or nothing answers.
+    Raises InputError for an id or revision that isn't there, ModelError where its terms aren't accepted or nothing answers
+    (UnreachedHubError where that may pass).
     """
     from huggingface_hub import snapshot_download
 
@@ -196,9 +197,19 @@ def _told(spec: str, revision: str | None) -> Iterator[None]:
     except (RepositoryNotFoundError, HFValidationError) as error:
         raise InputError(f"model {spec}: no such folder and no such model on the hub (or it is private)") from error
     except Exception as error:  # whatever the HTTP client or the cache raises
-        raise ModelError(
+        kind = UnreachedHubError if _may_pass(error) else ModelError
+        raise kind(
             f"model {spec}: not a local folder, and the hub can't be reached ({first_line(error)}); give a folder or go online"
         ) from error
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether the same question may be answered later: not where the hub has refused it, or isn't to be asked at all."""
+    from huggingface_hub import constants
+
+    statuses = [getattr(getattr(one, "response", None), "status_code", None) for one in _chain(error)]
+    refused = any(status is not None and 400 <= status < 500 and status not in (408, 425, 429) for status in statuses)
+    return not refused and not constants.HF_HUB_OFFLINE
 
 
 @contextlib.contextmanager
@@ -225,10 +236,13 @@ def _gated(spec: str) -> ModelError:
     return ModelError(f"model {spec}: accept its terms on the hub first, then run `hf auth login`")
 
 
-def _whole(error: BaseException | None) -> str:
-    """The messages of an error and of those behind it."""
-    texts = []
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and those behind it."""
     while error is not None:
-        texts.append(str(error))
+        yield error
         error = error.__cause__ or error.__context__
-    return "\n".join(texts)
+
+
+def _whole(error: BaseException) -> str:
+    """The messages of an error and of those behind it."""
+    return "\n".join(map(str, _chain(error)))
