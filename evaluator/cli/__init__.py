@@ -5,12 +5,13 @@ import importlib
 import sys
 import traceback
 import warnings
+from itertools import pairwise
 
 import click
 
 from evaluator import __version__, logs
 from evaluator.cli.output import sign_of_life, take_every_character
-from evaluator_serving.errors import EngineError, InputError, UnexpectedError, in_words
+from evaluator_serving.errors import EngineError, InputError, NotNowError, UnexpectedError, in_words
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("evaluator.cli.run", "Score models on tasks and print the table."),
@@ -79,7 +80,7 @@ def _told(error: Exception) -> tuple[str, int]:
     """One line on what went wrong and what to do, and the exit code: 2 for what the user can mend, else 1."""
     text = in_words(error)
     if isinstance(error, InputError | EngineError) and not isinstance(error, UnexpectedError):
-        return text, 2 if isinstance(error, InputError) else 1
+        return text, 2 if isinstance(error, InputError) and not isinstance(error, NotNowError) else 1
     if not isinstance(error, OSError):
         return f"{text} (--debug shows where)", 1
     kept = "what was finished is kept, the same command goes on from there"
@@ -94,6 +95,8 @@ def main() -> None:
     if debug:  # allowed anywhere on the line, not only before the command
         sys.argv = [sys.argv[0], "--debug", *(a for a in sys.argv[1:] if a != "--debug")]
     warnings.showwarning = _warn
+    if "--log-format=json" in sys.argv or ("--log-format", "json") in pairwise(sys.argv):
+        logs.use("json")  # before the rest of the line is read, in which something may be wrong
     take_every_character()
     try:
         with sign_of_life():

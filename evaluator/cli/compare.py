@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast, get_args
 
 import click
 
-from evaluator.cli.options import RUN
+from evaluator.cli.options import RUN, LocalPath
 from evaluator.cli.output import write, write_lines
 from evaluator.store.run import Run
 from evaluator.vocabulary import Interval, MeasureOptions, Scale
@@ -61,7 +61,7 @@ EVERY = 10
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of resamples and permutations.")
 @click.option(
     "--figures",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=LocalPath(path_type=Path, file_okay=False),
     metavar="DIR",
     help="Also write each figure there as SVG, PNG and CSV.",
 )

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import click
 
-from evaluator.cli.options import pickle_option
+from evaluator.cli.options import LocalPath, pickle_option
 
 
 @click.command(name="export")
 @click.argument("model")
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("folder", metavar="DIR", type=LocalPath(path_type=Path, file_okay=False))
 @click.option(
     "--dtype",
     type=click.Choice(["float32", "float16", "int8"]),

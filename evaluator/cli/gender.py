@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
+from evaluator.cli.options import LocalPath
 from evaluator.gender import LANGUAGES, GenderDetector, Verdict, rules_detector, ud_detector
 from evaluator_serving.errors import InputError
 
@@ -73,13 +74,13 @@ def make_detector(
 )
 @click.option(
     "--trankit-cache",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=LocalPath(path_type=Path, file_okay=False),
     envvar="EVALUATOR_TRANKIT_CACHE",
     help="Folder with Trankit's weights (EVALUATOR_TRANKIT_CACHE).",
 )
 @click.argument("file", type=click.File(encoding="utf-8", errors="replace"), default="-")
-@click.option("--parses", type=click.Path(path_type=Path, dir_okay=False), help="CoNLL-U file for --detector conllu.")
-@click.option("--parse-cache", type=click.Path(path_type=Path, file_okay=False), help="Folder that remembers parses.")
+@click.option("--parses", type=LocalPath(path_type=Path, dir_okay=False), help="CoNLL-U file for --detector conllu.")
+@click.option("--parse-cache", type=LocalPath(path_type=Path, file_okay=False), help="Folder that remembers parses.")
 def command(
     file: TextIO,
     language: str,

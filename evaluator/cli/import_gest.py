@@ -4,12 +4,12 @@ from pathlib import Path
 
 import click
 
-from evaluator.cli.options import RUN, data_option
+from evaluator.cli.options import RUN, LocalPath, data_option
 from evaluator.vocabulary import DataSource
 
 
 @click.command(name="gest-predictions")
-@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="PATH…")
+@click.argument("paths", nargs=-1, required=True, type=LocalPath(path_type=Path), metavar="PATH…")
 @click.option("--kind", type=click.Choice(["mlm", "glm"]), required=True, help="Masked or generative models.")
 @click.option("--out", type=RUN, required=True, help="The run's folder; an existing run is extended.")
 @data_option

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import click
 
-from evaluator.cli.options import RUN, data_option
+from evaluator.cli.options import RUN, LocalPath, data_option
 from evaluator.vocabulary import DataSource
 
 
 @click.command(name="stereoset-predictions")
-@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="PATH…")
+@click.argument("paths", nargs=-1, required=True, type=LocalPath(path_type=Path), metavar="PATH…")
 @click.option("--language", required=True, metavar="L", help="Two-letter code: en, de, fr, es, tr or your own.")
 @click.option("--out", type=RUN, required=True, help="Run folder to make or add to.")
 @data_option

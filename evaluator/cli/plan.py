@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from evaluator.cli.options import RUN, data_option, finite
+from evaluator.cli.options import RUN, LocalPath, data_option, finite
 from evaluator.cli.output import clock, tell
 from evaluator.cli.sweep import data_of_sweep
 from evaluator.reports.short_names import legend, shortened
@@ -114,7 +114,7 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 @click.command(name="plan")
-@click.argument("file", type=click.Path(path_type=Path), metavar="SWEEP.toml")
+@click.argument("file", type=LocalPath(path_type=Path), metavar="SWEEP.toml")
 @click.option("--out", type=RUN, help="The run's folder or URL (default: what the file says).")
 @data_option
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="CPU workers where there is no GPU.")
@@ -128,7 +128,7 @@ def ranges(numbers: Sequence[int]) -> str:
 @click.option("--fleet", metavar="FLEET", help="Plan for these machines (machines x GPUs x card-GiB) instead of this one.")
 @click.option(
     "--configurations",
-    type=click.Path(path_type=Path),
+    type=LocalPath(path_type=Path),
     help="JSON file, hub id → configuration: plan with these, ask no hub, estimate tokens.",
 )
 @click.option(

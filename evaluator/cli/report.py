@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, cast, get_args
 
 import click
 
-from evaluator.cli.options import RUN, data_option, key_values
+from evaluator.cli.options import RUN, LocalPath, data_option, key_values
 from evaluator.cli.output import write, write_lines
 from evaluator.store.run import Run
 from evaluator.tasks.settings import parse_settings
@@ -52,14 +52,14 @@ MANY_MODELS = 6
 )
 @click.option(
     "--models",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=LocalPath(path_type=Path, dir_okay=False),
     metavar="CSV",
     help="Facts of the models for figures: column model (names as in the run) and some of parameters (7e9 or 7B), family, "
     "tuned (yes, no), base (the model that it was tuned from), release, series and step (of checkpoints of one training).",
 )
 @click.option(
     "--figures",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=LocalPath(path_type=Path, file_okay=False),
     metavar="DIR",
     help="Also write each figure there as SVG, PNG and CSV.",
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 import click
 import polars as pl
 
-from evaluator.cli.options import RUN, data_option
+from evaluator.cli.options import RUN, LocalPath, data_option
 from evaluator.cli.output import write, write_lines
 from evaluator.store.run import Run
 from evaluator.vocabulary import MeasureOptions, Scale
@@ -33,7 +33,7 @@ WIDTH = 80
 @click.option("--against", metavar="M2", help="Instead: the sentences on which these two models differ most.")
 @click.option("--top", type=click.IntRange(min=1), default=20, show_default=True, help="Sentences at either end.")
 @click.option("--scale", type=click.Choice(get_args(Scale)), default="ratio", show_default=True, help="Units of the rate.")
-@click.option("--samples", "file", type=click.Path(path_type=Path, dir_okay=False), help="Your own sentences, if the task has.")
+@click.option("--samples", "file", type=LocalPath(path_type=Path, dir_okay=False), help="Your own sentences, if the task has.")
 @data_option
 @click.option(
     "--format", "format_", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True, help="Of the list."

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import polars as pl
 
-from evaluator.cli.options import RUN, data_option
+from evaluator.cli.options import RUN, LocalPath, data_option
 from evaluator.cli.output import write, write_bytes
 from evaluator.store.run import Run
 from evaluator.tasks.stored import scores_of
@@ -20,7 +20,7 @@ from evaluator_serving.errors import InputError
 @click.option("--candidates", is_flag=True, help="A row a word with its tokens and log-probability instead.")
 @click.option("--task", "tasks", multiple=True, metavar="T", help="Only this task; may be repeated.")
 @click.option("--text", is_flag=True, help="Also each sample's sentence and its group's name (columns text, group_name).")
-@click.option("--samples", type=click.Path(path_type=Path, dir_okay=False), help="With --text: the file of your own sentences.")
+@click.option("--samples", type=LocalPath(path_type=Path, dir_okay=False), help="With --text: the file of your own sentences.")
 @data_option
 def command(
     run: Path, format_: str, candidates: bool, tasks: tuple[str, ...], text: bool, samples: Path | None, data: Path | None

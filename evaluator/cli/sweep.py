@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from evaluator.cli.options import RUN, data_option, finite, leaving_out_options, size, watching_options
+from evaluator.cli.options import RUN, LocalPath, data_option, finite, leaving_out_options, size, watching_options
 from evaluator.cli.run import finish, interrupt, perform
 from evaluator.run.spec import RunSpec
 from evaluator.vocabulary import DataSource
@@ -21,7 +21,7 @@ def data_of_sweep(context: click.Context, data: Path | None, spec: RunSpec) -> R
 
 
 @click.command(name="sweep")
-@click.argument("file", type=click.Path(path_type=Path), metavar="SWEEP.toml")
+@click.argument("file", type=LocalPath(path_type=Path), metavar="SWEEP.toml")
 @click.option("--out", type=RUN, help="The run's folder or URL (s3://, gs://, az://; default: what the file says).")
 @data_option
 @click.option(

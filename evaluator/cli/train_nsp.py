@@ -6,14 +6,14 @@ from typing import Any
 
 import click
 
-from evaluator.cli.options import pickle_option
+from evaluator.cli.options import LocalPath, pickle_option
 from evaluator_serving.errors import InputError
 
 
 @click.command(name="train-nsp")
 @click.argument("model")
-@click.argument("corpus", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder of the trained classifier.")
+@click.argument("corpus", nargs=-1, required=True, type=LocalPath(path_type=Path, exists=True))
+@click.option("--out", type=LocalPath(path_type=Path), required=True, help="Folder of the trained classifier.")
 @click.option("--protocol", type=click.Choice(["default", "published"]), default="default", show_default=True)
 @click.option("--language", default="en", show_default=True, help="Language of T5's published training prefix.")
 @click.option("--pairs", type=click.IntRange(min=1), help="Most training pairs [1000000].")

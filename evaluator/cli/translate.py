@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evaluator.cli.options import data_option, finite
+from evaluator.cli.options import LocalPath, data_option, finite
 from evaluator.cli.translators import Money, check_talking, open_translator, outcomes, prompt_of, talking_options
 
 if TYPE_CHECKING:
@@ -49,9 +49,9 @@ def csv_bytes(rows: list[tuple[str, ...]]) -> bytes:
 @click.option(
     "--prompt-style", type=click.Choice(["pronoun", "noun"]), default="pronoun", help="He/She said, or The man/woman."
 )
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for SYSTEM/LANGUAGE/translations.csv.")
+@click.option("--out", type=LocalPath(path_type=Path), required=True, help="Folder for SYSTEM/LANGUAGE/translations.csv.")
 @click.option("--name", metavar="SYSTEM", help="What the system is called there, and in results [its own name, +PROMPT].")
-@click.option("--cache", type=click.Path(path_type=Path), help="File of answers that are never asked for twice.")
+@click.option("--cache", type=LocalPath(path_type=Path), help="File of answers that are never asked for twice.")
 @click.option("--offline", is_flag=True, help="Let the cache alone serve.")
 @click.option(
     "--max-cost",

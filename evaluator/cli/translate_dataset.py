@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from evaluator.cli.options import data_option, finite
+from evaluator.cli.options import LocalPath, data_option, finite
 from evaluator.cli.translators import Money, check_talking, open_translator, outcomes, talking_options
 from evaluator.translate import TRANSLATED
 from evaluator.vocabulary import DataSource
@@ -21,11 +21,11 @@ from evaluator.vocabulary import DataSource
     metavar="T",
     help="amazon, deepl, google, model:SPEC, llm:SPEC (it chats; or URL#NAME) or folder:PATH (LANG/translations.csv).",
 )
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Data folder to write into.")
-@click.option("--cache", type=click.Path(path_type=Path, dir_okay=False), help="File of kept answers [in the user's cache].")
+@click.option("--out", type=LocalPath(path_type=Path, file_okay=False), required=True, help="Data folder to write into.")
+@click.option("--cache", type=LocalPath(path_type=Path, dir_okay=False), help="File of kept answers [in the user's cache].")
 @click.option("--offline", is_flag=True, help="Take everything from the cache; ask for nothing.")
 @click.option("--max-cost", type=click.FloatRange(min=0), callback=finite, default=0.0, show_default=True, help="US dollars.")
-@click.option("--repairs", type=click.Path(path_type=Path, exists=True), help="A corrected list of failures.")
+@click.option("--repairs", type=LocalPath(path_type=Path, exists=True), help="A corrected list of failures.")
 @talking_options
 @data_option
 def command(

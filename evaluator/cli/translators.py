@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evaluator.cli.options import make_engine_options
+from evaluator.cli.options import LocalPath, make_engine_options
 from evaluator_serving.engine import BYTES
 from evaluator_serving.errors import InputError
 
@@ -39,7 +39,7 @@ def talking_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--engine", default="auto", show_default=True, metavar="NAME", help="llm: what runs the model."),
         click.option("--max-tokens", type=click.IntRange(min=1), help="llm: most tokens of a translation [256]."),
         click.option(
-            "--prompt", type=click.Path(path_type=Path), help="llm: how the model is asked (TOML, few-shot examples too)."
+            "--prompt", type=LocalPath(path_type=Path), help="llm: how the model is asked (TOML, few-shot examples too)."
         ),
     ):
         command = option(command)

@@ -7,7 +7,7 @@ from typing import get_args
 import click
 import polars as pl
 
-from evaluator.cli.options import RUN
+from evaluator.cli.options import RUN, LocalPath
 from evaluator.measures import validity
 from evaluator.reports.blocks import correlation
 from evaluator.reports.page import check_libraries
@@ -49,12 +49,12 @@ def tasks_with(run: Run, measures: Collection[str]) -> list[str]:
 @click.option("--scale", type=click.Choice(get_args(Scale)), default="ratio", show_default=True, help="Units of the rates.")
 @click.option(
     "--plot",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=LocalPath(path_type=Path, dir_okay=False),
     help="Write a scatter plot of g_s against ĝ_s here (.svg, .png or .pdf; default RUN/tables/validity.svg).",
 )
 @click.option(
     "--figures",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=LocalPath(path_type=Path, file_okay=False),
     metavar="DIR",
     help="Also write each figure there as SVG, PNG, CSV.",
 )

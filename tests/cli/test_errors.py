@@ -1,10 +1,15 @@
 """Whatever goes wrong is one line on stderr, with an exit code that tells whose fault it is."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from evaluator import cli
+from evaluator.cli.options import LocalPath, RunFolder
+from evaluator.run.failures import Failures
+from evaluator_serving.errors import InputError, ModelError, NotNowError, UnreachedHubError
 
 
 @pytest.mark.parametrize(
@@ -20,6 +25,8 @@ from evaluator import cli
             2,
             "--language goes with the tasks gest-mt",
         ),
+        (["export", "m", "s3://bucket/m"], 2, "Invalid value for 'DIR': s3://bucket/m is a URL: only a run can lie elsewhere"),
+        (["report", "{run}", "--figures", "gs://b/f"], 2, "gs://b/f is a URL"),
         (["run", "stereoset-en", "--model", "m", "--set", "case=orig"], 2, "evaluator report RUN --set case=orig"),
         (["run", "gest-mt", "--model", "m", "--translations", "{run}"], 2, "asks no model: leave --model out"),
     ],
@@ -44,6 +51,29 @@ def test_one_line(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("evaluator: ")
     assert said in line
+
+
+def test_no_command_takes_a_url_for_a_folder() -> None:
+    """Every path is a run's, which may be a URL, or refuses one."""
+
+    def paths(command: click.Command) -> Iterator[click.Path]:
+        yield from (one.type for one in command.params if isinstance(one.type, click.Path))
+        for inner in command.commands.values() if isinstance(command, click.Group) and command is not cli.cli else ():
+            yield from paths(inner)
+
+    context = click.Context(cli.cli)
+    found = [one for name in cli.COMMANDS if (command := cli.cli.get_command(context, name)) for one in paths(command)]
+    assert len(found) > 30
+    assert all(isinstance(one, LocalPath | RunFolder) for one in found)
+
+
+@pytest.mark.parametrize(("error", "code"), [(InputError, 2), (ModelError, 2), (NotNowError, 1), (UnreachedHubError, 1)])
+def test_what_may_pass_is_no_wrong_input(error: type[InputError], code: int) -> None:
+    """A cluster gives a command again that ended with 1, and one that ended with 2 never."""
+    assert cli._told(error("the line")) == ("the line", code)
+    failed = Failures({"a": error("one"), "b": InputError("two")})
+    assert failed.only_input is (code == 2)
+    assert cli._told(failed.told()) == ("a: one; b: two", code)
 
 
 def test_a_bug_is_one_line_too_and_debug_shows_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -203,11 +203,12 @@ def test_log_lines_have_times_or_are_json(folder: Path, tmp_path: Path) -> None:
             assert re.fullmatch("[0-9a-f]{8}", scored["chunk"])
 
 
+@pytest.mark.parametrize("wrong", [["--model", "none/"], ["--bogus"]])
+@pytest.mark.parametrize("format_", [["--log-format", "json"], ["--log-format=json"]])
 def test_how_a_command_ended_is_json_too(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    wrong: list[str], format_: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = ["evaluator", "run", "gest-demo", "--model", str(tmp_path / "none"), "--log-format", "json"]
-    monkeypatch.setattr(sys, "argv", given)
+    monkeypatch.setattr(sys, "argv", ["evaluator", "run", "gest-demo", *wrong, *format_])
     with pytest.raises(SystemExit, match="2"):
         cli.main()
     (line,) = capsys.readouterr().err.splitlines()
