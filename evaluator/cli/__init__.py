@@ -6,6 +6,7 @@ import sys
 import traceback
 import warnings
 from itertools import pairwise
+from typing import Any
 
 import click
 
@@ -53,6 +54,13 @@ class LazyGroup(click.Group):
             return None
         command: click.Command = importlib.import_module(COMMANDS[cmd_name][0]).command
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Click's; an interruption goes to `main` as it is, before click writes an empty line."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise click.exceptions.Abort from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""
@@ -109,6 +117,8 @@ def main() -> None:
         logs.say(f"evaluator: {' '.join(error.format_message().split())}{hint}", "error")
         code = 2
     except (KeyboardInterrupt, click.exceptions.Abort):
+        if sys.stderr.isatty():
+            click.echo(err=True)  # it has written ^C
         logs.say("interrupted: all finished work is kept; run the same command again to go on", "error")
         code = 130
     except Exception as error:

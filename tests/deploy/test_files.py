@@ -234,6 +234,29 @@ def test_a_planted_mistake_in_rays_file_fails(old: str, new: str, said: str, lau
         launcher(yaml.safe_load(text.replace(old, new)))
 
 
+def test_rays_launcher_can_work_in_the_image() -> None:
+    """It starts the container with `bash`, copies into it with rsync, and gives its commands to login shells; heads use ssh."""
+    docker = pytest.importorskip("ray.autoscaler._private.docker", reason="Ray is not installed (extra: ray)")
+    from ray.autoscaler._private import command_runner
+
+    configuration = yaml.safe_load(read("ray-aws.yaml"))["docker"]
+    assert configuration["image"].rpartition("-")[2] == "cuda"
+    image, options = read("Dockerfile"), configuration["run_options"]
+    command = docker.docker_start_cmds("ubuntu", "IMAGE", {}, "evaluator", options, "evaluator", "/root", "docker")
+    assert command.split()[-2:] == ["IMAGE", "bash"]
+    assert "ENTRYPOINT" in image
+    assert "--entrypoint=" in command.split()[:-2]
+    assert "--login" in command_runner._with_interactive("ray stop")
+    final = image.rpartition("\nFROM ")[2]
+    (packages,) = re.findall(r"apt-get install -y --no-install-recommends (.+?) \\\n", final)
+    assert {"bash", "rsync", "openssh-client"} <= set(packages.split())
+    (written,) = re.findall(r"&& (echo .+) > /etc/profile\.d/\S+\.sh$", final, re.MULTILINE)
+    shown = subprocess.run(
+        ["bash", "-c", f'PATH=/usr/bin:/bin; eval "$({written})"; echo "$PATH"'], capture_output=True, text=True, check=True
+    )
+    assert shown.stdout == "/opt/evaluator/bin:/usr/bin:/bin\n"
+
+
 def test_what_is_described_is_there() -> None:
     """README.md's table names every file of deploy/, and nothing else."""
     told = set(re.findall(r"^\| `([^`]+)`", read("README.md"), re.MULTILINE))

@@ -216,6 +216,18 @@ def test_how_a_command_ended_is_json_too(
     assert (record["level"], record["message"][:11]) == ("error", "evaluator: ")
 
 
+def test_an_interruption_is_one_line_of_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("evaluator.cli.run.perform", interrupted)
+    monkeypatch.setattr(sys, "argv", ["evaluator", "run", "gest-demo", "--model", "m", "--out", "r", "--log-format", "json"])
+    with pytest.raises(SystemExit, match="130"):
+        cli.main()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert json.loads(line)["message"].startswith("interrupted: all finished work is kept")
+
+
 # --- signs of life ---------------------------------------------------------------------------------------------------
 
 

@@ -20,6 +20,7 @@ from evaluator_serving.checks.verify import TOLERANCE
 from evaluator_serving.engine import BYTES, DeviceKind, Engine, EngineInfo, EngineOptions, Extra
 from evaluator_serving.errors import EngineError, InputError, NotNowError
 from evaluator_serving.identity import identity
+from evaluator_serving.models.served import checked_host
 from evaluator_serving.models.source import ModelSource, Served
 from evaluator_serving.openai_engine.chat import Conversation
 from evaluator_serving.openai_engine.client import Client, Patience, ServerError
@@ -64,7 +65,7 @@ class Settings:
         if served and (twice := [name for name in ("url", "served_model") if name in extra]):
             raise InputError(f"extra option {twice[0]} is given twice: --model URL#NAME says it")
         url = served.url if served else extra.pop("url", None)
-        if not isinstance(url, str) or not url.startswith(("http://", "https://")):
+        if not isinstance(url, str) or not url.startswith(("http://", "https://")) or not checked_host(url):
             raise InputError("the openai engine needs the server's URL: --extra url=http://127.0.0.1:8000/v1")
         usual = Patience()
         limit = extra.pop("max_cost", None)
