@@ -80,8 +80,8 @@ def _run(command: Sequence[str]) -> int:
     except OSError as error:
         print(f"evaluator: {command[0]} can't be run: {error.strerror}", file=sys.stderr)
         return 127 if isinstance(error, FileNotFoundError) else 126
-    for number in early:
-        child.send_signal(number)
+    for missed in early:
+        child.send_signal(missed)
     code = child.wait()
     return code if code >= 0 else 128 - code
 
