@@ -25,6 +25,7 @@ TOKENS: Mapping[str, str] = {
     "GOOGLE_APPLICATION_CREDENTIALS": "Google Translate and buckets",
     "AZURE_STORAGE_ACCOUNT_KEY": "Azure's containers",
     "AZURE_STORAGE_SAS_TOKEN": "Azure's containers",
+    "AZURE_STORAGE_CONNECTION_STRING": "Azure's containers",
     "RAY_AUTH_TOKEN": "a Ray cluster that asks for it",
 }
 """Secrets that are read from the environment, and for what. Whether they are there is told, never what they are."""

@@ -53,6 +53,11 @@ def prepare(spec: RunSpec) -> Prepared:
     others; it is raised where no model is left.
     """
     check_names(spec.models)
+    if spec.metrics:
+        from evaluator.run.prometheus import served
+
+        with served(spec.metrics):  # a port that can't be had is refused before anything is made
+            pass
     tasks = load_tasks(spec)
     renderer, encodings = Renderer(spec.protocol), Encodings() if len(spec.models) > 1 else None
     errors = Failures()

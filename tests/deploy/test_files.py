@@ -215,6 +215,9 @@ def test_rays_launcher_takes_its_file(launcher: Callable[[dict[str, Any]], None]
     assert types["head"]["resources"] == {"CPU": 0}
     assert types["gpu"]["min_workers"] <= types["gpu"]["max_workers"] <= configuration["max_workers"]
     assert "RAY_AUTH_MODE=token" in " ".join(configuration["docker"]["run_options"])
+    (told,) = re.findall(r"^#.*evaluator sweep .*--ray (\S+)", read("ray-aws.yaml"), re.MULTILINE)
+    (port,) = re.findall(r"ray start --head --port=(\d+)", " ".join(configuration["head_start_ray_commands"]))
+    assert told == f"127.0.0.1:{port}"
 
 
 @pytest.mark.parametrize(

