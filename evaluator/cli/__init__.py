@@ -84,6 +84,21 @@ def _warn(message: Warning | str, *_: object, **__: object) -> None:
     logs.say(f"warning: {message}", "warning")
 
 
+_OF_PATHS = {
+    errno.ENOENT,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EEXIST,
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+    errno.EINVAL,
+}
+"""Errors of the system that the same command meets again; a broken connection or a file server that is away may pass."""
+
+
 def _told(error: Exception) -> tuple[str, int]:
     """One line on what went wrong and what to do, and the exit code: 2 for what the user can mend, else 1."""
     text = in_words(error)
@@ -94,7 +109,9 @@ def _told(error: Exception) -> tuple[str, int]:
     kept = "what was finished is kept, the same command goes on from there"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"{error}: free some space; {kept}", 2
-    return f"{error}: check the path and its permissions; {kept}" if error.filename else f"{error}: {kept}", 2
+    if error.errno in _OF_PATHS:
+        return f"{error}: check the path and its permissions; {kept}", 2
+    return f"{error}: {kept}", 1
 
 
 def main() -> None:

@@ -1,5 +1,6 @@
 """Whatever goes wrong is one line on stderr, with an exit code that tells whose fault it is."""
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,6 +75,22 @@ def test_what_may_pass_is_no_wrong_input(error: type[InputError], code: int) -> 
     failed = Failures({"a": error("one"), "b": InputError("two")})
     assert failed.only_input is (code == 2)
     assert cli._told(failed.told()) == ("a: one; b: two", code)
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "remedy"),
+    [
+        (errno.EACCES, 2, "check the path"),
+        (errno.ENOSPC, 2, "free some space"),
+        (errno.ESTALE, 1, "goes on from there"),
+        (errno.EIO, 1, "goes on from there"),
+        (errno.ECONNRESET, 1, "goes on from there"),
+    ],
+)
+def test_a_file_server_that_is_away_is_no_wrong_input(number: int, code: int, remedy: str) -> None:
+    said, found = cli._told(OSError(number, "what it is", "/shared/run/part"))
+    assert found == code
+    assert remedy in said
 
 
 def test_a_bug_is_one_line_too_and_debug_shows_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
