@@ -240,6 +240,7 @@ def rehearse(
     token = secrets.token_hex(16)
     ray = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token, "RAY_USAGE_STATS_ENABLED": "0"}
     ray |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1", "RAY_metrics_report_interval_ms": "1000"}  # a cluster on loopback
+    ray |= {"RAY_memory_monitor_refresh_ms": "0"}  # which shares this machine's memory with others
     own = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": f"{ROOT}{os.pathsep}{HERE}"}
     environment = {**kept, **ray, **own, **(more or {})}
     sweep, run = write_sweep(folder, models, sentences, how), out or str(folder / "run")

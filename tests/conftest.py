@@ -16,6 +16,9 @@ import pytest
 if workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 0)):
     os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // workers))
 
+# Ray ends workers where a machine's memory is nearly used up, though it be by others: here by tests that run beside.
+os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
+
 # Helper modules beside this file (tiny_models) can be imported by every test; pytest's importlib mode adds no paths.
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -78,6 +78,7 @@ class Slurm:
         environment |= {**slurm, "SLURM_CPUS_PER_TASK": "1", "STAND_IN_LOG": str(self.folder / "log")}
         environment |= {"PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
         environment |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1", "RAY_USAGE_STATS_ENABLED": "0", **more}
+        environment |= {"RAY_memory_monitor_refresh_ms": "0"}
         command = ["bash", str(script), *map(str, arguments)]
         pipe = subprocess.PIPE
         return subprocess.Popen(command, env=environment, stdout=pipe, stderr=subprocess.STDOUT, text=True, cwd=self.folder)

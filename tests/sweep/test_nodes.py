@@ -30,6 +30,7 @@ RAY = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1",  # what Ray calls a cluster on loopback
     "RAY_AUTH_MODE": "disabled",
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_memory_monitor_refresh_ms": "0",
 }
 HUB = {"HF_HUB_DOWNLOAD_TIMEOUT": "600", "HF_HUB_ETAG_TIMEOUT": "600"}
 """Whoever is kept waiting, by a test or by a busy machine, doesn't ask again: what is asked is counted."""
