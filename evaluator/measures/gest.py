@@ -79,8 +79,9 @@ def gest_warnings(scores: pl.DataFrame, groups: Collection[str] = (), names: Map
         return messages
     expected = set(groups) | set(scores["group"])
     cells = scores.group_by(_CELL, maintain_order=True).agg(pl.col("group").unique(), pl.len().alias("samples")).sort(_CELL)
-    fullest = int(cells["samples"].max())  # type: ignore[arg-type]
-    for model, _, _, template, found, samples in cells.iter_rows():
+    # Of a model itself: another one may have been asked more (a limit), which is told with how many that were.
+    cells = cells.with_columns(fullest=pl.col("samples").max().over(_RUN))
+    for model, _, _, template, found, samples, fullest in cells.iter_rows():
         missing = sorted(expected - set(found), key=_natural)
         parts = []
         if samples < fullest:

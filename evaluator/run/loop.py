@@ -48,10 +48,10 @@ class Loop:
     def execute(self, models: Sequence[PreparedModel]) -> dict[str, Exception]:
         """Score all models. Returns the errors of those that could not be finished."""
         self._state = State({model.name: Model(model, failed=len(model.given_up)) for model in models})
-        for model in models:
-            if not model.encoded:
-                self._run.clear_model_failure(model.name)
-                self._view.state(model.name, "done", "all answers are there already")
+        done = [model.name for model in models if not model.encoded]
+        self._run.clear_model_failure(*done)
+        for name in done:
+            self._view.state(name, "done", "all answers are there already")
         self._run.merge_timings()
         state = self._state
         self._meter.begin(state)

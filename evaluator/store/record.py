@@ -16,6 +16,8 @@ Entry = Mapping[str, Any]
 TASK_IDENTITY = ("sha256", "definition")
 MODEL_IDENTITY = ("revision", "dtype", "engine", "versions", "details")
 """In the order in which a difference is told: with `auto` another dtype may bring another engine with it."""
+TOLD = ("facts", "normal_forms", "told_of")
+"""What a task's entry says of its samples within the limit, and of how many of them it says so."""
 SHOWN = 200
 """Characters of a differing value that a message shows."""
 
@@ -34,9 +36,15 @@ def as_stored(entry: Entry) -> dict[str, Any]:
 
 
 def with_task(known: Entry | None, entry: Entry, name: str, run: str) -> dict[str, Any]:
-    """The entry of the task `name` that holds `entry` too. Raises InputError for other data or another definition."""
+    """The entry of the task `name` that holds `entry` too. Raises InputError for other data or another definition.
+
+    A smaller limit takes nothing back: what is said of the samples stays said of the most that were asked. An older version
+    didn't say of how many it spoke: of all, then.
+    """
     new = as_stored(entry)
     _refuse(known or new, new, TASK_IDENTITY, f"task {name}", run)
+    if known and "told_of" in new and new["told_of"] < known.get("told_of", known.get("samples", 0)):
+        new = {key: value for key, value in new.items() if key not in TOLD}
     return {**(known or {}), **new}
 
 

@@ -457,9 +457,9 @@ class Run:
     def _recorded_failures(self) -> pl.DataFrame:
         return read_parts(self.path / "failures", FAILURES, absent={"kind": "retryable"})
 
-    def clear_model_failure(self, model: str) -> None:
-        """Forget what failed of a model as a whole (not of single requests): it has been scored to its end since."""
-        self._forget_failures((pl.col("model") == model) & (pl.col("request") == ""))
+    def clear_model_failure(self, *models: str) -> None:
+        """Forget what failed of models as a whole (not of single requests): they have been scored to their end since."""
+        self._forget_failures(pl.col("model").is_in(models) & (pl.col("request") == ""))
 
     def _forget_failures(self, gone: pl.Expr) -> None:
         folder = self.path / "failures"

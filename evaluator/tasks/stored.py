@@ -26,6 +26,7 @@ def task_entry(task: Task, samples: Samples) -> dict[str, Any]:
         **({"made_of": task.made_of} if task.definition is not None else {}),
         **({"package": package} if (package := package_of(task.made_of)) else {}),
         "normal_forms": normal_forms(samples.frame),
+        "told_of": samples.frame.height,
     }
 
 

@@ -107,9 +107,28 @@ def test_models_that_were_asked_differently_are_named(bench: Bench, tmp_path: Pa
         f"{bench.task.name}: models were asked different numbers of its {WHOLE} samples, so compare with care: "
         "20 (limit, seed 0): one; 8 (limit, seed 0): two."
     )
+    (section,) = build_report(run, MeasureOptions(resamples=50)).sections
+    assert not [warning for warning in section.warnings if "no score;" in warning or warning.endswith("no score")]
     bench.ask(tmp_path / "run", 20, 1)
     (note,) = run_notes(run.record)
     assert note.startswith(f"{bench.task.name}: only 20 (limit, seed 0) of its {WHOLE} samples")
+
+
+def test_what_is_said_of_the_samples_stays_said_of_the_most_that_were_asked(bench: Bench, tmp_path: Path) -> None:
+    lines = [f"I am {'naïve' if i % 3 else 'simple'} {i}.,{i % 4 + 1}" for i in range(24)]
+    (tmp_path / "own.csv").write_text("\n".join(["sentence,stereotype", *lines]))
+    own = custom(tmp_path / "own.csv")
+    told = []
+    for limit in (4, 12, 3, None, 4):
+        run = bench.ask(tmp_path / "run", limit, task=own)
+        entry = run.record["tasks"][own.name]
+        assert entry["normal_forms"] == {"nfc": sum(i % 3 > 0 for i in scores_of(run, own.name)["sample"].unique()), "other": 0}
+        told.append(entry["told_of"])
+    assert told == [4, 12, 12, 24, 24]
+    record = run.record
+    del record["tasks"][own.name]["told_of"]  # as an older version wrote it
+    write_json(run.path / "run.json", record)
+    assert bench.ask(run.path, 4, task=own).record["tasks"] == record["tasks"]
 
 
 def test_equal_sentences_count_as_often_as_they_were_asked(bench: Bench, tmp_path: Path) -> None:
