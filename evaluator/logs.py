@@ -8,7 +8,7 @@ import json
 import logging
 import sys
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal
 
 from evaluator_serving.secrets import redacted
 
@@ -31,9 +31,14 @@ class _Text(logging.Formatter):
 
 class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        line = {"time": when, "level": record.levelname.lower(), "message": record.getMessage()}
-        return json.dumps(line | {name: getattr(record, name, None) for name in FIELDS}, ensure_ascii=False)
+        fields = {name: getattr(record, name, None) for name in FIELDS}
+        return json_line(record.created, record.levelname.lower(), record.getMessage(), **fields)
+
+
+def json_line(when: float, level: str, message: str, **fields: Any) -> str:
+    """A line of a JSON log, of a Unix time; `fields`: those of FIELDS that it is about."""
+    told = {"time": datetime.fromtimestamp(when, UTC).isoformat(timespec="milliseconds"), "level": level, "message": message}
+    return json.dumps(told | {name: fields.get(name) for name in FIELDS}, ensure_ascii=False)
 
 
 class _Stderr(logging.Handler):

@@ -1,5 +1,6 @@
 """The command line. Commands are imported only when they run, so that `--help` answers at once."""
 
+import contextlib
 import errno
 import importlib
 import sys
@@ -120,9 +121,20 @@ def main() -> None:
     if debug:  # allowed anywhere on the line, not only before the command
         sys.argv = [sys.argv[0], "--debug", *(a for a in sys.argv[1:] if a != "--debug")]
     warnings.showwarning = _warn
-    if "--log-format=json" in sys.argv or ("--log-format", "json") in pairwise(sys.argv):
-        logs.use("json")  # before the rest of the line is read, in which something may be wrong
-    take_every_character()
+    with contextlib.ExitStack() as log:
+        # Looked for before the rest of the line is read, in which something may be wrong.
+        if "--log-format=json" in sys.argv or ("--log-format", "json") in pairwise(sys.argv):
+            from evaluator.foreign_lines import json_stderr
+
+            logs.use("json")
+            log.enter_context(json_stderr())
+        take_every_character()
+        code = _ended(debug)
+    sys.exit(code)
+
+
+def _ended(debug: bool) -> int:
+    """Run the command, and tell how it ended. Returns the exit code."""
     try:
         with sign_of_life():
             code = cli(standalone_mode=False, prog_name="evaluator")
@@ -143,4 +155,4 @@ def main() -> None:
             logs.say("".join(traceback.format_exception(error)).rstrip(), "error")
         text, code = _told(error)
         logs.say(f"evaluator: {text}", "error")
-    sys.exit(code if isinstance(code, int) else 0)
+    return code if isinstance(code, int) else 0

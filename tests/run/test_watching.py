@@ -216,6 +216,52 @@ def test_how_a_command_ended_is_json_too(
     assert (record["level"], record["message"][:11]) == ("error", "evaluator: ")
 
 
+NATIVE = """
+import os, subprocess, sys
+from evaluator import logs
+from evaluator.foreign_lines import json_stderr
+
+logs.use("json")
+with json_stderr():
+    logs.line("ours", model="m")
+    os.write(2, b"a library's own: hf_0123456789abcdefghij\\n\\n{}\\n")
+    subprocess.run(["sh", "-c", "printf '10%%\\\\r100%%\\\\n' >&2; " + sys.argv[2]])
+    logs.line("ours again", model="m")
+    os.write(2, b"without an end")
+    if sys.argv[1] == "dies":
+        os.abort()
+print("out", flush=True)
+os.write(2, b"after it\\n")
+"""
+
+
+@pytest.mark.parametrize(("end", "left"), [("dies", ""), ("ends", "sleep 20 > /dev/null &")])
+def test_what_libraries_write_is_json_too(end: str, left: str) -> None:
+    """In order, without secrets, also the last word of a process that dies, and where a child holds stderr open for longer."""
+    done = subprocess.run([sys.executable, "-c", NATIVE, end, left], capture_output=True, text=True, check=False)
+    lines = done.stderr.splitlines()
+    if end == "ends":
+        assert (done.returncode, done.stdout) == (0, "out\n")
+        assert lines.pop() == "after it"
+    records = [json.loads(line) for line in lines]
+    assert {tuple(record) for record in records} == {("time", "level", "message", *logs.FIELDS)}
+    said = [record["message"] for record in records]
+    assert said == ["ours", "a library's own: [secret]", "{}", "100%", "ours again", "without an end"]
+    assert [record["model"] for record in records] == ["m", None, None, None, "m", None]
+
+
+def test_a_command_with_a_json_log_takes_care_of_them(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evaluator.cli.run.perform", lambda *_: os.write(2, b"[W1129 utils.cpp:68] Warning\n"))
+    monkeypatch.setattr("evaluator.cli.run.finish", lambda *_: None)
+    monkeypatch.setattr(sys, "argv", ["evaluator", "run", "gest-demo", "--model", "m", "--out", "r", "--log-format", "json"])
+    with pytest.raises(SystemExit, match="0"):
+        cli.main()
+    (line,) = capfd.readouterr().err.splitlines()
+    assert json.loads(line)["message"] == "[W1129 utils.cpp:68] Warning"
+
+
 def test_an_interruption_is_one_line_of_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
