@@ -10,7 +10,7 @@ from pathlib import Path
 
 from evaluator.datasets.check import check_file
 from evaluator.datasets.registry import DataFile, Dataset, SourceFile
-from evaluator_serving.errors import InputError
+from evaluator_serving.errors import InputError, NotNowError
 
 PUBLIC = "https://raw.githubusercontent.com"
 """Where OWNER/REPOSITORY/COMMIT/PATH is looked for; a mirror has the same layout."""
@@ -58,10 +58,12 @@ def download(source: SourceFile, folder: Path, base: str = PUBLIC) -> Path:
     try:
         return Path(files.fetch(name))
     except requests.HTTPError as error:
+        if error.response is not None and (error.response.status_code >= 500 or error.response.status_code == 429):
+            raise NotNowError(f"{error}: try again later, or give --data DIR with a folder that holds the files") from None
         raise InputError(f"{error}: has the file moved? Give --data DIR with a folder that holds the files") from None
     except requests.RequestException as error:
         remedy = "check the network, or give --data DIR with a folder that holds the files"
-        raise InputError(f"can't reach {url} ({type(error).__name__}): {remedy}") from None
+        raise NotNowError(f"can't reach {url} ({type(error).__name__}): {remedy}") from None
     except ValueError:  # pooch's complaint about the digest, after its retries
         raise InputError(f"{url} is not the file it was (sha256 is not {source.sha256[:12]}…): it is not used") from None
 

@@ -17,7 +17,7 @@ from evaluator.datasets.fetch import fetch
 from evaluator.datasets.registry import DataFile, Dataset, SourceFile, datasets
 from evaluator.tasks import task
 from evaluator.vocabulary import DataSource
-from evaluator_serving.errors import InputError
+from evaluator_serving.errors import InputError, NotNowError
 from tests.ports import silent_port
 
 FRAMES = Path(__file__).parent / "frames"
@@ -127,10 +127,16 @@ def test_a_file_that_moved(server: Server, tmp_path: Path) -> None:
     assert everything(tmp_path) == []
 
 
+def test_a_server_that_fails_may_answer_later(server: Server, tmp_path: Path) -> None:
+    server.content = {"/owner/repo/HEAD/data/0.csv": lambda handler: handler.send_error(503)}
+    with pytest.raises(NotNowError, match=r"503 .*data/0\.csv.*: try again later"):
+        list(fetch(plain(CONTENT), tmp_path, server.url))
+
+
 def test_no_network(tmp_path: Path, server: Server) -> None:
     with (
         silent_port() as port,
-        pytest.raises(InputError, match=r"can't reach http://.*0\.csv \(ConnectionError\): check the network") as caught,
+        pytest.raises(NotNowError, match=r"can't reach http://.*0\.csv \(ConnectionError\): check the network") as caught,
     ):
         list(fetch(plain(CONTENT), tmp_path, f"http://127.0.0.1:{port}"))
     assert "\n" not in str(caught.value)
