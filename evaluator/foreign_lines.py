@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from typing import TextIO
 
 from evaluator import logs
 from evaluator_serving.secrets import redacted
@@ -32,19 +33,31 @@ def json_stderr() -> Iterator[None]:
     command = [sys.executable, "-m", "evaluator.foreign_lines"]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=kept, stderr=kept, start_new_session=True)
     assert child.stdin is not None
-    sys.stderr.flush()
+    before = sys.stderr
+    before.flush()
     os.dup2(child.stdin.fileno(), 2)
     child.stdin.close()
+    if _is_second(before):  # made for a file or a terminal, which a pipe isn't
+        sys.stderr = open(2, "w", encoding="utf8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115
     try:
         yield
     finally:
         with contextlib.suppress(OSError):
             sys.stderr.flush()
             os.write(2, END)  # children may hold the pipe open for longer
+        sys.stderr = before
         os.dup2(kept, 2)
         os.close(kept)
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(PATIENCE)
+
+
+def _is_second(stream: TextIO) -> bool:
+    """Whether a stream writes to file descriptor 2."""
+    try:
+        return stream.fileno() == 2
+    except (OSError, ValueError):
+        return False
 
 
 def as_json(raw: bytes) -> str:

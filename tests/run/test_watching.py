@@ -223,6 +223,7 @@ from evaluator.foreign_lines import json_stderr
 
 logs.use("json")
 with json_stderr():
+    sys.stderr.reconfigure(errors="backslashreplace")
     logs.line("ours", model="m")
     os.write(2, b"a library's own: hf_0123456789abcdefghij\\n\\n{}\\n")
     subprocess.run(["sh", "-c", "printf '10%%\\\\r100%%\\\\n' >&2; " + sys.argv[2]])
@@ -236,12 +237,16 @@ os.write(2, b"after it\\n")
 
 
 @pytest.mark.parametrize(("end", "left"), [("dies", ""), ("ends", "sleep 20 > /dev/null &")])
-def test_what_libraries_write_is_json_too(end: str, left: str) -> None:
-    """In order, without secrets, also the last word of a process that dies, and where a child holds stderr open for longer."""
-    done = subprocess.run([sys.executable, "-c", NATIVE, end, left], capture_output=True, text=True, check=False)
-    lines = done.stderr.splitlines()
-    if end == "ends":
-        assert (done.returncode, done.stdout) == (0, "out\n")
+def test_what_libraries_write_is_json_too(end: str, left: str, tmp_path: Path) -> None:
+    """In order, without secrets, into a pipe or a file, also the last word of a process that dies, and where a child holds
+    stderr open for longer."""
+    command = [sys.executable, "-c", NATIVE, end, left]
+    if end == "dies":
+        lines = subprocess.run(command, capture_output=True, text=True, check=False).stderr.splitlines()
+    else:
+        with (tmp_path / "log").open("w") as file:
+            assert subprocess.run(command, stdout=subprocess.PIPE, stderr=file, check=True).stdout == b"out\n"
+        lines = (tmp_path / "log").read_text().splitlines()
         assert lines.pop() == "after it"
     records = [json.loads(line) for line in lines]
     assert {tuple(record) for record in records} == {("time", "level", "message", *logs.FIELDS)}
