@@ -15,7 +15,7 @@ from object_servers import ACCOUNT, ACCOUNT_KEY, BUCKET, az_server, azurite
 from evaluator.store.remote import clouds
 from evaluator.store.remote.credentials import CONNECTION_STRING, connection_string
 from evaluator.store.remote.objects import Objects
-from evaluator_serving.errors import InputError
+from evaluator_serving.errors import InputError, NotNowError
 from evaluator_serving.secrets import redacted
 
 pytest.importorskip("obstore")
@@ -117,6 +117,48 @@ def test_a_federated_account_that_is_refused_or_cannot_be_read_is_one_line(
     monkeypatch.setitem(__import__("sys").modules, "google.auth", None)
     with pytest.raises(InputError, match=r"of the type external_account .* need google-auth: pip install google-auth requests"):
         Objects(f"gs://{BUCKET}/run")
+
+
+PROFILES = """
+[profile sso]
+sso_session = corp
+sso_account_id = 111122223333
+sso_role_name = reader
+region = us-east-1
+[sso-session corp]
+sso_start_url = https://corp.example.com/start
+sso_region = us-east-1
+[profile role]
+role_arn = arn:aws:iam::1:role/x
+source_profile = none
+[profile program]
+credential_process = false
+"""
+
+
+@pytest.mark.parametrize(
+    ("profile", "said"),
+    [
+        ("none", r"can't be used \(The config profile \(none\) could not be found\): check AWS_PROFILE"),
+        ("role", r"can't be used \(.*\"none\" .* does not exist.*sign on again"),
+        ("program", r"can't be used \(Error when retrieving credentials from custom-process.*check AWS_PROFILE"),
+        ("sso", r"are refused \(Error loading SSO Token: Token for corp does not exist"),
+    ],
+)
+def test_a_profile_that_cannot_be_used_is_one_line_at_once(
+    profile: str, said: str, storage: tuple[type[Storage], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("boto3")
+    server, address = storage
+    (tmp_path / "config").write_text(PROFILES)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name, value in {"CONFIG_FILE": tmp_path / "config", "PROFILE": profile, "ENDPOINT_URL": address}.items():
+        monkeypatch.setenv(f"AWS_{name}", str(value))
+    with pytest.raises(InputError, match=f"the credentials for s3://{BUCKET}/run {said}") as raised:
+        Objects(f"s3://{BUCKET}/run").get("run.json", patience=0)
+    assert not isinstance(raised.value, NotNowError)
+    assert "\n" not in str(raised.value)
+    assert server.asked == []
 
 
 def test_a_connection_string_is_what_the_storage_is_asked_with(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from evaluator_serving.errors import InputError, first_line
+from evaluator_serving.errors import InputError, NotNowError, first_line
 
 CONNECTION_STRING = "AZURE_STORAGE_CONNECTION_STRING"
 _GOOGLE_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
@@ -27,7 +27,7 @@ def given(scheme: str, url: str) -> dict[str, Any]:
     Raises InputError for what can't be used.
     """
     if scheme == "s3":
-        provider = None if "AWS_ACCESS_KEY_ID" in os.environ else _of_boto()
+        provider = None if "AWS_ACCESS_KEY_ID" in os.environ else _of_boto(url)
     elif scheme == "gs":
         provider = _of_google(url)
     else:
@@ -66,16 +66,21 @@ def _first_label(address: str) -> str:
         return ""
 
 
-def _of_boto() -> Any:
+def _of_boto(url: str) -> Any:
     """What boto3 finds (profiles, sign-on, roles), None where it isn't installed or finds nothing."""
     if importlib.util.find_spec("boto3") is None:
         return None
+    from botocore.exceptions import BotoCoreError, HTTPClientError, MetadataRetrievalError
     from obstore.auth.boto3 import Boto3CredentialProvider
 
     try:
         return Boto3CredentialProvider()
     except ValueError:  # no credentials
         return None
+    except BotoCoreError as error:
+        kind = NotNowError if isinstance(error, HTTPClientError | MetadataRetrievalError) else InputError
+        remedy = "check AWS_PROFILE and ~/.aws, or sign on again (aws sso login)"
+        raise kind(f"the credentials for {url} can't be used ({first_line(error)}): {remedy}") from error
 
 
 def _of_google(url: str) -> Any:

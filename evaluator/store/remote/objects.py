@@ -24,8 +24,12 @@ START, WORK = 30.0, 600.0
 """Seconds of trying again: while a command begins, and while a run has something to lose."""
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 _STATUS = re.compile(r"status code: (\d{3})(?: ([A-Z][A-Za-z ]*))?")
-_DENIED = re.compile(r"credential provider: (?:OAuthError|RefreshError): \(?['\"]?([^'\"\n]{3,120})")
-"""What google-auth says where its credentials are no good; what else it says may pass."""
+_DENIED = re.compile(
+    r"credential provider: "
+    r"(?:OAuthError|RefreshError|ClientError|\w*Token\w*Error|\w*CredentialsError|CredentialRetrievalError): "
+    r"\(?['\"]?([^'\"\n]{3,120})"
+)
+"""What google-auth and boto3 say where credentials are no good (a sign-on that has expired); what else they say may pass."""
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 
 
