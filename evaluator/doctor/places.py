@@ -14,6 +14,7 @@ from evaluator.doctor.finding import Finding
 from evaluator.sweep.hardware import GIB
 from evaluator.vocabulary import DataSource
 from evaluator_serving.cache import cache_dir
+from evaluator_serving.errors import InputError
 
 DISK_LEAST, DISK_LITTLE = GIB // 2, 10 * GIB
 """Bytes below which a folder counts as full, and below which it is told."""
@@ -34,12 +35,15 @@ TOKENS: Mapping[str, str] = {
 def findings(data: Path | None) -> Iterator[Finding]:
     """All places; `data` is what `--data` says."""
     for name, place in {
-        "cache": cache_dir(),
-        "models": hub_cache(),
-        "runs": Path.cwd(),
-        "temporary": Path(tempfile.gettempdir()),
+        "cache": cache_dir,
+        "models": hub_cache,
+        "runs": Path.cwd,
+        "temporary": lambda: Path(tempfile.gettempdir()),
     }.items():
-        yield space(name, place)
+        try:
+            yield space(name, place())
+        except (InputError, OSError) as error:  # no home, a folder that was removed, none that can be written
+            yield Finding("disk", name, "broken", str(error), _elsewhere(name))
     yield _data(data)
     yield _tokens()
     yield _locale(sys.stdout.encoding or "", locale.getpreferredencoding(False))
@@ -49,8 +53,8 @@ def hub_cache() -> Path:
     """Where weights from the hub are kept, as huggingface_hub decides it."""
     if given := os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE"):
         return Path(given)
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(os.environ.get("HF_HOME") or cache / "huggingface") / "hub"
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(os.environ.get("HF_HOME") or Path(cache) / "huggingface") / "hub"
 
 
 def space(name: str, place: Path) -> Finding:
@@ -80,7 +84,10 @@ def _elsewhere(name: str) -> str:
 
 
 def _data(given: Path | None) -> Finding:
-    root = folder(DataSource(given))
+    try:
+        root = folder(DataSource(given))
+    except InputError as error:
+        return Finding("data", "", "note", str(error), "or give --data DIR; gest-demo is shipped")
     known = [it for it in datasets().values() if not it.shipped]
     here = [it.name for it in known if all(path_of(it, file, root).is_file() for file in it.files)]
     text = f"{len(here)} of {len(known)} public data sets in {root}"

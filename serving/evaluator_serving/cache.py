@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from evaluator_serving.errors import InputError
+
 _LARGE = 1_000_000
 """Bytes above which a digest is remembered."""
 
@@ -27,10 +29,17 @@ _SETTLED_NS = 2_000_000_000
 
 
 def cache_dir() -> Path:
-    """The user's cache folder of this program (EVALUATOR_CACHE, else `evaluator` in the user's cache folder)."""
+    """The user's cache folder of this program (EVALUATOR_CACHE, else `evaluator` in the user's cache folder).
+
+    Raises InputError where none is named and the user has no home.
+    """
     if folder := os.environ.get("EVALUATOR_CACHE"):
         return Path(folder)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "evaluator"
+    if folder := os.environ.get("XDG_CACHE_HOME"):
+        return Path(folder) / "evaluator"
+    if (home := os.path.expanduser("~")) == "~":
+        raise InputError("no home folder is known of this user: set EVALUATOR_CACHE to a folder that can be written")
+    return Path(home) / ".cache" / "evaluator"
 
 
 def content_hash(files: Iterable[Path]) -> str:

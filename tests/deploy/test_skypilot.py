@@ -7,18 +7,21 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
+from evaluator_serving.locks import held
 from tests.deploy.conftest import DEPLOY, ROOT
 
 TASK = yaml.safe_load((DEPLOY / "skypilot.yaml").read_text(encoding="utf8"))
 RAY = """#!/bin/bash
 [ "$1" = stop ] && echo "ray stop" >> "$LOG"  # ends every Ray of the machine, SkyPilot's own, too
 [ "$1" = start ] || exec {python} -m ray.scripts.scripts "$@"
-exec {python} -m ray.scripts.scripts "$@" --node-ip-address="$ADDRESS" --num-cpus 1 --object-store-memory=80000000
+exec {python} -m tests.sweep.patient_ray "$@" --node-ip-address="$ADDRESS" --num-cpus 1 --object-store-memory=80000000
 """
 EVALUATOR = """#!/bin/bash
 echo "evaluator $*" >> "$LOG"
@@ -64,6 +67,25 @@ def machine(home: Path, rank: int, log: Path, **more: str) -> dict[str, str]:
     }
 
 
+@contextlib.contextmanager
+def on_machine(script: str, environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """A script with all that it starts, which is ended at the end."""
+    with subprocess.Popen(
+        ["bash", "-c", script],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    ) as job:
+        try:
+            yield job
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(job.pid, signal.SIGTERM)
+
+
 def test_setup_takes_a_python_that_the_program_can_use(tmp_path: Path) -> None:
     log = tmp_path / "log"
     subprocess.run(["bash", "-c", TASK["setup"]], env=machine(tmp_path, 0, log), check=True)
@@ -77,23 +99,23 @@ def test_setup_takes_a_python_that_the_program_can_use(tmp_path: Path) -> None:
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra: ray)")
 def test_the_heads_exit_code_is_the_jobs_and_nothing_else_is_stopped(tmp_path: Path) -> None:
     """The second machine joins, and ends with 0 when the head's Ray has gone: SkyPilot takes another code for a failed job."""
-    log, jobs = tmp_path / "log", []
-    script = TASK["run"].replace("/tmp/evaluator-ray", f"/tmp/sky-{os.getpid()}").replace("/marks", str(tmp_path / "marks"))
-    for rank in (0, 1):
-        home = tmp_path / str(rank)
-        environment = machine(home, rank, log, SWEEP_CODE="7", RAY_gcs_rpc_server_reconnect_timeout_s="5")
-        pipe = subprocess.PIPE
-        job = subprocess.Popen(
-            ["bash", "-c", script], env=environment, stdout=pipe, stderr=subprocess.STDOUT, start_new_session=True
-        )
-        jobs.append(job)
-    try:
-        said = [job.communicate(timeout=180)[0].decode(errors="replace") for job in jobs]
-    finally:
-        for job in jobs:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(job.pid, signal.SIGTERM)
-        shutil.rmtree(f"/tmp/sky-{os.getpid()}", ignore_errors=True)
+    log, script = tmp_path / "log", TASK["run"].replace("/marks", str(tmp_path / "marks"))
+    sockets = Path(tempfile.gettempdir()) / f"sky-{os.getpid()}"  # Ray's sockets have long names: their folder's must be short
+    script = script.replace("/tmp/evaluator-ray", str(sockets))
+    with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, sockets, ignore_errors=True)
+        stack.enter_context(
+            held(Path(tempfile.gettempdir()) / "evaluator-skypilot.lock", wait=True)
+        )  # its ports are always the same
+        jobs = [
+            stack.enter_context(
+                on_machine(
+                    script, machine(tmp_path / str(rank), rank, log, SWEEP_CODE="7", RAY_gcs_rpc_server_reconnect_timeout_s="5")
+                )
+            )
+            for rank in (0, 1)
+        ]
+        said = [job.communicate(timeout=400)[0] for job in jobs]
     assert [job.returncode for job in jobs] == [7, 0], "\n".join(said)
     sweep = "evaluator sweep SWEEP.toml --out s3://b/night --ray 127.0.0.2:6399 --log-format json"
     assert log.read_text().splitlines() == ["evaluator data fetch gest", sweep]

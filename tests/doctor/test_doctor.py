@@ -105,6 +105,23 @@ def test_folders_and_shared_memory(tmp_path: Path) -> None:
     assert machine.shared_memory(8 << 30, 8 << 30).state == "ok"
 
 
+def test_a_user_without_a_home_and_a_folder_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(number: int) -> None:
+        raise KeyError(number)
+
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    for name in ("HOME", "XDG_CACHE_HOME", "EVALUATOR_CACHE", "HF_HOME", "HF_HUB_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    found = {one.name or one.area: one for one in places.findings(None)}
+    assert {found[name].state for name in ("cache", "runs")} == {"broken"}
+    assert "no home folder is known" in found["cache"].text
+    assert "EVALUATOR_CACHE" in found["cache"].remedy
+    assert found["data"].state == "note"
+
+
 def test_locale_that_cannot_show_everything() -> None:
     assert places._locale("ascii", "UTF-8").state == "note"
     assert places._locale("utf-8", "UTF-8").state == "ok"

@@ -108,7 +108,7 @@ def _google_file() -> Path:
     """Where Google's own tools look: what the variable names, else what `gcloud auth application-default login` has left."""
     if named := os.environ.get(_GOOGLE_FILE):
         return Path(named)
-    home = os.environ.get("CLOUDSDK_CONFIG") or Path.home() / ".config" / "gcloud"
+    home = os.environ.get("CLOUDSDK_CONFIG") or os.path.expanduser("~/.config/gcloud")
     return Path(home) / "application_default_credentials.json"
 
 
