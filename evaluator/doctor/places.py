@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from evaluator.datasets.registry import datasets, folder, path_of
@@ -34,12 +34,13 @@ TOKENS: Mapping[str, str] = {
 
 def findings(data: Path | None) -> Iterator[Finding]:
     """All places; `data` is what `--data` says."""
-    for name, place in {
+    wanted: dict[str, Callable[[], Path]] = {
         "cache": cache_dir,
         "models": hub_cache,
         "runs": Path.cwd,
         "temporary": lambda: Path(tempfile.gettempdir()),
-    }.items():
+    }
+    for name, place in wanted.items():
         try:
             yield space(name, place())
         except (InputError, OSError) as error:  # no home, a folder that was removed, none that can be written
