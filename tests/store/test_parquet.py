@@ -154,7 +154,7 @@ pl.read_parquet(sys.argv[1])
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system has no such bound")
 def test_polars_itself_ends_the_process_where_there_is_less_memory(tmp_path: Path) -> None:
-    """Why these files are looked at first (this one asks for 2 GiB, and there is one); where this fails, the library tells by itself."""
+    """Why these files are looked at first: this one asks for 2 GiB where there is one. If it fails, Polars tells by itself."""
     path = tmp_path / "hostile.parquet"
     path.write_bytes(HOSTILE["page"][0])
     done = subprocess.run([sys.executable, "-c", READ, str(path)], capture_output=True, check=False)
