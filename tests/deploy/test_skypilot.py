@@ -61,6 +61,7 @@ def machine(home: Path, rank: int, log: Path, **more: str) -> dict[str, str]:
         "RAY_AUTH_TOKEN": "0" * 64,
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1",
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_memory_monitor_refresh_ms": "0",
         "SWEEP": "SWEEP.toml",
         "OUT": "s3://b/night",
         **more,
@@ -104,17 +105,11 @@ def test_the_heads_exit_code_is_the_jobs_and_nothing_else_is_stopped(tmp_path: P
     script = script.replace("/tmp/evaluator-ray", str(sockets))
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, sockets, ignore_errors=True)
-        stack.enter_context(
-            held(Path(tempfile.gettempdir()) / "evaluator-skypilot.lock", wait=True)
-        )  # its ports are always the same
-        jobs = [
-            stack.enter_context(
-                on_machine(
-                    script, machine(tmp_path / str(rank), rank, log, SWEEP_CODE="7", RAY_gcs_rpc_server_reconnect_timeout_s="5")
-                )
-            )
-            for rank in (0, 1)
-        ]
+        # Its ports are always the same.
+        stack.enter_context(held(Path(tempfile.gettempdir()) / "evaluator-skypilot.lock", wait=True))
+        how = {"SWEEP_CODE": "7", "RAY_gcs_rpc_server_reconnect_timeout_s": "20"}
+        machines = [machine(tmp_path / str(rank), rank, log, **how) for rank in (0, 1)]
+        jobs = [stack.enter_context(on_machine(script, environment)) for environment in machines]
         said = [job.communicate(timeout=400)[0] for job in jobs]
     assert [job.returncode for job in jobs] == [7, 0], "\n".join(said)
     sweep = "evaluator sweep SWEEP.toml --out s3://b/night --ray 127.0.0.2:6399 --log-format json"

@@ -142,7 +142,7 @@ def test_a_job_with_relative_paths_and_spaces(code: int, out: str, slurm: Slurm)
     for name, text in NO_RAY.items():
         (slurm.folder / "bin" / name).write_text(text.format(python=sys.executable))
     job = slurm.submit(SCRIPT, "my sweep.toml", out, nodes=2, EVALUATOR_SIF="e.sif", CODE=str(code), HF_HOME="")
-    said, _ = job.communicate(timeout=60)
+    said, _ = job.communicate(timeout=300)
     assert job.returncode == code, said
     home = str((slurm.folder / out).parent / "huggingface")
     (tried,) = (entry for entry in slurm.log if "attempt" in entry)

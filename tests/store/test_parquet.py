@@ -1,6 +1,7 @@
 """Files that ask for more memory than there is, made by hand: they are told, where Polars would end the process."""
 
 import contextlib
+import os
 import signal
 import struct
 import subprocess
@@ -157,5 +158,6 @@ def test_polars_itself_ends_the_process_where_there_is_less_memory(tmp_path: Pat
     """Why these files are looked at first: this one asks for 2 GiB where there is one. If it fails, Polars tells by itself."""
     path = tmp_path / "hostile.parquet"
     path.write_bytes(HOSTILE["page"][0])
-    done = subprocess.run([sys.executable, "-c", READ, str(path)], capture_output=True, check=False)
+    one = os.environ | {"POLARS_MAX_THREADS": "1", "MALLOC_ARENA_MAX": "1"}  # each thread would take its part of the memory
+    done = subprocess.run([sys.executable, "-c", READ, str(path)], capture_output=True, check=False, env=one)
     assert done.returncode == -signal.SIGABRT, done.stderr
