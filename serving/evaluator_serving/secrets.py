@@ -6,7 +6,10 @@ A server may repeat a header in its error's text, a library may show it in a tra
 import os
 import re
 
-_NAMES = re.compile(r"(?:^|_)(?:TOKEN|SECRET|PASSWORD|PASSWD|KEY|CREDENTIAL|SAS|CONNECTION_STRING)S?(?:_|$)", re.IGNORECASE)
+_NAMES = re.compile(
+    r"(?:TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|APIKEY|(?:^|_)(?:KEY|CREDENTIAL|SAS|PASS|PAT|CONNECTION_STRING))S?(?:_|$)",
+    re.IGNORECASE,
+)
 """Variables whose values are secret."""
 _SHAPES = re.compile(
     r"\bhf_[A-Za-z0-9]{16,}|\bsk-[A-Za-z0-9_-]{16,}"

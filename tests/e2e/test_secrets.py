@@ -190,6 +190,13 @@ def test_what_is_secret_and_what_is_not(tmp_path: Path, monkeypatch: pytest.Monk
     text = f"abcdefgh12 {file} maybe-not true hf_{'a' * 30} Authorization: Bearer xyzxyzxyz https://x/y?sv=1&sig=a%2Bb%2Fcdefg%3D&se=2"
     shown = f"[MY_API_TOKEN] {file} maybe-not true [secret] Authorization: Bearer [secret] https://x/y?sv=1&sig=[secret]&se=2"
     assert redacted(text) == shown
+    for name in ("PGPASSWORD", "OPENAI_APIKEY", "GITHUB_PAT", "SSH_PASSPHRASE", "DB_PASS"):
+        monkeypatch.setenv(name, "planted-value-of-it")
+        assert redacted("it is planted-value-of-it") == f"it is [{name}]"
+        monkeypatch.delenv(name)
+    for name in ("MONKEY", "COMPASS", "PATTERN", "TOKENIZERS_PATH"):
+        monkeypatch.setenv(name, "planted-value-of-it")
+        assert redacted("it is planted-value-of-it") == "it is planted-value-of-it"
     for url, safe in {
         "http://bob:s3cret@proxy:3128/": "http://[secret]@proxy:3128/",
         "HTTPS://bob:p@ss,w:rd@hub.example.com/a@b": "HTTPS://[secret]@hub.example.com/a@b",
