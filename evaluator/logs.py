@@ -7,7 +7,9 @@ message, and FIELDS (null where a line is about none).
 import json
 import logging
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any, Literal
 
 from evaluator_serving.secrets import redacted
@@ -58,6 +60,11 @@ _LOGGER.propagate = False  # libraries that configure the root logger would prin
 def use(format_: Format) -> None:
     """Choose the format of all lines from now on."""
     _HANDLER.setFormatter(_Json() if format_ == "json" else _Text())
+
+
+def wants_json(words: Sequence[str]) -> bool:
+    """Whether a command line asks for JSON, wherever it says so and whatever else may be wrong with it."""
+    return "--log-format=json" in words or ("--log-format", "json") in pairwise(words)
 
 
 def is_json() -> bool:

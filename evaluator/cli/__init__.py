@@ -6,7 +6,6 @@ import importlib
 import sys
 import traceback
 import warnings
-from itertools import pairwise
 from typing import Any
 
 import click
@@ -123,7 +122,7 @@ def main() -> None:
     warnings.showwarning = _warn
     with contextlib.ExitStack() as log:
         # Looked for before the rest of the line is read, in which something may be wrong.
-        if "--log-format=json" in sys.argv or ("--log-format", "json") in pairwise(sys.argv):
+        if logs.wants_json(sys.argv):
             from evaluator.foreign_lines import json_stderr
 
             logs.use("json")

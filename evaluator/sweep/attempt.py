@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from evaluator import __version__
+from evaluator import __version__, logs
 from evaluator_serving.secrets import redacted
 
 REFUSED = 2
@@ -48,9 +48,11 @@ def _content(path: Path) -> bytes:
 
 def attempt(folder: Path, command: Sequence[str]) -> int:
     """Run the command unless it was refused before. Returns its exit code, as a shell tells it."""
+    if logs.wants_json(command):
+        logs.use("json")
     mark = mark_of(folder, command)
     if mark.is_file():
-        print(f"evaluator: refused before and nothing has changed since: mend its input or remove {mark}", file=sys.stderr)
+        logs.say(f"evaluator: refused before and nothing has changed since: mend its input or remove {mark}", "error")
         return REFUSED
     code = _run(command)
     if code == REFUSED:
@@ -58,7 +60,7 @@ def attempt(folder: Path, command: Sequence[str]) -> int:
             folder.mkdir(parents=True, exist_ok=True)
             mark.write_bytes(os.fsencode(redacted(" ".join(command)) + "\n"))
         except OSError as error:
-            print(f"evaluator: that it was refused can't be remembered in {folder}: {error.strerror}", file=sys.stderr)
+            logs.say(f"evaluator: that it was refused can't be remembered in {folder}: {error.strerror}", "warning")
     return code
 
 
@@ -78,7 +80,7 @@ def _run(command: Sequence[str]) -> int:
     try:
         child = subprocess.Popen(command)
     except OSError as error:
-        print(f"evaluator: {command[0]} can't be run: {error.strerror}", file=sys.stderr)
+        logs.say(f"evaluator: {command[0]} can't be run: {error.strerror}", "error")
         return 127 if isinstance(error, FileNotFoundError) else 126
     for missed in early:
         child.send_signal(missed)

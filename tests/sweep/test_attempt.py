@@ -1,5 +1,6 @@
 """Attempts of a cluster at the same command: what can't succeed is refused at once, everything else goes on."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from evaluator import logs
 from evaluator.sweep.attempt import attempt
 
 
@@ -50,6 +52,16 @@ def test_every_other_end_is_tried_again(code: int, command: list[str], tmp_path:
     assert [attempt(tmp_path / "marks", command) for _ in range(2)] == [code, code]
     assert (tmp_path / "calls").read_text() == ".."
     assert not (tmp_path / "marks").exists()
+
+
+def test_its_lines_are_json_where_the_commands_are(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    try:
+        given = [sys.executable, "-c", "raise SystemExit(2)", "--log-format", "json"]
+        assert [attempt(tmp_path / "marks", given) for _ in range(2)] == [2, 2]
+        (line,) = capfd.readouterr().err.splitlines()
+        assert json.loads(line)["message"].startswith("evaluator: refused before and nothing has changed since")
+    finally:
+        logs.use("text")
 
 
 def test_arguments_that_are_no_files_and_places_that_cannot_be_written(
