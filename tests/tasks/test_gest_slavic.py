@@ -3,10 +3,12 @@
 import csv
 import math
 from pathlib import Path
+from statistics import mean
 
 import polars as pl
 import pytest
 
+from evaluator.reports.report import build_report
 from evaluator.run.driver import execute
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.tasks.gest_slavic import gest_slavic
@@ -122,6 +124,43 @@ def test_whole_run_with_a_random_xlm_roberta(variants: Path, tmp_path: Path) -> 
         else:
             kept = scores.filter(pl.col("score").is_not_null()).group_by("language").len()
             assert dict(kept.iter_rows()) == {k: int(v) for k, (v, _) in yields.items() if v}
+
+
+def test_rates_by_language_from_the_stored_answers(tmp_path: Path) -> None:
+    """Every number of the report from run.json, the table of samples and the answers, by the method's formulas."""
+    pairs = [
+        ("a", ("sk", "cs")[i % 2], f"I {'led my kids' if i % 5 == 0 else 'was late'} {i}.", i // 2 % 16 + 1) for i in range(80)
+    ]
+    texts = [tuple(f"Ja som {'doma ' * (i % 3)}{'abcdef'[i % 6]}o{end} {i}." for end in ("l", "la")) for i in range(80)]
+    with (tmp_path / "pairs.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([HEADER, *((*pair, *text) for pair, text in zip(pairs, texts, strict=True))])
+    model = tiny_model("xlm-roberta", tmp_path / "xlmr")
+    run = execute(
+        RunSpec((ModelSpec(str(model), "transformers"),), (gest_slavic(tmp_path / "pairs.csv"),), tmp_path / "run")
+    ).run
+    table = pl.read_parquet(run.path / "samples" / "gest-slavic.parquet")
+    stored = pl.concat([pl.read_parquet(part) for part in (run.path / "logprobs").rglob("part-*.parquet")])
+    logprobs = {(request, which): sum(numbers) for request, which, _, numbers in stored.iter_rows()}
+    told = build_report(run, MeasureOptions(resamples=20, scale="log10")).rows
+    for language in ("sk", "cs"):
+        x: dict[int, float] = {}
+        mass = []
+        for sample, request in table.filter(language=language).select("sample", "request").iter_rows():
+            male, female = logprobs[request, 0], logprobs[request, 1]
+            x[sample] = (male - female) / math.log(10)
+            mass.append(math.exp(male) + math.exp(female))
+        assert len(x) == 40
+        by = {g: mean(x[i] for i in x if pairs[i][3] == g) for g in range(1, 17)}
+        q_f, q_m = mean(by[g] for g in range(1, 8)), mean(by[g] for g in range(8, 17))
+        family = mean(x[i] for i in x if pairs[i][3] > 7 and "kids" in pairs[i][2])
+        order = sorted(by, key=by.__getitem__)
+        expected: dict[tuple[str, str | None], float] = {("q", str(g)): q for g, q in by.items()}
+        expected |= {("rank", str(g)): float(order.index(g) + 1) for g in by}
+        expected |= {("q_f", None): q_f, ("q_m", None): q_m, ("g_s", None): q_m - q_f, ("q_family", None): family}
+        expected |= {("mass", None): mean(mass), ("yield", None): 40.0}
+        mine = told.filter(pl.col("language") == language, pl.col("template") != "all")
+        found = {(row["measure"], row["group"]): row["value"] for row in mine.iter_rows(named=True)}
+        assert found == pytest.approx(expected, abs=1e-12)
 
 
 def test_wrong_files(tmp_path: Path) -> None:
