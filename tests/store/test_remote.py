@@ -569,6 +569,22 @@ def test_a_url_has_one_spelling(given: str, used: str) -> None:
     assert clouds.checked_url(scheme, rest) == used
 
 
+@ONE
+def test_a_name_that_is_longer_than_a_files(machine: Machine, server: Server, tmp_path: Path) -> None:
+    machine("here")
+    run = begin(remote.run_folder(server.url("ü" * 300)))
+    with run.locked():
+        add(run, 1)
+    assert Run.open(remote.run_folder(server.url("ü" * 300))).done("m") == {"r001"}
+
+
+@pytest.mark.parametrize("given", ["inf", "nan", "soon"])
+def test_a_lease_is_a_number_of_seconds(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(lease.LEASE_VARIABLE, given)
+    with pytest.raises(InputError, match=f"EVALUATOR_LEASE is not a number of seconds: '{given}'"):
+        lease.lease_seconds()
+
+
 def test_paths_are_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert remote.run_folder("runs/a") == Path("runs/a")

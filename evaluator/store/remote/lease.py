@@ -8,6 +8,7 @@ to the run without having renewed it within half that time, so that a holder tha
 
 import contextlib
 import json
+import math
 import os
 import secrets
 import socket
@@ -28,7 +29,10 @@ _POLL = 0.5
 def lease_seconds() -> float:
     """Seconds of silence after which a driver counts as dead (EVALUATOR_LEASE; all who write to a run use the same)."""
     try:
-        return max(1.0, float(os.environ.get(LEASE_VARIABLE, "60")))
+        seconds = float(os.environ.get(LEASE_VARIABLE, "60"))
+        if not math.isfinite(seconds):
+            raise ValueError(seconds)
+        return max(1.0, seconds)
     except ValueError:
         raise InputError(f"{LEASE_VARIABLE} is not a number of seconds: {os.environ[LEASE_VARIABLE]!r}") from None
 

@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 
 from evaluator.store.errors import StoreError
 from evaluator.store.local import write_whole
+from evaluator.store.names import LONGEST, folder_name
 from evaluator.store.remote import lease as leases
 from evaluator.store.remote.lease import Lease
 from evaluator.store.remote.objects import ConflictError, Objects, UnreachedError, Version
@@ -67,7 +68,9 @@ class Mirror:
         except OSError as error:
             remedy = "set EVALUATOR_CACHE to a folder that can be written"
             raise InputError(f"{url} needs a working folder at {home} ({error.strerror}): {remedy}") from error
-        return cls(url, home / str(number) / (PurePosixPath(url).name or "run"), claim)
+        name = PurePosixPath(url).name or "run"
+        short = name if len(name.encode()) <= LONGEST else folder_name(name)  # an object's name may be as long as five files'
+        return cls(url, home / str(number) / short, claim)
 
     def shown(self, path: Path) -> str:
         """The URL of a path in the working folder."""
