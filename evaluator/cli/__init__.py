@@ -139,6 +139,9 @@ def _ended(debug: bool) -> int:
             code = cli(standalone_mode=False, prog_name="evaluator")
     except click.exceptions.Exit as stop:
         code = stop.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()  # its message is the whole help
+        code = 2
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         hint = f" (see {context.command_path} --help)" if context is not None else ""

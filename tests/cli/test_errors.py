@@ -54,6 +54,18 @@ def test_one_line(
     assert said in line
 
 
+@pytest.mark.parametrize("group", [[], ["bench"], ["data"], ["import"]])
+def test_a_group_without_a_command_shows_its_help(
+    group: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["evaluator", *group])
+    with pytest.raises(SystemExit, match="2"):
+        cli.main()
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("Usage: evaluator")
+    assert len(lines) > 5
+
+
 def test_no_command_takes_a_url_for_a_folder() -> None:
     """Every path is a run's, which may be a URL, or refuses one."""
 
