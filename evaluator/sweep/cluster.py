@@ -22,7 +22,7 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from evaluator.sweep.hardware import Fleet, Gpu, Node, fleet_of, gpus, node_of_gpus
-from evaluator_serving.errors import EngineError, InputError
+from evaluator_serving.errors import EngineError, InputError, NotNowError
 from evaluator_serving.weights.folders import glance, lacking
 
 HEALTH_SECONDS = 120
@@ -44,7 +44,7 @@ class ClusterLostError(EngineError):
 
 
 def connect(address: str, workers: int | None) -> None:
-    """Join the Ray cluster at `address`, or start one on this machine for `local`. Raises InputError if none answers."""
+    """Join the Ray cluster at `address`, or start one on this machine for `local`. Raises NotNowError if none answers."""
     if address not in ("local", "auto"):
         _reach(address)
     quiet: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
@@ -57,7 +57,7 @@ def connect(address: str, workers: int | None) -> None:
         signal.signal(signal.SIGTERM, handler or signal.SIG_DFL)  # Ray's own prints a native stack and aborts
     except (ConnectionError, RuntimeError, ValueError, OSError, TimeoutError) as error:
         said = " ".join(str(error).split())[:300] or type(error).__name__  # of other versions the later lines say which
-        raise InputError(f"no Ray cluster answers at {address!r} ({said}): start one or use --ray local") from error
+        raise NotNowError(f"no Ray cluster answers at {address!r} ({said}): start one or use --ray local") from error
 
 
 def _start_here(**options: Any) -> None:
@@ -97,9 +97,9 @@ def _reach(address: str) -> None:
             if health.returncode:
                 raise InputError(f"what listens at {address} is no Ray cluster: give the address of a head node")
     except subprocess.TimeoutExpired as error:
-        raise InputError(f"what listens at {address} doesn't answer as a Ray cluster does: give a head node's") from error
+        raise NotNowError(f"what listens at {address} doesn't answer as a Ray cluster does: give a head node's") from error
     except OSError as error:
-        raise InputError(f"no Ray cluster answers at {address!r} ({error}): start one or use --ray local") from error
+        raise NotNowError(f"no Ray cluster answers at {address!r} ({error}): start one or use --ray local") from error
 
 
 def disconnect() -> None:
@@ -119,7 +119,7 @@ class Cluster:
     _looked: float = 0.0
 
     def fleet(self) -> Fleet:
-        """The machines of the cluster now. Raises InputError where none has a GPU or a CPU core."""
+        """The machines of the cluster now. Raises NotNowError where none has a GPU or a CPU core."""
         alive = [node for node in ray.nodes() if node["Alive"]]
         new = [node for node in alive if node["NodeID"] not in self._known]
         asked = {node["NodeID"]: _ask_gpus(node["NodeID"]) for node in new if node["Resources"].get("GPU", 0) >= 1}
@@ -136,7 +136,7 @@ class Cluster:
             return None  # one machine without a cluster stays what it is
         try:
             now = self.fleet()
-        except InputError:  # no worker is there at the moment
+        except NotNowError:  # no worker is there at the moment
             now = Fleet(())
         return now if {node.id for node in now.nodes} != {node.id for node in fleet.nodes} else None
 

@@ -183,7 +183,7 @@ def test_unreachable_cluster_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "SWEEP.toml"
     path.write_text(f'tasks = ["gest"]\nsamples = "{samples}"\n[[models]]\nmodel = "{model}"\n')
     done = sweep(path, tmp_path / "run", "--ray", "127.0.0.1:1")
-    assert done.returncode == 2, done.stderr
+    assert done.returncode == 1, done.stderr
     last = done.stderr.strip().splitlines()[-1]
     assert "no Ray cluster answers at '127.0.0.1:1'" in last
     assert "Traceback" not in done.stderr
