@@ -115,7 +115,8 @@ def result(worker: Worker[Asked], first: Worker[Asked], again: float, ceilings: 
         loaded = sum(parts.values())
         process = max(0.0, worker.seconds - loaded - worker.total("encode"))
         told["start"] = {**parts, "process": process, "first": loaded, "next": again or loaded}
-        told["planning_tokens_s"] = worker.total("tokens") / max(1e-9, busy + worker.total("write"))
+        # Counted as plans count them, or they would take what candidates share for work done.
+        told["planning_tokens_s"] = worker.total("planned") / max(1e-9, busy + worker.total("write"))
     made: dict[str, Any] = rounded(told)
     return made
 

@@ -65,12 +65,14 @@ class EngineWay:
 
     def score(self, ids: Sequence[str]) -> tuple[Numbers, dict[str, float]]:
         """Encode, score and store them."""
+        from evaluator_serving.packing import computed
         from evaluator_serving.registry import engine_class
         from evaluator_serving.rows import chunks
 
         begun = time.perf_counter()
         encoded = [self._encoder.encode(self._work.requests[key]) for key in ids]
-        took = {"encode": time.perf_counter() - begun, "forward": 0.0, "write": 0.0, "tokens": 0.0, "rows": 0.0, "device": 0.0}
+        took = {"encode": time.perf_counter() - begun, "forward": 0.0, "write": 0.0, "tokens": 0.0, "rows": 0.0}
+        took |= {"planned": 0.0, "device": 0.0}
         device: Any = self.device
         size = engine_class(self._load.engine).chunk_tokens(self._load.source.parameters, device)
         numbers: Numbers = {}
@@ -81,6 +83,7 @@ class EngineWay:
             took["write"] += time.perf_counter() - begun
             took["forward"] += scored.seconds
             took["tokens"] += scored.tokens
+            took["planned"] += computed(chunk.merged)
             took["rows"] += scored.rows
             took["device"] = max(took["device"], scored.device_memory)
             numbers |= {one.request: [sum(candidate) for candidate in one.logprobs] for one in scored.answers}

@@ -16,7 +16,7 @@ from evaluator.sweep.job import Job
 from evaluator.sweep.placement import Placement
 from evaluator.sweep.schedule import Schedule, schedule
 from evaluator_serving.models.source import ModelSource
-from evaluator_serving.packing import repeated
+from evaluator_serving.packing import computed
 from evaluator_serving.registry import engine_class
 from evaluator_serving.rows import merge
 
@@ -116,11 +116,8 @@ def model_needs(model: PreparedModel, fleet: Fleet, speeds: Speeds | None = None
     """Sizes and ways of one model. Raises InputError, with the number missing, if it doesn't fit."""
     pending = [item for item in model.encoded if item.request not in model.answered]
     merged = merge(pending)
-    lengths = [row.length for row in merged.rows]
-    # Engines compute a beginning that a request's candidates share once.
-    asked = {frozenset(index for index, _ in spots if merged.rows[index].head == "causal") for spots in merged.places}
-    twice = sum(repeated(merged.rows[index].ids for index in together) for together in asked)
-    load = Load(len(pending), len(merged.rows), sum(lengths) - twice, max(lengths, default=0))
+    longest = max((row.length for row in merged.rows), default=0)
+    load = Load(len(pending), len(merged.rows), computed(merged), longest)
     several: dict[str, int] = {}
     for item in pending:
         for candidate in item.candidates:

@@ -9,13 +9,19 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from evaluator.bench.asked import Asked
+from evaluator.bench.asked import Asked, Work
 from evaluator.bench.compare import differing, ratios
+from evaluator.bench.counter import Counter
 from evaluator.bench.measure import noise, record
-from evaluator.bench.ways import Ceilings, serve
+from evaluator.bench.ways import Ceilings, EngineWay, serve
 from evaluator.bench.worker import Worker
 from evaluator.cli.bench import command, read, show
+from evaluator.run.prepare import Renderer, load_tasks, prepare_model, source_of
+from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.sweep.benches import Hardware, keep, measured_in
+from evaluator.sweep.hardware import parse_fleet
+from evaluator.sweep.plan import model_needs
+from evaluator.tasks.pairs import custom as own_pairs
 from evaluator_serving.errors import EngineError, InputError
 from tests.tiny_models import tiny_model
 
@@ -58,6 +64,26 @@ def test_engine_and_loop_agree_and_count_the_same_work(family: str, tmp_path: Pa
     assert ready["model"]["parameters"] == pytest.approx(parameters, rel=0.05)
 
 
+def test_plans_and_benches_count_the_same_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of pairs of texts that begin alike, which engines compute in common."""
+    import torch
+
+    monkeypatch.setattr(torch.nn.Embedding, "forward", torch.nn.Embedding.forward)  # what is counted is undone
+    model = tiny_model("gpt2", tmp_path / "gpt2")
+    lines = [f"The man of {place} is strong and tired,The man of {place} is weak not happy" for place in ("work", "people", "children")]
+    (tmp_path / "own.csv").write_text("\n".join(["sent_more,sent_less", *lines]) + "\n")
+    own = own_pairs(tmp_path / "own.csv")
+    spec = RunSpec((ModelSpec(str(model), "transformers"),), (own,), tmp_path / "run")
+    tasks, renderer = load_tasks(spec), Renderer("default")
+    made = prepare_model(spec.models[0], source_of(spec.models[0]), spec, tasks, renderer)
+    requests = renderer.render(tasks[0], made.heads[own.name]).requests
+    work = Work(spec, tuple(tasks), made, requests, (tuple(requests),), (len(lines),))
+    way = EngineWay(Asked(way="engine", engine="transformers", model=str(model), task=own.name, limit=3), work, Counter())
+    way.start()
+    _, took = way.score(work.slices[0])
+    assert took["planned"] == model_needs(made, parse_fleet("1x1xH100-80")).demand.tokens < took["tokens"]
+
+
 def _load(family: str, model: Path) -> Any:
     import transformers
 
@@ -71,7 +97,16 @@ def worker(engine: str, walls: list[float], **answer: Any) -> Worker[Asked]:
     model = {"spec": "m", "revision": "r", "parameters": 7_000_000, "weights": 28_000_000, "heads": ["causal"]}
     model |= {"body": 5_000_000, "vocabulary_head": 2_000_000, "reads": 40, "tokens": 1000}
     made.ready = {"model": model, "sentences": [10, 10], "start": {"fetch": 0.0, "engine": 3.0, "verify": 1.0}}
-    plain = {"cpu": 1.0, "encode": 0.5, "forward": 1.0, "write": 0.25, "host": 1 << 30, "tokens": 500, "numbers": {"q": [-1.0]}}
+    plain = {
+        "cpu": 1.0,
+        "encode": 0.5,
+        "forward": 1.0,
+        "write": 0.25,
+        "host": 1 << 30,
+        "tokens": 500,
+        "planned": 400,
+        "numbers": {"q": [-1.0]},
+    }
     made.slices = {n: {**plain, "wall": wall, **answer} for n, wall in enumerate(walls)}
     return made
 
@@ -98,12 +133,12 @@ def test_rates_and_shares_by_hand() -> None:
     assert one["share_of_matrix_peak"] == pytest.approx(one["gflop_s"] / 100, rel=1e-3)
     assert one["share_of_memory_bandwidth"] == pytest.approx(8 * 7e6 * 4 / 2.0 / 1e9 / 11.0, rel=1e-3)
     assert one["start"] == {"fetch": 0.0, "engine": 3.0, "verify": 1.0, "process": 7.0, "first": 4.0, "next": 1.5}
-    assert one["planning_tokens_s"] == pytest.approx(1000 / 2.5)
+    assert one["planning_tokens_s"] == pytest.approx(800 / 2.5)
     assert (other["sentences_s"], other["max_difference"]) == (1.0, 0.5)
     assert "start" not in other
     assert none["error"] == "no vllm"
     (kept,) = measured_in(made)
-    assert (kept.engine, kept.tokens_s, kept.process, kept.first, kept.next) == ("onnx", 400.0, 7.0, 4.0, 1.5)
+    assert (kept.engine, kept.tokens_s, kept.process, kept.first, kept.next) == ("onnx", 320.0, 7.0, 4.0, 1.5)
     assert keep(made).is_file()
     with pytest.raises(EngineError, match="vllm: no vllm"):
         record([broken], ceilings, {}, CPU)
