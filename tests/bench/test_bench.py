@@ -70,7 +70,8 @@ def test_plans_and_benches_count_the_same_tokens(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(torch.nn.Embedding, "forward", torch.nn.Embedding.forward)  # what is counted is undone
     model = tiny_model("gpt2", tmp_path / "gpt2")
-    lines = [f"The man of {place} is strong and tired,The man of {place} is weak not happy" for place in ("work", "people", "children")]
+    places = ("work", "people", "children")
+    lines = [f"The man of {place} is strong and tired,The man of {place} is weak not happy" for place in places]
     (tmp_path / "own.csv").write_text("\n".join(["sent_more,sent_less", *lines]) + "\n")
     own = own_pairs(tmp_path / "own.csv")
     spec = RunSpec((ModelSpec(str(model), "transformers"),), (own,), tmp_path / "run")
