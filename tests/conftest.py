@@ -18,6 +18,9 @@ if workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 0)):
 
 # Ray ends workers where a machine's memory is nearly used up, though it be by others: here by tests that run beside.
 os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
+# And it ends a process in which a call to a cluster was still under way when that was shut down, a minute later and without a
+# word: whatever test runs there then.
+os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "7200")
 
 # Helper modules beside this file (tiny_models) can be imported by every test; pytest's importlib mode adds no paths.
 sys.path.insert(0, str(Path(__file__).parent))
