@@ -110,7 +110,7 @@ def test_a_user_without_a_home_and_a_folder_that_is_gone(tmp_path: Path, monkeyp
         raise KeyError(number)
 
     monkeypatch.setattr("pwd.getpwuid", unknown)
-    for name in ("HOME", "XDG_CACHE_HOME", "EVALUATOR_CACHE", "HF_HOME", "HF_HUB_CACHE"):
+    for name in ("HOME", "XDG_CACHE_HOME", "EVALUATOR_CACHE", "EVALUATOR_DATA", "HF_HOME", "HF_HUB_CACHE"):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
