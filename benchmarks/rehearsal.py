@@ -222,6 +222,15 @@ def left_behind(folder: Path) -> list[int]:
         time.sleep(0.2)
 
 
+def own_environment(token: str) -> dict[str, str]:
+    """Of all processes of the rehearsal: a cluster on loopback, which this token opens."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "AWS_"))}
+    ray = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token, "RAY_USAGE_STATS_ENABLED": "0"}
+    ray |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1", "RAY_metrics_report_interval_ms": "1000"}
+    ray |= {"RAY_memory_monitor_refresh_ms": "0"}  # the machine's memory is shared with others
+    return {**kept, **ray, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": f"{ROOT}{os.pathsep}{HERE}"}
+
+
 def rehearse(
     folder: Path,
     models: Sequence[Path],
@@ -236,13 +245,8 @@ def rehearse(
     """All of it. `how`: the engine in SWEEP.toml; `out`: where the run is (default: in the folder); `more`: its environment;
     `part`: answers before the kill; `release`: a file that engines may wait for, made when the metrics tell of the kill.
     """
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "AWS_"))}
     token = secrets.token_hex(16)
-    ray = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token, "RAY_USAGE_STATS_ENABLED": "0"}
-    ray |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1", "RAY_metrics_report_interval_ms": "1000"}  # a cluster on loopback
-    ray |= {"RAY_memory_monitor_refresh_ms": "0"}  # which shares this machine's memory with others
-    own = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": f"{ROOT}{os.pathsep}{HERE}"}
-    environment = {**kept, **ray, **own, **(more or {})}
+    environment = {**own_environment(token), **(more or {})}
     sweep, run = write_sweep(folder, models, sentences, how), out or str(folder / "run")
     begun = time.monotonic()
     if release is not None:

@@ -12,7 +12,7 @@ import click
 
 from evaluator import __version__, logs
 from evaluator.cli.output import sign_of_life, take_every_character
-from evaluator_serving.errors import EngineError, InputError, NotNowError, UnexpectedError, in_words
+from evaluator_serving.errors import EngineError, InputError, UnexpectedError, in_words, lasts
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("evaluator.cli.run", "Score models on tasks and print the table."),
@@ -103,7 +103,7 @@ def _told(error: Exception) -> tuple[str, int]:
     """One line on what went wrong and what to do, and the exit code: 2 for what the user can mend, else 1."""
     text = in_words(error)
     if isinstance(error, InputError | EngineError) and not isinstance(error, UnexpectedError):
-        return text, 2 if isinstance(error, InputError) and not isinstance(error, NotNowError) else 1
+        return text, 2 if lasts(error) else 1
     if not isinstance(error, OSError):
         return f"{text} (--debug shows where)", 1
     kept = "what was finished is kept, the same command goes on from there"

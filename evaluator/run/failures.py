@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from evaluator.store.errors import StoreError
 from evaluator.store.run import Kind, Run
-from evaluator_serving.errors import EngineError, InputError, MachineError, ModelError, NotNowError, in_words
+from evaluator_serving.errors import EngineError, InputError, MachineError, ModelError, in_words, lasts
 
 
 class Failures(dict[str, Exception]):
@@ -43,14 +43,13 @@ class Failures(dict[str, Exception]):
     @property
     def only_input(self) -> bool:
         """Whether there is nothing but wrong input, which the same command won't mend."""
-        return all(isinstance(error, InputError) and not isinstance(error, NotNowError) for error in self.values())
+        return all(map(lasts, self.values()))
 
 
 def record_failures(run: Run, errors: Mapping[str, Exception]) -> None:
     """Write down which models failed as a whole, and why."""
     for name, error in errors.items():
-        lasting = isinstance(error, ModelError) and not isinstance(error, NotNowError)
-        kind: Kind = "unaskable" if lasting else "retryable"
+        kind: Kind = "unaskable" if isinstance(error, ModelError) and lasts(error) else "retryable"
         run.add_new_failures([(name, "", in_words(error))], kind)
 
 

@@ -44,7 +44,9 @@ class ClusterLostError(EngineError):
 
 
 def connect(address: str, workers: int | None) -> None:
-    """Join the Ray cluster at `address`, or start one on this machine for `local`. Raises NotNowError if none answers."""
+    """Join the Ray cluster at `address`, or start one on this machine for `local`. Raises InputError if none can be
+    joined, NotNowError if none answers at the moment.
+    """
     if address not in ("local", "auto"):
         _reach(address)
     quiet: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
@@ -57,7 +59,8 @@ def connect(address: str, workers: int | None) -> None:
         signal.signal(signal.SIGTERM, handler or signal.SIG_DFL)  # Ray's own prints a native stack and aborts
     except (ConnectionError, RuntimeError, ValueError, OSError, TimeoutError) as error:
         said = " ".join(str(error).split())[:300] or type(error).__name__  # of other versions the later lines say which
-        raise NotNowError(f"no Ray cluster answers at {address!r} ({said}): start one or use --ray local") from error
+        kind = NotNowError if isinstance(error, OSError) else InputError  # another version stays another one
+        raise kind(f"no Ray cluster answers at {address!r} ({said}): start one or use --ray local") from error
 
 
 def _start_here(**options: Any) -> None:

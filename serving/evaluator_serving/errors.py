@@ -31,6 +31,11 @@ class NotNowError(InputError):
     """
 
 
+def lasts(error: BaseException) -> bool:
+    """Whether it is wrong input, which the same command meets again."""
+    return isinstance(error, InputError) and not isinstance(error, NotNowError)
+
+
 class UnreachedHubError(ModelError, NotNowError):
     """The hub doesn't say what a model is: this model's failure, the others go on."""
 

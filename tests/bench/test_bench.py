@@ -257,4 +257,5 @@ def test_a_way_that_cannot_start_is_told_without_secrets(monkeypatch: pytest.Mon
 
 def test_a_machine_whose_threads_are_not_told_has_rates() -> None:
     """On a GPU ways have no number of threads."""
-    Ceilings(Asked(way="ceilings", engine="", model="m", task="gest", limit=8, threads=0))
+    rates = Ceilings(Asked(way="ceilings", engine="", model="m", task="gest", limit=8, threads=0)).measure()
+    assert min(rates["matrix_gflop_s"], rates["memory_gb_s"]) > 0
