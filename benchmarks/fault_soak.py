@@ -39,7 +39,6 @@ from numpy.typing import NDArray
 
 from evaluator.demo import demo_model
 from evaluator.store.run import ANSWERS, Run
-from evaluator.sweep.pool import IN_FLIGHT
 from evaluator.tasks.stored import scores_of
 from evaluator_serving.models.resolving import resolve
 from evaluator_serving.models.tokenizer import load_tokenizer
@@ -267,6 +266,8 @@ def soak(
     timings = run.timings()
     scored, again, died = scored_again(folder / "run.scored")
     # What a process had scored when it died may not have reached the driver.
+    from evaluator.sweep.pool import IN_FLIGHT  # needs Ray, which what others import of this file doesn't
+
     allowed = IN_FLIGHT * record.pop("held") + died
     assert again <= allowed, f"{again} chunks were scored again, only {allowed} can have been in flight"
     record |= {

@@ -99,7 +99,8 @@ def test_the_cap_is_all_that_the_fast_kernel_leaves_out() -> None:
     left_out = set()
     for file in (Path(transformers.__file__).parent / "models").glob("*/modeling_*.py"):
         text = file.read_text("utf8")
-        if "_supports_sdpa = True" not in text or "def eager_attention_forward" not in text:
+        # Where a part refuses the fast one, it is the vision's that may use it (Inkling 2, whose text has sinks).
+        if "_supports_sdpa = True" not in text or "_supports_sdpa = False" in text or "def eager_attention_forward" not in text:
             continue
         plain = text[text.index("def eager_attention_forward") :]
         head = ast.parse(plain[: plain.index(":\n", plain.index("**")) + 2] + "    pass").body[0]
