@@ -135,6 +135,7 @@ def test_a_server_that_asks_for_patience_gets_it_from_all_threads(monkeypatch: p
 
     def limit(content: str, before: int) -> Fault | None:
         if content == TEXTS[0] and before == 0:
+            server.meet(2)  # the other thread has asked before it can learn of this
             return Fault(429, {"Retry-After": "1"}, {"error": {"message": "slow down"}})
         known.wait(60)  # the other thread has its answer when the client knows that it must be patient
         return None
