@@ -11,7 +11,7 @@ from typing import Self
 from evaluator.run.driver import check_engines
 from evaluator.run.prepare import LoadedTask, PreparedModel, Renderer, load_tasks, prepare_model, source_of
 from evaluator.run.spec import ModelSpec, RunSpec
-from evaluator.tasks import chosen_tasks
+from evaluator.tasks import chosen_tasks, task
 from evaluator.vocabulary import DataSource, Inputs, Protocol_
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import InputError
@@ -117,6 +117,8 @@ class Work:
 
 def check(asked: Asked) -> None:
     """Raise InputError for a model, task or data that no way could measure: each would find out in a process of its own."""
+    if not task(asked.task).heads:
+        raise InputError(f"{asked.task} asks no model: there is nothing to measure; choose another --task")
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # which engine is the fastest is to be seen
         any_engine = replace(asked, way="engine", engine="auto")

@@ -26,8 +26,9 @@ def sample_texts(run: Run, name: str, data: Path | None = None, samples: Path | 
     known = run.record["tasks"][name].get("sha256", {})
     for file, digest in loaded.sha256.items():
         if known.get(file, digest) != digest or (known and file not in known):
+            way = "--samples (a file of your own) or --data" if "samples" in task.takes else "--data"
             raise InputError(
-                f"{file} isn't the data that {run.shown} was made of for {name} (another sha256): give that one with --data"
+                f"{file} isn't the data that {run.shown} was made of for {name} (another sha256): give that one with {way}"
             )
     return texts(loaded.frame)
 

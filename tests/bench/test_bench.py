@@ -211,6 +211,7 @@ def test_what_nothing_here_can_measure_is_refused_before_a_process_starts(
         ([model, "--engine", "openai"], "compute at a server"),
         ([model, "--engine", "abacus"], "unknown engine 'abacus'"),
         ([model, "--task", "no-such-task"], "no-such-task"),
+        ([model, "--task", "gest-mt"], "gest-mt asks no model: there is nothing to measure"),
         ([str(tmp_path / "empty"), "--task", "gest-demo"], "empty"),
         ([model, "--task", "gest-demo", "--device", "cuda:9"], "no device 'cuda:9' here"),
         (

@@ -187,7 +187,9 @@ def test_pairs_of_ones_own_are_read_again(tmp_path: Path) -> None:
     assert "are your own: give their file with --samples" in str(invoke("samples", out).exception)
     page = pages.text(invoke("report", out, "--resamples", "9", "--format", "html", "--samples").stdout)
     assert "These sentences are your own: evaluator samples" in page
-    assert "isn't the data that" in str(invoke("samples", out, "--samples", other).exception)
+    wrong = str(invoke("samples", out, "--samples", other).exception)
+    assert "isn't the data that" in wrong
+    assert "give that one with --samples (a file of your own) or --data" in wrong
 
 
 def word_filling(kind: str) -> pl.DataFrame:
