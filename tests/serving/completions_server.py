@@ -1,7 +1,9 @@
 """A small HTTP server with the parts of vLLM's completions API that the openai engine uses, and ways to go wrong."""
 
+import contextlib
 import json
 import math
+import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -29,6 +31,7 @@ class CompletionsServer:
         self.headers: list[dict[str, str]] = []
         self.in_flight = self.most_in_flight = 0
         self.lock = threading.Condition()
+        self._lines: list[socket.socket] = []
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -50,10 +53,11 @@ class CompletionsServer:
                     server.lock.notify_all()
                 try:
                     failed = server.failure(body, before) if server.failure else None
-                    self.reply(*(failed or (200, server.complete(body))))
+                    answer = failed or (200, server.complete(body))
                 finally:
                     with server.lock:
-                        server.in_flight -= 1
+                        server.in_flight -= 1  # before it is sent: whoever has it may ask again at once
+                self.reply(*answer)
 
             def reply(self, status: int, body: Any) -> None:
                 content = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -65,15 +69,19 @@ class CompletionsServer:
             def log_message(self, *_: Any) -> None:
                 pass
 
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        class Listener(ThreadingHTTPServer):
+            def process_request(self, request: Any, client_address: Any) -> None:
+                server._lines.append(request)
+                super().process_request(request, client_address)
+
+        self._http = Listener(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
         self._thread.start()
         self.url = f"http://127.0.0.1:{self._http.server_port}/v1"
 
     def complete(self, body: dict[str, Any]) -> dict[str, Any]:
         """What vLLM's server answers, as far as the engine reads it."""
-        self.seen["prompts"] += len(body["prompt"])
-        choices = []
+        choices, tokens = [], 0
         for index, ids in enumerate(body["prompt"]):
             given = list(ids)
             steps = []
@@ -81,11 +89,13 @@ class CompletionsServer:
                 sampled = (body.get("allowed_token_ids") or [0])[0]
                 steps.append({f"token_id:{t}": log_p(given, t) for t in (sampled, *body["logprob_token_ids"])})
                 given.append(sampled)
-            self.seen["tokens"] += len(given) - 1
+            tokens += len(given) - 1
             choice: dict[str, Any] = {"index": index, "logprobs": {"top_logprobs": steps}}
             if body.get("prompt_logprobs") == 0:
                 choice["prompt_logprobs"] = [None, *({str(t): {"logprob": log_p(ids[:i], t)}} for i, t in enumerate(ids) if i)]
             choices.append(choice)
+        with self.lock:
+            self.seen.update(prompts=len(body["prompt"]), tokens=tokens)
         return {"model": body["model"], "choices": choices[::-1]}
 
     def meet(self, count: int) -> None:
@@ -94,6 +104,10 @@ class CompletionsServer:
             self.lock.wait_for(lambda: self.most_in_flight >= count, timeout=60)
 
     def close(self) -> None:
+        """Answer nobody any more, those neither whose connections are kept."""
         self._http.shutdown()
         self._http.server_close()
         self._thread.join()
+        for line in self._lines:
+            with contextlib.suppress(OSError):  # its end has gone
+                line.shutdown(socket.SHUT_RDWR)
