@@ -217,6 +217,27 @@ def tiny_model(family: str, folder: Path, *, tokenizer: str | None = None, seed:
     return folder
 
 
+def tiny_longrope(folder: Path, turn: int, *, tokenizer: str = "gpt2") -> Path:
+    """Save a small Phi-3 that rotates sequences of more than `turn` tokens by other frequencies; returns `folder`."""
+    tokens = tiny_tokenizer(tokenizer)
+    factors = {"short_factor": [1.0] * 8, "long_factor": [9.0] * 8, "original_max_position_embeddings": turn}
+    config = transformers.Phi3Config(
+        vocab_size=len(tokens),
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        max_position_embeddings=300,
+        original_max_position_embeddings=turn,
+        rope_parameters={"rope_type": "longrope", "rope_theta": 10_000.0, **factors},
+        **{f"{role}_token_id": getattr(tokens, f"{role}_token_id") for role in ("pad", "bos", "eos")},
+    )
+    drawn_wide(transformers.Phi3ForCausalLM(config), 0).save_pretrained(folder)
+    tokens.save_pretrained(folder)
+    return folder
+
+
 CHAT_TEMPLATE = (
     "{% for m in messages %}{{ '<s>' + m.role + ' : ' + m.content + '</s>' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<s>assistant :' }}{% endif %}"

@@ -62,6 +62,15 @@ def prefix_batches(rows: Sequence[Row], *, tokens: int, reads: int) -> list[tupl
     return sorted(cut, key=lambda batch: -max(len(rows[i].ids) for i in batch))
 
 
+def parted(rows: Sequence[Row], turn: int | None) -> list[list[int]]:
+    """Indices of the rows of more than `turn` tokens and of the others: no batch may hold some of both."""
+    if turn is None:
+        return [list(range(len(rows)))]
+    far = [i for i, row in enumerate(rows) if len(row.ids) > turn]
+    near = [i for i, row in enumerate(rows) if len(row.ids) <= turn]
+    return [part for part in (far, near) if part]
+
+
 def _shape(row: Row) -> tuple[int, int]:
     return -len(row.encoder_ids or ()), -len(row.ids)
 

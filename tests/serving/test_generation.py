@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from tiny_models import tiny_model
+from tiny_models import tiny_longrope, tiny_model
 
 from evaluator_serving.answers import assemble
 from evaluator_serving.chats import Chat, Turn
@@ -84,6 +84,19 @@ def test_batches_say_what_plain_generate_says(source: ModelSource, encoder: Enco
         assert reply.text == transformers.AutoTokenizer.from_pretrained(source.path).decode(ids, skip_special_tokens=True)
         assert reply.finish == ("length" if len(ids) == LENGTH else "stop")
         assert (reply.prompt_tokens, reply.answer_tokens) == (len(row.ids), min(LENGTH, len(ids) + 1))
+
+
+def test_an_answer_that_gets_past_longropes_limit_takes_no_other_along(encoder: Encoder, tmp_path: Path) -> None:
+    """Prompts of 23 to 32 tokens and answers of 12: they get there at different steps, where they do."""
+    folder = tiny_longrope(tmp_path, 35, tokenizer="llama-bytes")
+    made = resolve(str(folder))
+    tokens = transformers.AutoTokenizer.from_pretrained(folder)
+    tokens.chat_template = TEMPLATE
+    tokens.save_pretrained(folder)
+    asked = rows(encoder)
+    assert sorted(len(row.ids) for row in asked) == [23, 24, 28, 32]
+    replies = TransformersEngine(made, EngineOptions(dtype="float64"), asked).generate(asked)
+    assert [list(reply.tokens) for (reply,) in replies] == [plainly(made, text) for text in TEXTS]
 
 
 @pytest.mark.parametrize("remembers", [True, False])

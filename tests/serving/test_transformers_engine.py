@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from tiny_models import tiny_model
+from tiny_models import tiny_longrope, tiny_model
 
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import EngineError, InputError
@@ -70,6 +70,27 @@ def test_every_dtype_is_as_exact_as_it_can_be(folder: Path, dtype: str, toleranc
     assert (info.engine, info.dtype, info.model) == ("transformers", dtype, str(folder))
     assert info.versions["torch"] == torch.__version__
     assert info.details == {"device": "cpu", "chat_template": "none"}
+
+
+@pytest.mark.parametrize("trees", [True, False])
+def test_rows_on_either_side_of_longropes_limit_share_no_batch(
+    trees: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transformers rotates a whole batch by its longest row's frequencies: a row's numbers would hang on its neighbours."""
+    tiny_longrope(tmp_path, 100)
+    lengths = (9, 120, 100, 40, 101, 12)
+    rows = [
+        Row("causal", tuple((7 * i + j) % 90 + 5 for j in range(n)), ((n - 1, 9), (n // 2, 11))) for i, n in enumerate(lengths)
+    ]
+    if not trees:
+        monkeypatch.setattr(Forward, "check", lambda forward, _: setattr(forward, "packs", False))
+    engine = engine_of(tmp_path, rows, dtype="float64", batch_tokens=4096)
+    assert engine._forwards["causal"].packs is trees
+    assert engine._mates["causal"].mates == "any"
+    got = engine.score(rows)
+    assert largest(got, loop(tmp_path, rows)) < 1e-6
+    together = engine._numbers(rows, *engine._forwards["causal"].logits(rows))
+    assert largest(together, loop(tmp_path, rows)) > 0.1, "in one batch"
 
 
 @pytest.mark.parametrize("padding", [-1, 10**6])

@@ -59,6 +59,21 @@ def attention(config: Any) -> str | None:
     return "eager" if any(getattr(part, "attn_logit_softcapping", None) for part in parts) else None
 
 
+def rotary(config: Any) -> list[dict[str, Any]]:
+    """How positions are rotated: one entry for the whole text model, or one for each kind of layer."""
+    given = getattr(config.get_text_config(), "rope_parameters", None) or {}
+    return [entry for entry in given.values() if isinstance(entry, dict)] or [given]
+
+
+def rotary_turn(config: Any) -> int | None:
+    """Most tokens of a sequence whose positions are rotated by the first of two sets of frequencies; None where one is all.
+
+    A LongRoPE model has two (Phi-3's of 128k tokens), and transformers takes one of them for a whole batch, by its longest row.
+    """
+    turns = [entry.get("original_max_position_embeddings") for entry in rotary(config) if entry.get("rope_type") == "longrope"]
+    return min((turn for turn in turns if isinstance(turn, int)), default=None)
+
+
 def padding(config: Any) -> int | None:
     """The id that a model is padded with; None where its config names none that it has an embedding for (old Llamas': -1)."""
     text = config.get_text_config()

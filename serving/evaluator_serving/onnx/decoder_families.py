@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from evaluator_kernels.onnx_graph import ACTIVATIONS
 from evaluator_serving.errors import InputError
+from evaluator_serving.models.config import rotary
 from evaluator_serving.onnx.decoder_architecture import Decoder, DecoderLayer
 
 Tensors = dict[str, NDArray[Any]]
@@ -29,7 +30,7 @@ def refusal(config: Any) -> str | None:
     activation = _activation(config)
     if activation not in ACTIVATIONS:
         return f"no ONNX graph for {config.model_type} models with activation {activation}"
-    if "longrope" in _rope_types(config):
+    if any(entry.get("rope_type") == "longrope" for entry in rotary(config)):
         return f"no ONNX graph for {config.model_type} models whose rotary frequencies depend on the length (longrope)"
     if getattr(config, "word_embed_proj_dim", config.hidden_size) != config.hidden_size:
         return f"no ONNX graph for {config.model_type} models with projected embeddings"
@@ -54,13 +55,6 @@ def _activation(config: Any) -> str | None:
     names = ("hidden_activation", "hidden_act", "activation_function")
     named = (getattr(config, name, None) for name in names)
     return next((name for name in named if name), "gelu_new" if config.model_type == "bloom" else None)
-
-
-def _rope_types(config: Any) -> set[str]:
-    """Kinds of rotary positions in a config: of the whole model, or of each kind of layer."""
-    given = getattr(config, "rope_parameters", None) or {}
-    entries = [entry for entry in given.values() if isinstance(entry, dict)] or [given]
-    return {str(entry.get("rope_type", "default")) for entry in entries}
 
 
 class Family:

@@ -13,11 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from evaluator_serving.batching import batches, narrow, prefix_batches
+from evaluator_serving.batching import batches, narrow, parted, prefix_batches
 from evaluator_serving.chats import Kept, Reply
 from evaluator_serving.checks.padding import Found, find_mates
 from evaluator_serving.engine import Engine, EngineInfo, EngineOptions, Spread
 from evaluator_serving.errors import EngineError, InputError, first_line
+from evaluator_serving.models.config import rotary_turn
 from evaluator_serving.models.loading import DTYPES, load
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.models.speech import Speech
@@ -161,9 +162,15 @@ class TransformersEngine(Engine):
 
     def _batches(self, forward: Forward, rows: Sequence[Row], reads: int) -> list[tuple[int, ...]]:
         tokens = self._batch_tokens or (_FOLDED_TOKENS if forward.folds else _TOKENS)[self._device.type]
-        if forward.packs:
-            return prefix_batches(rows, tokens=tokens, reads=reads)
-        return batches(rows, tokens=tokens, reads=reads, mates=self._mates[forward.head].mates)
+        cut: list[tuple[int, ...]] = []
+        for part in parted(rows, rotary_turn(self._source.config)):
+            some = [rows[i] for i in part]
+            if forward.packs:
+                made = prefix_batches(some, tokens=tokens, reads=reads)
+            else:
+                made = batches(some, tokens=tokens, reads=reads, mates=self._mates[forward.head].mates)
+            cut += [tuple(part[i] for i in batch) for batch in made]
+        return cut
 
     def _forward(self, head: Head, rows: Sequence[Row]) -> Forward:
         """The forward pass of a head, loaded when it is first needed and checked on some of the rows."""

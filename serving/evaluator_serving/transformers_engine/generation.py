@@ -23,7 +23,7 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from evaluator_serving.chats import Chat, Reply
 from evaluator_serving.checks.padding import TOLERANCE
 from evaluator_serving.errors import EngineError
-from evaluator_serving.models.config import padding
+from evaluator_serving.models.config import padding, rotary_turn
 from evaluator_serving.models.speech import Speech
 from evaluator_serving.rows import Row
 from evaluator_serving.transformers_engine.beginnings import Beginnings, beginnings
@@ -49,6 +49,7 @@ class Generation:
         self._pads: bool | None = None
         self._parts = True
         self._shares: bool | None = None
+        self._turn = rotary_turn(model.config)
         known = padding(model.config)
         self._pad = (*speech.ends, 0)[0] if known is None else known
 
@@ -85,7 +86,9 @@ class Generation:
             apart = first is not None and batch[0][1].max_tokens != one[1].max_tokens
             other = first is not None and not mixed and len(first.ids) != len(row.ids)
             full = first is not None and (len(batch) + 1) * first.places > self._tokens
-            if apart or other or full:
+            # What may get past the first frequencies would take the others along.
+            far = first is not None and self._turn is not None and first.places > self._turn
+            if apart or other or full or far:
                 yield batch
                 batch = []
             batch.append(one)
