@@ -108,14 +108,15 @@ def wait_for_parts(run: Path, process: subprocess.Popen[str], count: int) -> Non
 
 
 HELD = """
-import time
+import signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from evaluator.store.run import Run
 add = Run.add_answers
 Run.add_answers = lambda *what: (add(*what), time.sleep(600))
 from evaluator.cli import main
 main()
 """
-"""The command, which waits when it has stored its first part."""
+"""The command, which waits when it has stored its first part; it heeds Ctrl-C also where whoever runs the tests ignores it."""
 
 
 @pytest.mark.slow

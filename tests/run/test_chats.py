@@ -189,16 +189,22 @@ class Killer:
         self._moments = moments
         self._asked = 0
         self._lock = threading.Lock()
-        self.process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, line: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+        """The next process, which isn't answered before it is known here."""
+        with self._lock:
+            self._process = subprocess.Popen(line, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            return self._process
 
     def __call__(self, content: str, before: int) -> Fault | None:
         with self._lock:  # one kill for all chats that a process has under way
             self._asked += 1
-            if self.process is None or not self._moments or self._asked < self._moments[0]:
+            if self._process is None or not self._moments or self._asked < self._moments[0]:
                 return None
             self._moments.pop(0)
-            self.process.send_signal(signal.SIGKILL)
-            self.process.wait()
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
         return Fault(cut=True)
 
 
@@ -211,9 +217,9 @@ def test_killed_at_many_moments(data: Path, tmp_path: Path, concurrency: int, mo
         line = command(server, data, tmp_path / "run", concurrency)
         codes = []
         for _ in range(len(moments) + 1):
-            killer.process = subprocess.Popen(line, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-            _, errors = killer.process.communicate(timeout=300)
-            codes.append(killer.process.returncode)
+            process = killer.start(line, environment)
+            _, errors = process.communicate(timeout=300)
+            codes.append(process.returncode)
             if codes[-1] == 0:
                 break
             assert codes[-1] == -signal.SIGKILL, errors.decode()
