@@ -220,10 +220,10 @@ def tiny_model(family: str, folder: Path, *, tokenizer: str | None = None, seed:
 def tiny_longrope(folder: Path, turn: int, *, tokenizer: str = "gpt2") -> Path:
     """Save a small Phi-3 that rotates sequences of more than `turn` tokens by other frequencies; returns `folder`."""
     tokens = tiny_tokenizer(tokenizer)
-    factors = {"short_factor": [1.0] * 8, "long_factor": [9.0] * 8, "original_max_position_embeddings": turn}
+    factors = {"short_factor": [1.0] * 16, "long_factor": [9.0] * 16, "original_max_position_embeddings": turn}
     config = transformers.Phi3Config(
         vocab_size=len(tokens),
-        hidden_size=32,
+        hidden_size=64,
         intermediate_size=48,
         num_hidden_layers=2,
         num_attention_heads=2,
