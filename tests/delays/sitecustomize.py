@@ -53,7 +53,7 @@ def delay_everything() -> None:
     delayed(threading.Event, "set", before=0.06, after=0.06)
     delayed(thread._WorkItem, "run", before=0.2)
     delayed(time, "sleep", after=0.06)
-    for name in ("replace", "rename", "unlink", "link", "kill"):
+    for name in ("replace", "rename", "link", "kill"):
         delayed(os, name, before=0.06, after=0.06)
     delayed(subprocess.Popen, "__init__", after=0.2)
     delayed(socket.socket, "connect", before=0.1)
