@@ -23,7 +23,7 @@ import polars as pl
 from evaluator.measures import gest, stereoset
 from evaluator.measures.bootstrap import Array, Bootstrap, Stratum, means, with_counts
 from evaluator.measures.intervals import BOOTSTRAPS, agresti_coull, wilson
-from evaluator.measures.paired import compare, holm, pair, sign_test, smallest
+from evaluator.measures.paired import compare, detectable, holm, pair, sign_test
 from evaluator.measures.sampled import Label, Sampled, Units
 from evaluator.measures.validity import pearson, spearman
 from evaluator.vocabulary import Interval, MeasureOptions
@@ -211,25 +211,25 @@ def _side(values: Array) -> Sampled:
 
 def paired(sets: int) -> Iterator[Result]:
     """Two models whose scores correlate: the difference's interval, the test where nothing differs, and its power."""
-    step = smallest(np.array([math.sqrt(2 * 0.25 / N)]))[0]  # of differences with the variance 2 · (1 − 0.75)
+    step = detectable(np.array([math.sqrt(2 * 0.25 / N)]))[0]  # of differences with the variance 2 · (1 − 0.75)
     for name, draw in DISTRIBUTIONS.items():
-        inside, rejected, found_at_smallest, printed = [], [], [], []
+        inside, rejected, found_at_detectable, printed = [], [], [], []
         for seed, count in batches(sets):
             random = np.random.default_rng([6, seed])
             common = math.sqrt(0.75) * draw(random, (N, count))
             one, other = (common + 0.5 * draw(random, (N, count)) for _ in range(2))
-            for shift, marks in ((0.0, rejected), (step, found_at_smallest)):
+            for shift, marks in ((0.0, rejected), (step, found_at_detectable)):
                 both = pair(_side(one), _side(other + shift))
                 assert both is not None
                 result = compare(both, Bootstrap("percentile", RESAMPLES, seed), PERMUTATIONS, seed)
                 marks.append((result.p <= 0.05).astype(float))
                 if not shift:
                     inside.append(held(result.low, result.high, 0.0))
-                    printed.append(result.smallest)
+                    printed.append(result.detectable_high)
         yield Result.of(f"paired difference, {name}", BOOTSTRAPS["percentile"], np.concatenate(inside), COVERAGE)
         yield Result.of(f"nothing differs, {name}", "paired test rejects", np.concatenate(rejected), SIZE)
         yield Result.of(
-            f"the smallest difference is there, {name}", "paired test rejects", np.concatenate(found_at_smallest), POWER
+            f"the smallest difference is there, {name}", "paired test rejects", np.concatenate(found_at_detectable), POWER
         )
         near = np.abs(np.concatenate(printed) / step - 1) < 0.25
         yield Result.of(

@@ -69,13 +69,13 @@ print(run.answers(first).head())
 # %% [markdown]
 # ## Compare
 #
-# Paired differences on the same sentences: a 95% interval, a permutation test with Holm's correction, and the smallest
-# difference that so few sentences could have shown.
+# Paired differences on the same sentences: a 95% interval, a permutation test with Holm's correction, and the minimum
+# detectable effects.
 
 # %%
 differences = evaluator.compare(run, baseline=first)
 print(
     differences.filter(pl.col("measure") == "g_s").select(
-        "model", "template", "difference", "low", "high", "p_holm", "smallest"
+        "model", "template", "difference", "low", "high", "p_holm", "detectable_low", "detectable_high"
     )
 )

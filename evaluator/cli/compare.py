@@ -83,11 +83,12 @@ def command(
     """Compare models, of one run or of several, with a baseline on the samples that both were scored on.
 
     Differences of every measure with bootstrap intervals, a paired permutation test, Holm's correction over templates,
-    groups and models, and the smallest difference that so many samples would have shown. Runs of other data, protocols,
-    templates or dtypes are refused. A model that two runs have is called RUN:MODEL.
+    groups and models, and the minimum detectable effects at 80% power. Runs of other data, protocols, templates or dtypes
+    are refused. A model that two runs have is called RUN:MODEL.
 
     EXPR compares a rate with a number: a measure or one of its groups (g_s, q[7], SS[gender]), its interval's bounds
-    (low(g_s)), the difference from the baseline (delta(g_s), low(delta(g_s)), abs(delta(g_s))), or the test's p (p(g_s)).
+    (low(g_s)), the difference from the baseline (delta(g_s), low(delta(g_s)), abs(delta(g_s))), or the Holm-adjusted p
+    (p(g_s)).
     Where a measure has a row over all templates that row counts, else each template's. Exit code 3 says that one holds of a
     model other than the baseline.
 

@@ -27,7 +27,8 @@ COMPARED: dict[str, pl.DataType] = {
     "high": pl.Float64(),
     "p": pl.Float64(),
     "p_holm": pl.Float64(),
-    "smallest": pl.Float64(),
+    "detectable_low": pl.Float64(),
+    "detectable_high": pl.Float64(),
     "n": pl.Int64(),
     "scale": pl.String(),
     "interval": pl.String(),
@@ -36,8 +37,9 @@ COMPARED: dict[str, pl.DataType] = {
 
 `value` and `baseline_value` are those on the `n` paired units, `difference` is value − baseline_value with its 95% interval
 `low` to `high` (`interval` says how it was made); `p` is the paired permutation test's, `p_holm` the same after Holm's
-correction over the templates, groups and models of one task, language and measure; `smallest` is the difference upward that a
-single test at 5% finds four times in five with so many samples. What neither model has a value of has no row.
+correction over the templates, groups and models of one task, language and measure. `detectable_low` and `detectable_high` are
+the minimum detectable effects downward and upward (see `evaluator.measures.paired.Comparison`). What neither model has a value
+of has no row.
 """
 
 FAMILY = ("task", "language", "measure")
@@ -94,10 +96,11 @@ def differences(
             if both is None:
                 continue
             found = compare(both, bootstrap, permutations, options.seed)
-            columns = (found.model, found.baseline, found.difference, found.low, found.high, found.p, found.smallest, found.n)
-            for label, *numbers in zip(both.labels, *(column.tolist() for column in columns), strict=True):
+            tested = (found.model, found.baseline, found.difference, found.low, found.high, found.p)
+            sizes = (found.detectable_low, found.detectable_high, found.n)
+            for label, *numbers in zip(both.labels, *(column.tolist() for column in (*tested, *sizes)), strict=True):
                 place = (task.name, language, label.template, label.measure, label.group, model[0], baseline[0])
-                rows.append((*place, *numbers[:6], None, numbers[6], numbers[7], label.scale, BOOTSTRAPS[options.interval]))
+                rows.append((*place, *numbers[:6], None, *numbers[6:], label.scale, BOOTSTRAPS[options.interval]))
     return Paired(_finite(pl.DataFrame(rows, schema=COMPARED, orient="row")), tuple(notes))
 
 

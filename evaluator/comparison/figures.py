@@ -27,7 +27,7 @@ from evaluator.reports.overall import compared
 from evaluator.vocabulary import Layout
 
 REMAINS, DOESNT = "remains after Holm's correction", "doesn't remain"
-NUMBERS = ("difference", "low", "high", "value", "baseline_value", "p_holm", "smallest")
+NUMBERS = ("difference", "low", "high", "value", "baseline_value", "p_holm", "detectable_low", "detectable_high")
 
 
 def comparison_figures(comparison: Comparison) -> Iterator[Figure]:
@@ -67,7 +67,8 @@ def _figure(comparison: Comparison, task: str, layout: Layout, measure: str, row
     shape = alt.Shape("verdict:N", scale=alt.Scale(domain=[REMAINS, DOESNT], range=["circle", "diamond"]), legend=key)
     names = {"model": "model", "place": "template", **({"name": "group"} if by_group else {})}
     titles = {"difference": "difference", "low": "95% from", "high": "95% to", "value": "value", "baseline_value": "baseline"}
-    tips = [*tooltip(names | titles | {"p_holm": "p (Holm)", "smallest": "smallest"}, NUMBERS), number_of("samples")]
+    test = {"p_holm": "p (Holm)", "detectable_low": "detectable down", "detectable_high": "detectable up"}
+    tips = [*tooltip(names | titles | test, NUMBERS), number_of("samples")]
     chart = layered(
         *lines_at(x=0.0),
         base().mark_rule(strokeWidth=2).encode(x=alt.X("low:Q"), x2="high:Q", y=y, color=colour, tooltip=tips),

@@ -7,8 +7,7 @@ from evaluator.comparison.build import Comparison
 from evaluator.reports.page import Page, Part, check_libraries, render_page
 
 SMALL = (
-    "That a difference doesn't remain after correction doesn't show that there is none: beside it stands the smallest one that "
-    "so many samples would have shown."
+    "A difference that isn't significant may still be there: the table shows the minimum detectable effect beside it."
 )
 
 

@@ -16,11 +16,11 @@ from evaluator.vocabulary import SCALES, Layout
 LEVEL = 0.05
 TOP = 10
 """Differences by group that are shown of each measure and model in brief tables."""
-COLUMNS = ("difference [95%]", "value", "baseline", "p", "smallest")
+COLUMNS = ("difference [95%]", "value", "baseline", "p (Holm)", "detectable")
 NOTES = (
-    "difference: value − baseline on the samples that both have. p: paired permutation test, after Holm's correction over the "
-    "models, templates and groups of a measure. smallest: the difference that so many samples would have shown four times in "
-    "five (a single test at 5%): what is smaller can't be told from no difference here.",
+    "difference: value − baseline on the samples that both have. p (Holm): paired permutation test, Holm-adjusted over the "
+    "models, templates and groups of a measure. detectable: the minimum detectable effect down and up, the true difference that a "
+    "single test at 5% finds with 80% power; smaller ones are found less often.",
 )
 
 
@@ -122,8 +122,16 @@ def _row(row: dict[str, Any], layout: Layout, digits: int, several: bool) -> Row
     difference = {"value": row["difference"], "low": row["low"], "high": row["high"], "n": row["n"]}
     cells = [with_interval(difference, digits)]
     cells += [_number(row[name], digits) for name in ("value", "baseline_value")]
-    cells += [probability(row["p_holm"]), _number(row["smallest"], digits)]
+    cells += [probability(row["p_holm"]), _detectable(row["detectable_low"], row["detectable_high"], digits)]
     return Row(" · ".join(part for part in parts if part), tuple(cells))
+
+
+def _detectable(low: float | None, high: float | None, digits: int) -> str:
+    """`-0.110/+0.121`, or `±0.115` where both are equal in size."""
+    down, up = _number(low, digits), _number(high, digits)
+    if UNDEFINED in (down, up) or down.removeprefix("-") == up:
+        return up if up == UNDEFINED else f"±{up}"
+    return f"{down}/+{up}"
 
 
 def _number(value: float | None, digits: int) -> str:

@@ -55,7 +55,8 @@ class Comparison:
         baseline, model: values on the paired units.
         difference, low, high: model − baseline with its 95% bootstrap interval.
         p: of the two-sided paired permutation test.
-        smallest: the difference upward that these units would have shown at the 5% level four times in five.
+        detectable_low, detectable_high: the minimum detectable effects downward (negative) and upward: true differences of this
+            size are found by a single test at the 5% level with 80% power.
         n: paired units that the output rests on.
     """
 
@@ -65,7 +66,8 @@ class Comparison:
     low: Array
     high: Array
     p: Array
-    smallest: Array
+    detectable_low: Array
+    detectable_high: Array
     n: Array
 
 
@@ -114,7 +116,7 @@ def compare(pair: Paired, bootstrap: Bootstrap, permutations: int = PERMUTATIONS
     # influences are linear in the statistic: those of a difference are the differences of both sides'
     sides = [influences(values, side.tested) for values, side in zip(arrays, (first, second), strict=True)]
     spread = [b - a for a, b in zip(*sides, strict=True)]
-    step = smallest(standard_error(spread))
+    step = detectable(standard_error(spread))
     rests = [len(a) * ((a != 0) | (b != 0)).any(axis=0) for a, b in zip(*sides, strict=True)]
     return Comparison(
         baseline=one,
@@ -123,7 +125,8 @@ def compare(pair: Paired, bootstrap: Bootstrap, permutations: int = PERMUTATIONS
         low=found.low,
         high=found.high,
         p=sign_test(list(zip(names, spread, strict=True)), observed, permutations, seed),
-        smallest=np.where(first.ratio, one * np.expm1(step), step),
+        detectable_low=np.where(first.ratio, one * np.expm1(-step), -step),
+        detectable_high=np.where(first.ratio, one * np.expm1(step), step),
         n=np.sum(rests, axis=0),
     )
 
@@ -197,8 +200,8 @@ def standard_error(influences: Sequence[Array]) -> Array:
     return np.asarray(error + alone * 0.0, dtype=np.float64)
 
 
-def smallest(error: Array, level: float = LEVEL, power: float = POWER) -> Array:
-    """The difference that a two-sided test at `level` finds with this `power`, where its standard error is `error`."""
+def detectable(error: Array, level: float = LEVEL, power: float = POWER) -> Array:
+    """The true difference that a two-sided test at `level` finds with this `power`, where its standard error is `error`."""
     normal = NormalDist()
     return error * (normal.inv_cdf(1 - level / 2) + normal.inv_cdf(power))
 

@@ -70,7 +70,8 @@ def test_differences_are_those_of_the_scores(run: Path) -> None:
     assert stats.ttest_rel(base, tuned).pvalue < 1e-4
     assert float(found["p"]) < 5e-4
     error = statistics.stdev(b - a for a, b in zip(base, tuned, strict=True)) / math.sqrt(20)
-    assert float(found["smallest"]) == pytest.approx(q[0] * math.expm1((1.959964 + 0.841621) * error), rel=1e-4)
+    for name, sign in (("detectable_low", -1), ("detectable_high", 1)):
+        assert float(found[name]) == pytest.approx(q[0] * math.expm1(sign * (1.959964 + 0.841621) * error), rel=1e-4)
 
 
 def test_only_the_compared_models_are_read(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,6 +226,9 @@ def test_every_format_holds_the_same_numbers(run: Path) -> None:
     (same,) = [r for r in as_json if (r["measure"], r["template"]) == ("g_s", "all")]
     assert same["difference"] == float(found["difference"])
     shown = f"{same['difference']:.3f} [{same['low']:.3f}, {same['high']:.3f}]"
+    table = " ".join(invoke("compare", *options).stdout.split())
+    assert "p (Holm) detectable" in table
+    assert f" {same['detectable_low']:.3f}/+{same['detectable_high']:.3f} " in table
     assert shown in invoke("compare", *options).stdout
     assert shown in invoke("compare", *options, "--format", "markdown").stdout.replace("\\", "")
     assert shown in invoke("compare", *options, "--format", "latex").stdout

@@ -11,7 +11,7 @@ from scipy import stats
 
 from evaluator.measures import gest
 from evaluator.measures.bootstrap import Array, Bootstrap
-from evaluator.measures.paired import Comparison, compare, holm, pair, sign_test, smallest
+from evaluator.measures.paired import Comparison, compare, detectable, holm, pair, sign_test
 from evaluator.measures.sampled import Label, Sampled, Units, influences
 from evaluator.vocabulary import MeasureOptions
 
@@ -71,13 +71,14 @@ def test_a_shift_of_everything_hides_no_difference_of_a_contrast() -> None:
     assert welch.pvalue < 0.01
     assert found.p[0] == pytest.approx(welch.pvalue, rel=0.5, abs=5e-4)
     error = math.sqrt(sum(x.var(ddof=1) / 100 for x in d))
-    assert found.smallest[0] == pytest.approx((stats.norm.ppf(0.975) + stats.norm.ppf(0.8)) * error, rel=1e-9)
+    detectable = (stats.norm.ppf(0.975) + stats.norm.ppf(0.8)) * error
+    assert (found.detectable_low[0], found.detectable_high[0]) == pytest.approx((-detectable, detectable), rel=1e-9)
 
 
 def test_equal_models_differ_in_nothing() -> None:
     values = np.random.default_rng(0).normal(size=30)
     found = compared(sampled(values), sampled(values.copy()))
-    assert (found.difference[0], found.low[0], found.high[0], found.p[0], found.smallest[0]) == (0, 0, 0, 1, 0)
+    assert (found.difference[0], found.low[0], found.high[0], found.p[0], found.detectable_high[0]) == (0, 0, 0, 1, 0)
     assert found.n[0] == 30
 
 
@@ -87,7 +88,7 @@ def test_a_difference_without_spread_is_certain() -> None:
 
 
 def test_ratios_are_tested_in_logarithms() -> None:
-    """The smallest difference upward of a ratio 2 whose logarithm has the error e: 2 · (exp(2.80 e) − 1)."""
+    """Detectable from a ratio 2 whose logarithm has the error e: upward 2 · (exp(2.80 e) − 1), downward 2 · (exp(−2.80 e) − 1)."""
     random = np.random.default_rng(3)
     x = random.normal(math.log(2), 0.5, size=200)
     y = x + random.normal(0, 0.5, size=200)
@@ -97,7 +98,8 @@ def test_ratios_are_tested_in_logarithms() -> None:
 
     found = compared(sampled(x, statistic=geometric, ratio=True), sampled(y, statistic=geometric, ratio=True))
     step = (stats.norm.ppf(0.975) + stats.norm.ppf(0.8)) * (y - x).std(ddof=1) / math.sqrt(200)
-    assert found.smallest[0] == pytest.approx(math.exp(x.mean()) * math.expm1(step), rel=1e-6)
+    down, up = (math.exp(x.mean()) * math.expm1(sign * step) for sign in (-1, 1))
+    assert (found.detectable_low[0], found.detectable_high[0]) == pytest.approx((down, up), rel=1e-6)
     assert found.difference[0] == pytest.approx(math.exp(y.mean()) - math.exp(x.mean()))
     assert found.low[0] < found.difference[0] < found.high[0]
 
@@ -120,7 +122,7 @@ def test_tiny_values_are_no_rounding() -> None:
     large, small = (compared(sampled(a * unit), sampled(b * unit), 999) for unit in (0.1, 1e-22))
     assert small.p[0] == large.p[0] == 1 / 1000
     assert small.n[0] == 40
-    assert small.smallest[0] == pytest.approx(large.smallest[0] * 1e-21, rel=1e-6)
+    assert small.detectable_high[0] == pytest.approx(large.detectable_high[0] * 1e-21, rel=1e-6)
 
 
 def test_what_is_not_defined_has_no_p() -> None:
@@ -151,9 +153,9 @@ def test_holm_by_hand() -> None:
     assert holm(np.array([])).size == 0
 
 
-def test_the_smallest_difference_is_found_four_times_in_five() -> None:
+def test_the_detectable_effect_is_found_four_times_in_five() -> None:
     random = np.random.default_rng(11)
-    size = smallest(np.array([1 / math.sqrt(200)]))[0]
+    size = detectable(np.array([1 / math.sqrt(200)]))[0]
     found = [
         sign_test([("s", d - d.mean(axis=0))], d.mean(axis=0), 400)[0] <= 0.05
         for d in (random.normal(size, 1, size=(200, 1)) for _ in range(300))
