@@ -19,8 +19,8 @@ TOP = 10
 COLUMNS = ("difference [95%]", "value", "baseline", "p (Holm)", "detectable")
 NOTES = (
     "difference: value − baseline on the samples that both have. p (Holm): paired permutation test, Holm-adjusted over the "
-    "models, templates and groups of a measure. detectable: the minimum detectable effect down and up, the true difference that a "
-    "single test at 5% finds with 80% power; smaller ones are found less often.",
+    "models, templates and groups of a measure. detectable: the minimum detectable effect down and up, which is the true "
+    "difference that a single test at 5% finds with 80% power; smaller ones are found less often.",
 )
 
 

@@ -88,7 +88,7 @@ def test_a_difference_without_spread_is_certain() -> None:
 
 
 def test_ratios_are_tested_in_logarithms() -> None:
-    """Detectable from a ratio 2 whose logarithm has the error e: upward 2 · (exp(2.80 e) − 1), downward 2 · (exp(−2.80 e) − 1)."""
+    """Detectable of a ratio 2 whose logarithm has the error e: 2 · (exp(±2.80 e) − 1)."""
     random = np.random.default_rng(3)
     x = random.normal(math.log(2), 0.5, size=200)
     y = x + random.normal(0, 0.5, size=200)
