@@ -266,7 +266,7 @@ def soak(
     timings = run.timings()
     scored, again, died = scored_again(folder / "run.scored")
     # What a process had scored when it died may not have reached the driver.
-    from evaluator.sweep.pool import IN_FLIGHT  # needs Ray, which what others import of this file doesn't
+    from evaluator.sweep.on_ray.pool import IN_FLIGHT  # needs Ray, which what others import of this file doesn't
 
     allowed = IN_FLIGHT * record.pop("held") + died
     assert again <= allowed, f"{again} chunks were scored again, only {allowed} can have been in flight"

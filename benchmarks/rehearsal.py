@@ -254,7 +254,7 @@ def rehearse(
     evaluator(environment, "sweep", str(sweep), "--out", str(folder / "calm"), "--ray", "none", "--no-verify")
     calm = evaluator(environment, "report", str(folder / "calm"), "--format", "csv")
     undisturbed, total = time.monotonic() - begun, Run.open(folder / "calm").timings()["requests"].sum()
-    attempt = [sys.executable, "-m", "evaluator.sweep.attempt", str(folder / "marks"), sys.executable, "-m", "evaluator"]
+    attempt = [sys.executable, "-m", "evaluator.deploy.attempt", str(folder / "marks"), sys.executable, "-m", "evaluator"]
     asked = ["sweep", str(sweep), "--out", run, "--ray", "auto", "--no-verify", "--log-format", "json"]
     if release is not None:
         release.unlink()

@@ -23,8 +23,8 @@ from schedule_simulation import fleet, make_jobs
 from scipy.optimize import linprog
 from scipy.sparse import coo_matrix
 
-from evaluator.sweep.bound import lower_bound
-from evaluator.sweep.job import Job, width
+from evaluator.sweep.planning.bound import lower_bound
+from evaluator.sweep.planning.job import Job, width
 
 DISTURBANCES, RATIOS = 20, (1.05, 1.10, 1.15)
 
@@ -36,7 +36,7 @@ def disturbances(jobs: Sequence[Job], count: int, seed: int) -> list[list[Job]]:
         factors = [(dice.uniform(0.7, 1.3), dice.uniform(0.7, 1.3)) for _ in jobs]
         found.append(
             [
-                Job(job.name, tuple(replace(w, load=w.load * load, score=w.score * score) for w in job.ways))
+                Job(job.name, tuple(replace(w, load=w.load * load, score=w.score * score) for w in job.allocations))
                 for job, (load, score) in zip(jobs, factors, strict=True)
             ]
         )
@@ -62,29 +62,32 @@ def exceeded(true: Sequence[Sequence[Job]], families: Mapping[str, Sequence[int]
     disturbances; for each disturbance how many of them go on, the part of the model that they do, and the part that replicas do
     which begin when all is known; and for each disturbance the part of it that is given up, the sum of which is least.
     """
-    size = sum(len(job.ways) for job in true[0])
+    size = sum(len(job.allocations) for job in true[0])
     given_up = size * (1 + 3 * len(true))
     rows = _Rows()
-    flat = [way for job in true[0] for way in job.ways]
+    flat = [allocation for job in true[0] for allocation in job.allocations]
     for name, nodes in families.items():
-        rows.add(sum(nodes), [(i, width(way)) for i, way in enumerate(flat) if way.family == name])
+        rows.add(sum(nodes), [(i, width(allocation)) for i, allocation in enumerate(flat) if allocation.family == name])
     for k, (jobs, end) in enumerate(zip(true, ends, strict=True)):
-        known = min(way.load for job in jobs for way in job.ways)
+        known = min(allocation.load for job in jobs for allocation in job.allocations)
         kept = size * (1 + 3 * k)
         early, late = kept + size, kept + 2 * size
         used: dict[str, list[tuple[int, float]]] = {name: [] for name in families}
         number = 0
         for job in jobs:
             done: list[tuple[int, float]] = [(given_up + k, -1.0)]
-            for way in job.ways:
-                room, seconds = end - known - way.load, max(way.score, 1e-9)
+            for allocation in job.allocations:
+                room, seconds = end - known - allocation.load, max(allocation.score, 1e-9)
                 rows.add(0.0, [(kept + number, 1.0), (number, -1.0)])
-                rows.add(0.0, [(early + number, 1.0), (kept + number, -max(0.0, end - way.load) / seconds)])
+                rows.add(0.0, [(early + number, 1.0), (kept + number, -max(0.0, end - allocation.load) / seconds)])
                 done.append((early + number, -1.0))
-                used[way.family] += [(kept + number, width(way) * (way.load - known)), (early + number, width(way) * seconds)]
+                used[allocation.family] += [
+                    (kept + number, width(allocation) * (allocation.load - known)),
+                    (early + number, width(allocation) * seconds),
+                ]
                 if room > 0:  # else a replica that begins when all is known has loaded too late
                     done.append((late + number, -1.0))
-                    used[way.family].append((late + number, width(way) * seconds * (end - known) / room))
+                    used[allocation.family].append((late + number, width(allocation) * seconds * (end - known) / room))
                 number += 1
             rows.add(-1.0, done)
         for name, nodes in families.items():

@@ -17,11 +17,11 @@ from pathlib import Path
 
 from schedule_simulation import CASES, disturbed, fleet, make_jobs
 
-from evaluator.sweep.bound import prices
-from evaluator.sweep.fit import Way
-from evaluator.sweep.job import Job, width
-from evaluator.sweep.schedule import schedule
-from evaluator.sweep.simulation import Slot, makespan, simulate
+from evaluator.sweep.planning.bound import prices
+from evaluator.sweep.planning.fit import Allocation
+from evaluator.sweep.planning.job import Job, width
+from evaluator.sweep.planning.schedule import schedule
+from evaluator.sweep.planning.simulation import Slot, makespan, simulate
 
 SEEDS = 10
 CELLS = [f"{'mixed' if mixed else 'alike'}-{gpus}" for mixed, gpus, models, work, _ in CASES if (models, work) == (40, 1)]
@@ -32,14 +32,16 @@ def lost(
 ) -> dict[str, float]:
     """A sweep's device-seconds by cause, over what the fleet is worth until the bound. `true`: the times that really pass."""
 
-    def rent(way: Way) -> float:
-        return costs[way.family] * width(way)
+    def rent(allocation: Allocation) -> float:
+        return costs[allocation.family] * width(allocation)
 
     end, worth = makespan(slots), sum(costs[name] * sum(nodes) for name, nodes in families.items())
-    times = {(job.name, way.family, way.placement): way for job in true for way in job.ways}
-    cheapest = [min(job.ways, key=lambda way: rent(way) * (way.load + way.score)) for job in true]
-    scored = sum(min(rent(way) * way.score for way in job.ways) for job in true)
-    first = sum(rent(way) * way.load for way in cheapest)
+    times = {(job.name, allocation.family, allocation.placement): allocation for job in true for allocation in job.allocations}
+    cheapest = [
+        min(job.allocations, key=lambda allocation: rent(allocation) * (allocation.load + allocation.score)) for job in true
+    ]
+    scored = sum(min(rent(allocation) * allocation.score for allocation in job.allocations) for job in true)
+    first = sum(rent(allocation) * allocation.load for allocation in cheapest)
     loads = scoring = 0.0
     last = {
         (name, machine, device): 0.0
@@ -48,11 +50,11 @@ def lost(
         for device in range(n)
     }
     for slot in slots:
-        way = times[slot.job, slot.way.family, slot.way.placement]
-        loads += rent(way) * min(way.load, slot.end - slot.start)
-        scoring += rent(way) * max(0.0, slot.end - slot.start - way.load)
+        allocation = times[slot.job, slot.allocation.family, slot.allocation.placement]
+        loads += rent(allocation) * min(allocation.load, slot.end - slot.start)
+        scoring += rent(allocation) * max(0.0, slot.end - slot.start - allocation.load)
         for at, device in enumerate(slot.devices):
-            place = way.family, slot.nodes[at // way.placement.per_node], device
+            place = allocation.family, slot.nodes[at // allocation.placement.per_node], device
             last[place] = max(last[place], slot.end)
     tail = sum(costs[name] * (end - moment) for (name, _, _), moment in last.items())
     parts = {

@@ -1,8 +1,8 @@
 """The planner's schedules against the lower bound: models of 70 M to 70 B parameters on 8 to 1,000 GPUs, alike and mixed.
 
-Sizes and times are the program's own (`evaluator.sweep.fit`); the work of each model varies by up to 30% (seeded). A mixed
-fleet is half H100-80 in machines of eight, three eighths A100-40 in fours and pairs, the rest single L4. Shown are the plan's
-own makespan and that of a run that follows the plan's lines and the policy while every model's true load and score times
+Sizes and times are the program's own (`evaluator.sweep.planning.fit`); the work of each model varies by up to 30% (seeded).
+A mixed fleet is half H100-80 in machines of eight, three eighths A100-40 in fours and pairs, the rest single L4. Shown are the
+plan's own makespan and that of a run that follows the plan's lines and the policy while every model's true load and score times
 differ from the estimates by up to 30%, each over the bound for the times that really pass. That bound knows them beforehand;
 the run learns them when a replica has loaded, plans again then, keeps what it has begun, and can mend its plan only by loading
 another replica. What is lost by that depends on how many loads the whole sweep is long (`loads`: the bound over the replicas'
@@ -66,11 +66,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from evaluator.sweep.fit import Demand, ways
 from evaluator.sweep.hardware import GIB, Fleet, Node
-from evaluator.sweep.job import Job
-from evaluator.sweep.schedule import schedule
-from evaluator.sweep.simulation import makespan, simulate
+from evaluator.sweep.planning.fit import Demand, allocations
+from evaluator.sweep.planning.job import Job
+from evaluator.sweep.planning.schedule import schedule
+from evaluator.sweep.planning.simulation import makespan, simulate
 from evaluator_serving.engine import EngineOptions
 
 TOKENS = 4 * 3565 * 22 + 6 * 2100 * 30
@@ -116,7 +116,7 @@ def make_jobs(count: int, on: Fleet, work: int, seed: int) -> list[Job]:
         tokens = int(work * TOKENS * dice.uniform(0.7, 1.3))
         options = EngineOptions()
         demand = Demand(f"m{i:03}", "vllm", "bfloat16", parameters, 2 * parameters, GIB // 4, 64, tokens, options)
-        jobs.append(Job(demand.name, ways(demand, on)))
+        jobs.append(Job(demand.name, allocations(demand, on)))
     return jobs
 
 
@@ -126,7 +126,15 @@ def disturbed(jobs: Sequence[Job], seed: int) -> list[Job]:
     found = []
     for job in jobs:
         load, score = dice.uniform(0.7, 1.3), dice.uniform(0.7, 1.3)
-        found.append(Job(job.name, tuple(replace(way, load=way.load * load, score=way.score * score) for way in job.ways)))
+        found.append(
+            Job(
+                job.name,
+                tuple(
+                    replace(allocation, load=allocation.load * load, score=allocation.score * score)
+                    for allocation in job.allocations
+                ),
+            )
+        )
     return found
 
 
@@ -143,7 +151,7 @@ def measure(mixed: bool, gpus: int, count: int, work: int, seeds: int) -> dict[s
         bounds.append(made.bound)
         spans.append(made.makespan)
         ratios.append(made.makespan / made.bound)
-        loads.append(made.bound / statistics.mean(slot.way.load for slot in made.slots))
+        loads.append(made.bound / statistics.mean(slot.allocation.load for slot in made.slots))
         true = disturbed(jobs, seed)
         hindsight = schedule(true, families)
         known.append(hindsight.makespan / hindsight.bound)

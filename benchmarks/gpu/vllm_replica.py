@@ -31,8 +31,8 @@ def run(section: Section, scratch: Path) -> None:
     rows = causal_rows(source, TIMED[section.small])
     few = rows[: CHECKED[section.small]]
     expected = {dtype: _oracle(source, few, dtype, section.device) for dtype in DTYPES}
-    from evaluator.sweep import cluster
-    from evaluator.sweep.placement import Placement
+    from evaluator.sweep.on_ray import cluster
+    from evaluator.sweep.planning.placement import Placement
 
     cluster.connect("local", CPU_WORKERS if section.device == "cpu" else None)
     try:
@@ -94,7 +94,7 @@ def _two(part: Part, section: Section, source: ModelSource, rows: list[Row], exp
     """Both load at once and score at once. CPU workers aren't shared: there two of them load the cheaper engine."""
     import ray
 
-    from evaluator.sweep.placement import Placement
+    from evaluator.sweep.planning.placement import Placement
 
     engine, placement = ("vllm", Placement(share=SHARE)) if section.device == "cuda" else ("transformers", Placement())
     part.measured(engine=engine, share=placement.share)
@@ -116,8 +116,8 @@ def _replica(placement: Any, section: Section) -> Iterator[Any]:
     import ray
     from ray.util.placement_group import remove_placement_group
 
-    from evaluator.sweep.groups import actor_options, ask
-    from evaluator.sweep.replica import Replica
+    from evaluator.sweep.on_ray.placement_groups import actor_options, ask
+    from evaluator.sweep.on_ray.worker import Replica
 
     cuda = section.device == "cuda"
     group = ask(placement, [], cuda=cuda)

@@ -17,7 +17,7 @@ from evaluator.cli.output import clock, tell
 from evaluator.cli.sweep import data_of_sweep
 from evaluator.reports.short_names import legend, shortened
 from evaluator.sweep.hardware import GIB
-from evaluator.sweep.plan import Plan
+from evaluator.sweep.planning.plan import Plan
 
 STYLE: dict[str, Any] = {"title_justify": "left", "title_style": "bold", "box": SIMPLE_HEAD, "padding": (0, 1, 0, 0)}
 OTHERS, NARROWEST = 64, 16
@@ -45,15 +45,15 @@ def show(plan: Plan, price: float | None) -> None:
     for need in plan.needs:
         demand = need.demand
         slots = [slot for slot in plan.schedule.slots if slot.job == need.name]
-        way = slots[0].way if slots else need.ways[0]
-        memory = demand.memory(plan.fleet.kind, way.placement.devices) * way.placement.devices
+        allocation = slots[0].allocation if slots else need.allocations[0]
+        memory = demand.memory(plan.fleet.kind, allocation.placement.devices) * allocation.placement.devices
         seconds = max((s.end for s in slots), default=0.0) - min((s.start for s in slots), default=0.0)
         table.add_row(
             escape(names[need.name]),
             f"{demand.engine} {SHORT.get(demand.dtype, demand.dtype)}",
             short(demand.parameters),
             f"{memory / GIB:.1f}",
-            f"{letters[way.family]}: {way.placement}",
+            f"{letters[allocation.family]}: {allocation.placement}",
             str(len(slots)),
             short(need.requests),
             short(demand.tokens),
@@ -64,7 +64,7 @@ def show(plan: Plan, price: float | None) -> None:
     for column in ("starts", "ends", "model", "machine: devices"):
         order.add_column(column, overflow="fold")
     for slot in plan.schedule.slots:
-        family = letters[slot.way.family]
+        family = letters[slot.allocation.family]
         where = ",".join(f"{family}{node + 1}" for node in slot.nodes)
         model = escape(f"{names[slot.job]} #{slot.replica}")
         order.add_row(clock(slot.start), clock(slot.end), model, f"{where}: {ranges(slot.devices)}")
@@ -174,8 +174,8 @@ def command(
     from evaluator.sweep.config import read_sweep
     from evaluator.sweep.driver import worker_threads
     from evaluator.sweep.hardware import local_fleet, parse_fleet
-    from evaluator.sweep.outline import outline_plan
-    from evaluator.sweep.plan import make_plan
+    from evaluator.sweep.planning.outline import outline_plan
+    from evaluator.sweep.planning.plan import make_plan
     from evaluator_serving.models.outline import read_configurations
 
     machines = parse_fleet(fleet) if fleet is not None else local_fleet(workers)

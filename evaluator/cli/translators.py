@@ -108,8 +108,8 @@ def _asking(talking: Mapping[str, Any], money: Money) -> "Asking":
 
 
 def _sharded(spec: str, kind: str, options: tuple[Any, ...], workers: int) -> Any:
-    from evaluator.sweep.cluster import connect
     from evaluator.sweep.hardware import gpus
+    from evaluator.sweep.on_ray.cluster import connect
     from evaluator.translate.sharded import ShardedTalker, ShardedTranslator
     from evaluator_serving.models.served import is_served
 

@@ -95,7 +95,7 @@ def try_ray(address: str) -> dict[str, Any]:
     """Start or join a cluster, run a task there, and say which machines it has."""
     import ray
 
-    from evaluator.sweep import cluster
+    from evaluator.sweep.on_ray import cluster
 
     begun = time.monotonic()
     cluster.connect(address, 1 if address == "local" else None)

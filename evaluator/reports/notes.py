@@ -28,7 +28,7 @@ def run_notes(record: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def plan_notes(record: Mapping[str, Any]) -> Iterator[str]:
-    """`plans`: what sweeps were planned to take, and what they took (see `evaluator.sweep.promise`)."""
+    """`plans`: what sweeps were planned to take, and what they took (see `evaluator.sweep.planning.estimate`)."""
     for plan in record.get("plans", ()):
         basis = f"speeds measured on {plan['basis'][:10]}" if plan["basis"] else "speeds from data sheets"
         planned = f"the sweep of {plan['time'][:10]} was planned to take {_long(plan['seconds'])} ({basis})"

@@ -103,17 +103,17 @@ def keep(record: Mapping[str, Any]) -> Path:
 def measured_in(record: Mapping[str, Any]) -> Iterable[Measured]:
     """What plans can use of a bench's record: this program's own engines that ran."""
     model = record["model"]
-    for way in record["ways"]:
-        if "error" in way or not way.get("start"):
+    for result in record["ways"]:
+        if "error" in result or not result.get("start"):
             continue
-        start = way["start"]
+        start = result["start"]
         one = Measured(
-            engine=way["engine"],
-            dtype=way["dtype"],
-            threads=int(way["threads"]) if record["hardware"]["kind"] == "cpu" else 0,
+            engine=result["engine"],
+            dtype=result["dtype"],
+            threads=int(result["threads"]) if record["hardware"]["kind"] == "cpu" else 0,
             parameters=int(model["parameters"]),
             weights=int(model["weights"]),
-            tokens_s=float(way["planning_tokens_s"]),
+            tokens_s=float(result["planning_tokens_s"]),
             process=float(start["process"]),
             first=float(start["first"]),
             next=float(start["next"]),

@@ -13,8 +13,8 @@ from evaluator.run.spec import RunSpec
 from evaluator.store.run import Run
 from evaluator.sweep.benches import Speeds
 from evaluator.sweep.hardware import Fleet, local_fleet
-from evaluator.sweep.plan import Plan, make_plan
-from evaluator.sweep.promise import Promise
+from evaluator.sweep.planning.estimate import Estimate
+from evaluator.sweep.planning.plan import Plan, make_plan
 from evaluator_serving.errors import InputError
 from evaluator_serving.memory import usable_cores
 from evaluator_serving.registry import engine_class
@@ -60,7 +60,7 @@ def sweep(spec: RunSpec, options: SweepOptions) -> Outcome:
     ray = options.ray
     joined = ray not in ("auto", "none", "local") or (ray == "auto" and bool(os.environ.get("RAY_ADDRESS")))
     if joined:
-        from evaluator.sweep import cluster
+        from evaluator.sweep.on_ray import cluster
 
         cluster.connect(ray if ray != "auto" else os.environ["RAY_ADDRESS"], None)
         fleet = cluster.Cluster(options.worker_memory, _folders(ready)).fleet()
@@ -75,7 +75,7 @@ def sweep(spec: RunSpec, options: SweepOptions) -> Outcome:
     with run.locked():
         if not uses_ray(ray, fleet):
             return _timed(run, plan, options.price, lambda: score_models(run, _placed(plan), spec))
-        from evaluator.sweep import cluster
+        from evaluator.sweep.on_ray import cluster
 
         if not joined:
             cluster.connect("local", options.workers if fleet.kind == "cpu" else None)
@@ -96,23 +96,23 @@ def _check_limits(ready: Prepared) -> None:
 
 
 def _timed(run: Run, plan: Plan, price: float | None, score: Callable[[], Failures]) -> Outcome:
-    """Score, and record what the plan promises and what it took."""
-    promise = Promise.of(plan, price)
+    """Score, and record the plan's estimate and the actual time."""
+    estimate = Estimate.of(plan, price)
     if plan.schedule.slots:
-        run.add_plan(promise.record())
+        run.add_plan(estimate.record())
     begun = time.monotonic()
     errors = score()
     if plan.schedule.slots:
-        run.add_plan(promise.kept(time.monotonic() - begun, whole=not errors).record())
+        run.add_plan(estimate.with_actual(time.monotonic() - begun, whole=not errors).record())
     return Outcome(run, errors)
 
 
 def _placed(plan: Plan) -> Prepared:
     """The models with the sizes that the plan chose, for this process."""
-    ways = {need.name: need.ways[-1] for need in plan.needs}
+    allocations = {need.name: need.allocations[-1] for need in plan.needs}
     models = []
     for model in plan.ready.models:
-        options = ways[model.name].placement.options(model.spec.options)
+        options = allocations[model.name].placement.options(model.spec.options)
         models.append(replace(model, spec=replace(model.spec, options=options)))
     return replace(plan.ready, models=tuple(models))
 
@@ -123,9 +123,9 @@ def _folders(ready: Prepared) -> dict[str, Path]:
 
 
 def _on_ray(run: Run, plan: Plan, spec: RunSpec, options: SweepOptions) -> Failures:
-    from evaluator.sweep.cluster import Cluster
-    from evaluator.sweep.pool import Pool, PoolOptions
-    from evaluator.sweep.ray_metrics import RayMetrics
+    from evaluator.sweep.on_ray.cluster import Cluster
+    from evaluator.sweep.on_ray.metrics import RayMetrics
+    from evaluator.sweep.on_ray.pool import Pool, PoolOptions
 
     pool_options = PoolOptions(
         fleet=plan.fleet,

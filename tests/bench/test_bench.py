@@ -20,7 +20,7 @@ from evaluator.run.prepare import Renderer, load_tasks, prepare_model, source_of
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.sweep.benches import Hardware, keep, measured_in
 from evaluator.sweep.hardware import parse_fleet
-from evaluator.sweep.plan import model_needs
+from evaluator.sweep.planning.plan import model_needs
 from evaluator.tasks.pairs import custom as own_pairs
 from evaluator_serving.errors import EngineError, InputError
 from tests.tiny_models import tiny_model

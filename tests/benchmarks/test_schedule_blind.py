@@ -6,11 +6,11 @@ from types import ModuleType
 
 import pytest
 
-from evaluator.sweep.fit import Way
-from evaluator.sweep.job import Job
-from evaluator.sweep.placement import Placement
-from evaluator.sweep.schedule import schedule
-from evaluator.sweep.simulation import makespan, simulate
+from evaluator.sweep.planning.fit import Allocation
+from evaluator.sweep.planning.job import Job
+from evaluator.sweep.planning.placement import Placement
+from evaluator.sweep.planning.schedule import schedule
+from evaluator.sweep.planning.simulation import makespan, simulate
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -22,7 +22,7 @@ def program(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def job(name: str, load: float, score: float) -> Job:
-    return Job(name, (Way("a", Placement(), load, score),))
+    return Job(name, (Allocation("a", Placement(), load, score),))
 
 
 @pytest.mark.parametrize(("ratio", "expected"), [(1.0, 1), (1.05, 1), (1.5, 0)])
@@ -45,5 +45,5 @@ def test_what_a_real_sweep_reaches_is_not_said_to_be_impossible(program: ModuleT
     plan = schedule(jobs, families, tries=10)
     ends = [makespan(simulate(jobs, families, plan.lines, times, plan.prices)) for times in true]
     assert program.exceeded(true, families, ends) == pytest.approx(0, abs=1e-6)
-    least = [min(way.load for one in times for way in one.ways) for times in true]
+    least = [min(allocation.load for one in times for allocation in one.allocations) for times in true]
     assert program.exceeded(true, families, least) == pytest.approx(4), "nobody ends before anything has loaded"

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from evaluator.sweep.fit import Way
-from evaluator.sweep.job import Job
-from evaluator.sweep.placement import Placement
-from evaluator.sweep.simulation import Slot
+from evaluator.sweep.planning.fit import Allocation
+from evaluator.sweep.planning.job import Job
+from evaluator.sweep.planning.placement import Placement
+from evaluator.sweep.planning.simulation import Slot
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -17,8 +17,8 @@ def test_the_parts_of_a_sweep_sum_to_its_time_over_the_bound(monkeypatch: pytest
     """m has two replicas on a's two devices, n one before the second of them; b's device, at half the price, does nothing."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     program = importlib.import_module("schedule_loss")
-    m = Way("a", Placement(), 10, 40)
-    n, n_on_b = Way("a", Placement(), 5, 10), Way("b", Placement(), 5, 10)
+    m = Allocation("a", Placement(), 10, 40)
+    n, n_on_b = Allocation("a", Placement(), 5, 10), Allocation("b", Placement(), 5, 10)
     slots = [
         Slot("m", 0, m, (0,), (0,), 0, 40),
         Slot("n", 0, n, (0,), (1,), 0, 15),

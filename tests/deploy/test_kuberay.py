@@ -85,7 +85,7 @@ def mistakes(documents: Documents) -> Iterator[str]:
 
 def job_mistakes(document: dict[str, Any]) -> Iterator[str]:
     spec = document["spec"]
-    if "evaluator.sweep.attempt" not in spec["entrypoint"]:
+    if "evaluator.deploy.attempt" not in spec["entrypoint"]:
         yield "a retry doesn't know what was refused"
     if not (spec.get("backoffLimit", 0) > 0 and spec.get("shutdownAfterJobFinishes")):
         yield "a lost head isn't retried, or the machines are kept"

@@ -115,7 +115,7 @@ def on(request: pytest.FixtureRequest) -> Iterator[str]:
     if request.param == "none":
         yield request.param
         return
-    from evaluator.sweep import cluster
+    from evaluator.sweep.on_ray import cluster
 
     with pytest.MonkeyPatch.context() as patch:
         root = str(Path(__file__).parents[2])

@@ -426,7 +426,7 @@ def test_a_tokenizer_of_its_own(llama: Path, tmp_path: Path) -> None:
 @pytest.mark.ray
 def test_a_process_that_has_run_them_takes_no_other_model(own: Path, llama: Path) -> None:
     pytest.importorskip("ray", reason="Ray is not installed (extra: ray)")
-    from evaluator.sweep.replica import Replica
+    from evaluator.sweep.on_ray.worker import Replica
 
     for folder, free in ((llama, True), (own, False)):
         replica, source = Replica(), resolve(str(folder), trust_remote_code=True)

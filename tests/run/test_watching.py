@@ -155,8 +155,8 @@ def test_metrics_come_through_rays_exporter(folder: Path, tmp_path: Path) -> Non
     """Scraped from the node's agent, as Prometheus does it, while the sweep runs."""
     import ray
 
-    from evaluator.sweep import cluster
-    from evaluator.sweep.ray_metrics import RayMetrics
+    from evaluator.sweep.on_ray import cluster
+    from evaluator.sweep.on_ray.metrics import RayMetrics
 
     cluster.connect("local", 1)
     try:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from evaluator import logs
-from evaluator.sweep.attempt import attempt
+from evaluator.deploy.attempt import attempt
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_a_kill_leaves_no_mark_and_signals_go_on(tmp_path: Path) -> None:
     assert attempt(tmp_path / "marks", [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]) == 137
     ready = tmp_path / "ready"
     script = f"import signal, time; signal.signal(15, lambda *_: exit(130)); open({str(ready)!r}, 'w'); time.sleep(600)"
-    given = [sys.executable, "-m", "evaluator.sweep.attempt", str(tmp_path / "marks"), sys.executable, "-c", script]
+    given = [sys.executable, "-m", "evaluator.deploy.attempt", str(tmp_path / "marks"), sys.executable, "-c", script]
     with subprocess.Popen(given) as driver:
         while not ready.exists():
             assert driver.poll() is None

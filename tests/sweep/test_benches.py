@@ -9,8 +9,8 @@ import pytest
 
 from evaluator.reports.notes import plan_notes
 from evaluator.sweep.benches import FORMAT, Hardware, Measured, Rates, Speeds, folder, keep
-from evaluator.sweep.fit import Demand, first_start, ways
 from evaluator.sweep.hardware import Fleet, Node, parse_fleet
+from evaluator.sweep.planning.fit import Demand, allocations, first_start
 from evaluator_serving.engine import EngineOptions
 
 GIB = 1 << 30
@@ -18,9 +18,9 @@ ONE = Measured("onnx", "float32", 2, 100, 400, 1000.0, 3.0, 5.0, 2.0, "2026-01-0
 H100 = Hardware("cuda", "NVIDIA H100 80GB HBM3", 16)
 
 
-def record(hardware: Hardware, when: str, rate: float, **way: Any) -> dict[str, Any]:
+def record(hardware: Hardware, when: str, rate: float, **more: Any) -> dict[str, Any]:
     start = {"process": 3.0, "first": 5.0, "next": 2.0}
-    made = {"engine": "vllm", "dtype": "bfloat16", "threads": 2, "planning_tokens_s": rate, "start": start, **way}
+    made = {"engine": "vllm", "dtype": "bfloat16", "threads": 2, "planning_tokens_s": rate, "start": start, **more}
     known = {"kind": hardware.kind, "name": hardware.name, "cores": hardware.cores}
     model = {"parameters": 1e9, "weights": 2e9}
     return {"kind": "bench", "format": FORMAT, "time": when, "hardware": known, "model": model, "ways": [made, {"error": "no"}]}
@@ -73,16 +73,16 @@ def test_a_plan_takes_what_was_measured_on_its_cards() -> None:
     here = Fleet((Node("cuda", H100.name, 2, 79 * GIB),))
     for fleet in (here, parse_fleet("2xH100-80")):
         speeds = Speeds.known(fleet)
-        whole = ways(demand(), fleet, speeds)[-1]
+        whole = allocations(demand(), fleet, speeds)[-1]
         assert whole.score == pytest.approx(1_000_000 / 10_000.0)  # twice the model, half the rate
         assert whole.load == pytest.approx(2.0 + 2e9 / 1.5e9)
         assert first_start(demand(), fleet, speeds) == pytest.approx(3.0 + 5.0 - 2.0)
         assert first_start(demand(tokens=0), fleet, speeds) == 0.0
     other = parse_fleet("2xA100-80")
     assert Speeds.known(other).newest == ""
-    assert ways(demand(), other, Speeds.known(other)) == ways(demand(), other)
+    assert allocations(demand(), other, Speeds.known(other)) == allocations(demand(), other)
     given = Speeds.known(here, throughput=5.0)
-    assert ways(demand(), here, given)[-1].score == pytest.approx(1_000_000 * 2 / 5.0)
+    assert allocations(demand(), here, given)[-1].score == pytest.approx(1_000_000 * 2 / 5.0)
 
 
 def test_reports_tell_what_was_planned_and_what_it_took() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from evaluator.sweep.placement import Placement
+from evaluator.sweep.planning.placement import Placement
 
 pytestmark = [
     pytest.mark.ray,
@@ -79,7 +79,7 @@ def placed(placement: Placement, nodes: list[str], question: str = "look") -> An
     import ray
     from ray.util.placement_group import remove_placement_group
 
-    from evaluator.sweep.groups import actor_options, ask
+    from evaluator.sweep.on_ray.placement_groups import actor_options, ask
 
     group = ask(placement, nodes, cuda=True)
     try:
@@ -125,7 +125,7 @@ def test_vllm_refuses_what_the_pool_asked_for_before(nodes: list[str]) -> None:
     import ray
     from ray.util.placement_group import placement_group, remove_placement_group
 
-    from evaluator.sweep.groups import actor_options
+    from evaluator.sweep.on_ray.placement_groups import actor_options
 
     placement = Placement(tensor_parallel=2)
 

@@ -55,7 +55,7 @@ import ray
 from ray.util.placement_group import placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as Strategy
 from evaluator.run.worker import Load
-from evaluator.sweep.replica import Replica
+from evaluator.sweep.on_ray.worker import RayWorker
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.weights.access import HubAccess
 from evaluator_serving.models.resolving import resolve
@@ -63,7 +63,7 @@ ray.init(address=sys.argv[1], log_to_driver=False)
 group = placement_group([{"CPU": 1}, {"CPU": 1}], strategy="STRICT_SPREAD")
 ray.get(group.ready())
 place = Strategy(group, placement_group_bundle_index=0)
-replica = ray.remote(Replica).options(num_cpus=1, scheduling_strategy=place).remote(HubAccess.of_here())
+replica = ray.remote(RayWorker).options(num_cpus=1, scheduling_strategy=place).remote(HubAccess.of_here())
 load = Load("transformers", resolve(sys.argv[2]), EngineOptions(nodes=2), (), None, False)
 ray.get(replica.fetch.remote(load))
 """

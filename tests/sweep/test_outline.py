@@ -11,10 +11,10 @@ from tiny_models import tiny_model
 from evaluator.cli.plan import command
 from evaluator.run.driver import prepare
 from evaluator.run.spec import ModelSpec, RunSpec, under
-from evaluator.sweep import outline
 from evaluator.sweep.hardware import parse_fleet
-from evaluator.sweep.outline import outline_plan
-from evaluator.sweep.plan import make_plan
+from evaluator.sweep.planning import outline
+from evaluator.sweep.planning.outline import outline_plan
+from evaluator.sweep.planning.plan import make_plan
 from evaluator.tasks import task
 from evaluator_serving.errors import InputError
 from evaluator_serving.models.outline import outlined, read_configurations

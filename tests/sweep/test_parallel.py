@@ -12,8 +12,8 @@ import pytest
 
 from evaluator.cli.report import show
 from evaluator.store.run import Run
-from evaluator.sweep.fit import OVERHEAD, ROOM
 from evaluator.sweep.hardware import GIB
+from evaluator.sweep.planning.fit import OVERHEAD, ROOM
 from evaluator.tasks.stored import scores_of
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.models.resolving import resolve

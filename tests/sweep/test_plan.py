@@ -12,7 +12,7 @@ from evaluator.run.prepare import PreparedModel
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.sweep.benches import Measured, Rates, Speeds
 from evaluator.sweep.hardware import Fleet, Node, parse_fleet
-from evaluator.sweep.plan import make_plan, model_needs
+from evaluator.sweep.planning.plan import make_plan, model_needs
 from evaluator.tasks.gest import custom
 from evaluator.tasks.pairs import custom as own_pairs
 from evaluator_serving.engine import EngineOptions
@@ -38,7 +38,7 @@ def test_counts_are_after_deduplication(prepared: PreparedModel) -> None:
     needs = model_needs(prepared, GPU)
     assert prepared.total == 2 * needs.forwards, "both generative templates are read from one forward pass"
     assert needs.demand.tokens == sum(max(row.length for row in item.rows) for item in prepared.encoded[1::2])
-    assert [str(way.placement) for way in needs.ways] == ["1/8", "1/4", "1/2", "1"]
+    assert [str(allocation.placement) for allocation in needs.allocations] == ["1/8", "1/4", "1/2", "1"]
 
 
 def test_a_beginning_that_both_texts_of_a_pair_have_counts_once(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def sized(prepared: PreparedModel, parameters: float, engine: str = "vllm") -> P
 
 def test_tensor_parallel_size_is_the_smallest_that_fits(prepared: PreparedModel) -> None:
     """70 B parameters in bfloat16 are 140 GB: two 80 GiB GPUs hold 147 GiB of which weights and buffers fit."""
-    sizes = {p: model_needs(sized(prepared, p), GPU).ways[-1].placement.tensor_parallel for p in (7e9, 70e9, 180e9)}
+    sizes = {p: model_needs(sized(prepared, p), GPU).allocations[-1].placement.tensor_parallel for p in (7e9, 70e9, 180e9)}
     assert sizes == {7e9: 1, 70e9: 2, 180e9: 8}
 
 
@@ -84,13 +84,13 @@ def test_too_large_is_refused_with_the_number_missing(prepared: PreparedModel) -
 def test_layers_are_laid_over_devices_where_the_engine_has_no_tensor_parallelism(
     prepared: PreparedModel,
 ) -> None:
-    (way,) = model_needs(sized(prepared, 70e9, engine="transformers"), GPU).ways
-    assert (way.placement.spread, way.placement.tensor_parallel) == (2, 1)
+    (allocation,) = model_needs(sized(prepared, 70e9, engine="transformers"), GPU).allocations
+    assert (allocation.placement.spread, allocation.placement.tensor_parallel) == (2, 1)
 
 
 def test_times_and_cost_follow_the_given_throughput(prepared: PreparedModel) -> None:
     slow, fast = (make_plan(Prepared((), (prepared,), Failures()), GPU, Speeds(t)) for t in (1.0, 10.0))
-    assert slow.needs[0].ways[-1].score == pytest.approx(10 * fast.needs[0].ways[-1].score)
+    assert slow.needs[0].allocations[-1].score == pytest.approx(10 * fast.needs[0].allocations[-1].score)
     assert slow.cost(2.0) == pytest.approx(2.0 * 8 * slow.schedule.makespan / 3600)
 
 
@@ -102,7 +102,7 @@ def test_conditions_of_a_model_are_planned_with_one_load(prepared: PreparedModel
     )
     device = Fleet((Node("cpu", "CPU worker", 1, 1 << 34),))
     plan = make_plan(Prepared((), (one, again, other), Failures()), device, Speeds(1.0))
-    first, second, third = (need.ways[-1] for need in plan.needs)
+    first, second, third = (need.allocations[-1] for need in plan.needs)
     assert [need.alike for need in plan.needs] == ["m", "m", "other"]
     assert plan.seconds == pytest.approx(first.load + first.score + second.score + third.load + third.score)
 

@@ -9,10 +9,10 @@ import pytest
 
 from evaluator.run.replica import Member, Model, State
 from evaluator.run.worker import Loaded
-from evaluator.sweep.fit import Way
 from evaluator.sweep.hardware import GIB, Fleet, Node
-from evaluator.sweep.job import Job
-from evaluator.sweep.placement import Placement
+from evaluator.sweep.planning.fit import Allocation
+from evaluator.sweep.planning.job import Job
+from evaluator.sweep.planning.placement import Placement
 
 pytestmark = [
     pytest.mark.ray,
@@ -20,8 +20,8 @@ pytestmark = [
 ]
 
 NODES = [Node("cpu", "CPU worker", 1, 8 * GIB, id=name) for name in ("north", "south")]
-WAY = Way(NODES[0].family, Placement(), load=10.0, score=100.0)
-WIDE = Way(NODES[0].family, Placement(spread=2), load=10.0, score=100.0)
+ALLOCATION = Allocation(NODES[0].family, Placement(), load=10.0, score=100.0)
+WIDE = Allocation(NODES[0].family, Placement(spread=2), load=10.0, score=100.0)
 
 
 NOW = 1e6
@@ -30,7 +30,7 @@ NOW = 1e6
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """No time passes: what is decided doesn't hang on how long the test takes."""
-    from evaluator.sweep import pool as module
+    from evaluator.sweep.on_ray import pool as module
 
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: NOW))
 
@@ -50,12 +50,12 @@ def model(name: str, waiting: int | None = None, chunks: int = 10, weights: str 
     return made
 
 
-def pool(line: Sequence[tuple[str, Way]], *, both_fit: bool = True, prices: Mapping[str, float] | None = None) -> Any:
-    from evaluator.sweep.pool import Pool, PoolOptions
+def pool(line: Sequence[tuple[str, Allocation]], *, both_fit: bool = True, prices: Mapping[str, float] | None = None) -> Any:
+    from evaluator.sweep.on_ray.pool import Pool, PoolOptions
 
-    jobs = [Job(name, (way,)) for name, way in line]
-    ways = {WAY.family: line}
-    options = PoolOptions(Fleet(tuple(NODES)), jobs, ways, prices or {}, lambda *_: ([], None), lambda *_: both_fit)  # type: ignore[arg-type, return-value]
+    jobs = [Job(name, (allocation,)) for name, allocation in line]
+    allocations = {ALLOCATION.family: line}
+    options = PoolOptions(Fleet(tuple(NODES)), jobs, allocations, prices or {}, lambda *_: ([], None), lambda *_: both_fit)  # type: ignore[arg-type, return-value]
     made = Pool(None, None, options)  # type: ignore[arg-type]
     made._cluster = SimpleNamespace(changed=lambda fleet: None)  # type: ignore[assignment]
     made._ask = lambda start: None  # type: ignore[method-assign]
@@ -64,33 +64,33 @@ def pool(line: Sequence[tuple[str, Way]], *, both_fit: bool = True, prices: Mapp
 
 def working(on: str, at: Model, *, scored: int = 5, seconds: float = 45.0) -> Member:
     """A replica that has scored so many chunks in so many seconds."""
-    from evaluator.sweep.seat import Place, Seat
+    from evaluator.sweep.on_ray.replica import DeviceGroup, RayReplica
 
-    class Here(Place):
-        def _process(self, way: Way) -> str:
+    class Here(DeviceGroup):
+        def _process(self, allocation: Allocation) -> str:
             return "another process"
 
-    place = Here(None, False, None)  # type: ignore[arg-type]
-    place.seats.append(Seat(WAY, place, f"process on {on}"))
+    device_group = Here(None, False, None)  # type: ignore[arg-type]
+    device_group.replicas.append(RayReplica(ALLOCATION, device_group, f"process on {on}"))
     loaded = Loaded("cpu", {}, None, node=on)
-    return Member(at, place.seats[0], 0, 0.0, loaded=loaded, since=NOW - seconds, scored=scored)
+    return Member(at, device_group.replicas[0], 0, 0.0, loaded=loaded, since=NOW - seconds, scored=scored)
 
 
 @pytest.mark.parametrize(("on", "expected"), [("north", "b"), ("south", "c"), ("elsewhere", "b")])
 def test_a_process_takes_what_was_read_ahead_on_its_machine(on: str, expected: str) -> None:
-    made = pool([("b", WAY), ("c", WAY)])
+    made = pool([("b", ALLOCATION), ("c", ALLOCATION)])
     made._ahead = {"b": ("north", None), "c": ("south", None)}
     done = working(on, model("a", waiting=0))
     state = State({"a": done.model, "b": model("b"), "c": model("c")}, [done])
     offer = made.follow(done, state, free=True)
     assert offer.model == expected
     assert offer.replica.actor == f"process on {on}"
-    assert [name for name, _ in made._policy.lines[WAY.family]] == [name for name in ("b", "c") if name != expected]
+    assert [name for name, _ in made._policy.lines[ALLOCATION.family]] == [name for name in ("b", "c") if name != expected]
 
 
 def test_what_wants_other_devices_ends_the_process() -> None:
     done = working("north", model("a", waiting=0))
-    made = pool([("b", WIDE), ("c", WAY)])
+    made = pool([("b", WIDE), ("c", ALLOCATION)])
     assert made.follow(done, State({"a": done.model, "b": model("b"), "c": model("c")}, [done]), free=True) is None
 
 
@@ -103,30 +103,30 @@ def test_the_next_model_starts_beside_when_the_present_one_ends_within_its_start
 ) -> None:
     """A chunk takes 9 s and a start 10: with one chunk left it is time, with two it is too early."""
     member = working("north", model("a", waiting=waiting))
-    made = pool([("b", WAY), ("c", WAY)], both_fit=both_fit)
+    made = pool([("b", ALLOCATION), ("c", ALLOCATION)], both_fit=both_fit)
     state = State({"a": member.model, "b": model("b"), "c": model("c")}, [member])
     offers = made._beside(state)
     assert [offer.model for offer in offers] == expected
     assert all(offer.replica.actor == "another process" for offer in offers)
     if offers:
         assert made._beside(state) == [], "one at a time"
-        assert made.follow(member, state, free=True) is None, "its process is parked"
+        assert made.follow(member, state, free=True) is None, "its process stays idle"
         made.end(member.replica)
-        assert member.replica.place.parked is member.replica
+        assert member.replica.device_group.idle is member.replica
 
 
 def test_a_process_stays_with_the_next_model_of_the_same_weights() -> None:
     """Nothing starts beside it meanwhile, and what was planned of that model's starts is this one."""
     member = working("north", model("a", waiting=0))
-    made = pool([("b", WAY), ("c", WAY)])
+    made = pool([("b", ALLOCATION), ("c", ALLOCATION)])
     state = State({"a": member.model, "b": model("b"), "c": model("c", weights="a")}, [member])
     assert made._beside(state) == []
     following = state.next_alike(member.model)
     assert following is not None
     assert following.name == "c"
-    seat = made.stay(member, "c", state)
-    assert (seat.actor, seat.way, seat.place.seats) == ("process on north", WAY, [seat])
-    assert [name for name, _ in made._policy.lines[WAY.family]] == ["b"]
+    replica = made.stay(member, "c", state)
+    assert (replica.actor, replica.allocation, replica.device_group.replicas) == ("process on north", ALLOCATION, [replica])
+    assert [name for name, _ in made._policy.lines[ALLOCATION.family]] == ["b"]
     state.members[:] = []
     state.models["c"].work = Chunks(0)  # type: ignore[assignment]
     assert state.next_alike(member.model) is None
@@ -137,21 +137,21 @@ def test_a_replica_that_its_model_can_spare_makes_room_for_another_model() -> No
 
     After f on both, s would end in 25 + 10 + 19 s.
     """
-    short = Way(WAY.family, Placement(), load=10.0, score=38.0)
-    made = pool([("f", WAY), ("s", short)], prices={WAY.family: 1.0})
+    short = Allocation(ALLOCATION.family, Placement(), load=10.0, score=38.0)
+    made = pool([("f", ALLOCATION), ("s", short)], prices={ALLOCATION.family: 1.0})
     f = model("f", waiting=5)
     members = [working(on, f, scored=0) for on in ("north", "south")]
     state = State({"f": f, "s": model("s")}, members)
-    assert made._next_start(WAY.family, state) is None, "f has all devices"
+    assert made._next_start(ALLOCATION.family, state) is None, "f has all devices"
     assert not made.spared()
     for member in members:
         member.scored, member.since = 2, NOW - 20
-    start = made._next_start(WAY.family, state)
+    start = made._next_start(ALLOCATION.family, state)
     assert start == ("s", short)
     (spared,) = made.spared()
     assert spared in members
     assert not made.spared(), "it is named once"
     spared.leaving = True
-    assert made._next_start(WAY.family, state) == start, "its devices count as free"
+    assert made._next_start(ALLOCATION.family, state) == start, "its devices count as free"
     offer = made.follow(spared, state, free=True)
     assert (offer.model, offer.replica.actor) == ("s", spared.replica.actor)

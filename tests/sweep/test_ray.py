@@ -129,7 +129,7 @@ def test_death_of_ray_itself_is_one_line_and_loses_nothing(tmp_path: Path) -> No
 @pytest.mark.slow
 def test_something_else_at_the_address_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray itself would go on asking for many minutes."""
-    from evaluator.sweep import cluster
+    from evaluator.sweep.on_ray import cluster
 
     samples = write_samples(tmp_path / "own.csv", sentences(4))
     model = tiny_model("gpt2", tmp_path / "gpt2")
@@ -150,7 +150,7 @@ def test_a_cluster_that_takes_too_long_to_start_is_started_again(monkeypatch: py
     import ray
     from ray._private import node, services
 
-    from evaluator.sweep import cluster
+    from evaluator.sweep.on_ray import cluster
 
     late: list[int] = [1]
     found, moment = services.get_node, iter(range(0, 10**6, 100))

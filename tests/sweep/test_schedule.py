@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from evaluator.sweep.bound import lower_bound
-from evaluator.sweep.fit import Way
-from evaluator.sweep.job import Job
-from evaluator.sweep.packing import Piece, lines_of, pack
-from evaluator.sweep.placement import Placement
-from evaluator.sweep.policy import Machines, Policy, Progress, Running
-from evaluator.sweep.replan import Renewed, Replanner
-from evaluator.sweep.schedule import schedule
-from evaluator.sweep.simulation import Slot, makespan, simulate
+from evaluator.sweep.planning.bound import lower_bound
+from evaluator.sweep.planning.fit import Allocation
+from evaluator.sweep.planning.job import Job
+from evaluator.sweep.planning.packing import Piece, lines_of, pack
+from evaluator.sweep.planning.placement import Placement
+from evaluator.sweep.planning.policy import Machines, Policy, Progress, Running
+from evaluator.sweep.planning.replan import Renewed, Replanner
+from evaluator.sweep.planning.schedule import schedule
+from evaluator.sweep.planning.simulation import Slot, makespan, simulate
 
 Families = Mapping[str, Sequence[int]]
 MIXED = {"a": [4, 4], "b": [2, 1, 1]}
@@ -31,12 +31,12 @@ PLACEMENTS = {
 }
 
 
-def way(load: float, score: float, family: str = "a", placement: Placement | None = None) -> Way:
-    return Way(family, placement or Placement(), load, score)
+def allocation(load: float, score: float, family: str = "a", placement: Placement | None = None) -> Allocation:
+    return Allocation(family, placement or Placement(), load, score)
 
 
 def job(name: str, load: float, score: float, family: str = "a", placement: Placement | None = None) -> Job:
-    return Job(name, (way(load, score, family, placement),))
+    return Job(name, (allocation(load, score, family, placement),))
 
 
 @st.composite
@@ -44,8 +44,8 @@ def jobs_on_mixed(draw: st.DrawFn) -> list[Job]:
     jobs = []
     for number in range(draw(st.integers(1, 8))):
         places = draw(st.lists(st.sampled_from([(f, p) for f in MIXED for p in PLACEMENTS[f]]), min_size=1, unique=True))
-        ways = [Way(f, p, draw(st.floats(0, 100)), draw(st.floats(0.1, 1000))) for f, p in places]
-        jobs.append(Job(f"m{number}", tuple(ways)))
+        allocations = [Allocation(f, p, draw(st.floats(0, 100)), draw(st.floats(0.1, 1000))) for f, p in places]
+        jobs.append(Job(f"m{number}", tuple(allocations)))
     return jobs
 
 
@@ -54,7 +54,9 @@ def disturbed(jobs: Sequence[Job], seed: int) -> list[Job]:
     return [
         Job(
             j.name,
-            tuple(replace(w, load=w.load * dice.uniform(0.7, 1.3), score=w.score * dice.uniform(0.7, 1.3)) for w in j.ways),
+            tuple(
+                replace(w, load=w.load * dice.uniform(0.7, 1.3), score=w.score * dice.uniform(0.7, 1.3)) for w in j.allocations
+            ),
         )
         for j in jobs
     ]
@@ -67,22 +69,22 @@ def check(jobs: Sequence[Job], families: Families, slots: Sequence[Slot], *, spa
     """
     used = defaultdict(list)
     for slot in slots:
-        placement = slot.way.placement
+        placement = slot.allocation.placement
         assert len(set(slot.nodes)) == len(slot.nodes) == placement.nodes
         assert len(slot.devices) == placement.devices
         for at, machine in enumerate(slot.nodes):
             devices = slot.devices[at * placement.per_node : (at + 1) * placement.per_node]
             assert len(set(devices)) == placement.per_node
-            assert all(0 <= device < families[slot.way.family][machine] for device in devices)
+            assert all(0 <= device < families[slot.allocation.family][machine] for device in devices)
             for device in devices:
-                used[slot.way.family, machine, device].append((slot.start, slot.end, placement.share))
+                used[slot.allocation.family, machine, device].append((slot.start, slot.end, placement.share))
     for spans in used.values():
         for moment, _, _ in spans:
             assert sum(share for start, end, share in spans if start <= moment < end) <= 1
     for one in jobs:
         mine = [slot for slot in slots if slot.job == one.name]
-        true = {(w.family, w.placement): w for w in one.ways}
-        times = [(true[s.way.family, s.way.placement], s) for s in mine]
+        true = {(w.family, w.placement): w for w in one.allocations}
+        times = [(true[s.allocation.family, s.allocation.placement], s) for s in mine]
         done = sum(max(0.0, s.end - s.start - w.load) / w.score for w, s in times)
         assert done == pytest.approx(1, abs=1e-6)
         assert spared or len({s.end for s in mine}) == 1
@@ -95,16 +97,16 @@ def check(jobs: Sequence[Job], families: Families, slots: Sequence[Slot], *, spa
 def test_a_model_that_is_fast_on_many_devices_is_not_put_where_it_is_cheap() -> None:
     """One after the other, each on its fastest way, they take 56 + 1 + 1 seconds."""
     first = (
-        way(93, 201, "a", Placement(share=0.25)),
-        way(55, 1, "b", Placement(spread=2)),
-        way(0, 62, "b", Placement(1, 3, nodes=3)),
+        allocation(93, 201, "a", Placement(share=0.25)),
+        allocation(55, 1, "b", Placement(spread=2)),
+        allocation(0, 62, "b", Placement(1, 3, nodes=3)),
     )
     second = (
-        way(49, 9, "a", Placement(share=0.25)),
-        way(0, 1, "b", Placement(1, 3, nodes=3)),
-        way(16, 1, "b", Placement(spread=2)),
+        allocation(49, 9, "a", Placement(share=0.25)),
+        allocation(0, 1, "b", Placement(1, 3, nodes=3)),
+        allocation(16, 1, "b", Placement(spread=2)),
     )
-    jobs = [Job("m0", first), Job("m1", second), Job("m2", (way(0, 1),))]
+    jobs = [Job("m0", first), Job("m1", second), Job("m2", (allocation(0, 1),))]
     assert schedule(jobs, MIXED, tries=5).makespan <= 58
 
 
@@ -115,7 +117,7 @@ def test_schedules_are_valid_and_not_below_the_bound(jobs: list[Job], seed: int)
     check(jobs, MIXED, made.slots)
     assert made.makespan == max(s.end for s in made.slots)
     assert made.makespan >= made.bound * (1 - 1e-6)
-    assert made.makespan <= sum(min(w.load + w.score for w in j.ways) for j in jobs) * (1 + 1e-6)
+    assert made.makespan <= sum(min(w.load + w.score for w in j.allocations) for j in jobs) * (1 + 1e-6)
     assert sum(made.replicas(j.name) for j in jobs) == len(made.slots)
     true = disturbed(jobs, seed)
     slots = simulate(jobs, MIXED, made.lines, true)
@@ -131,17 +133,17 @@ def test_a_sweep_of_many_models_comes_near_the_bound() -> None:
     jobs = []
     for number in range(30):
         size = 1.2**number
-        ways = [way(40 + size / 4, 5 * size, "a"), way(40 + size / 4, 15 * size, "b")]
+        allocations = [allocation(40 + size / 4, 5 * size, "a"), allocation(40 + size / 4, 15 * size, "b")]
         if number < 15:
-            ways.append(way(40 + size / 4, max(20, 20 * size), "a", Placement(share=0.25)))
-        jobs.append(Job(f"m{number}", tuple(replace(w, score=w.score * dice.uniform(0.7, 1.3)) for w in ways)))
+            allocations.append(allocation(40 + size / 4, max(20, 20 * size), "a", Placement(share=0.25)))
+        jobs.append(Job(f"m{number}", tuple(replace(w, score=w.score * dice.uniform(0.7, 1.3)) for w in allocations)))
     made = schedule(jobs, {"a": [8], "b": [1] * 8}, tries=60)
     check(jobs, {"a": [8], "b": [1] * 8}, made.slots)
     assert made.makespan <= 1.1 * made.bound
 
 
 def test_the_same_models_get_the_same_plan() -> None:
-    jobs = [Job(f"m{n}", (way(5, 10 * n + 1, "a"), way(5, 20 * n + 1, "b"))) for n in range(9)]
+    jobs = [Job(f"m{n}", (allocation(5, 10 * n + 1, "a"), allocation(5, 20 * n + 1, "b"))) for n in range(9)]
     assert schedule(jobs, MIXED, tries=20) == schedule(jobs, MIXED, tries=20)
 
 
@@ -155,14 +157,17 @@ def test_the_same_models_get_the_same_plan() -> None:
         # Two machines' four devices each, used together.
         ([job("m", 10, 80, placement=Placement(4, 2, nodes=2))], {"a": [4, 4]}, 90),
         # Both families at once: after the load 1/100 + 1/200 a second.
-        ([Job("m", (way(10, 100, "a"), way(10, 200, "b")))], {"a": [1], "b": [1]}, 10 + 200 / 3),
+        ([Job("m", (allocation(10, 100, "a"), allocation(10, 200, "b")))], {"a": [1], "b": [1]}, 10 + 200 / 3),
         # Eight that take an eighth of a device each run side by side.
         ([job(f"m{n}", 10, 30, placement=Placement(share=0.125)) for n in range(8)], {"a": [1]}, 40),
         # The small one first, then the large one's second replica (from 30, loaded at 40, when 70 of its 100 s are left).
         ([job("large", 10, 100), job("small", 10, 20)], {"a": [2]}, 75),
         # Each where it is at its best.
         (
-            [Job("m", (way(0, 40, "a"), way(0, 10, "b"))), Job("n", (way(0, 10, "a"), way(0, 80, "b")))],
+            [
+                Job("m", (allocation(0, 40, "a"), allocation(0, 10, "b"))),
+                Job("n", (allocation(0, 10, "a"), allocation(0, 80, "b"))),
+            ],
             {"a": [1], "b": [1]},
             10,
         ),
@@ -199,11 +204,11 @@ def test_what_is_alike_is_loaded_once_on_a_device(scores: list[float], devices: 
     for one in jobs:  # all work is done, once
         mine = [slot for slot in made.slots if slot.job == one.name]
         loads = sum(slot.start == 0 for slot in mine)
-        assert sum(slot.end - slot.start for slot in mine) == pytest.approx(10 * loads + one.ways[0].score)
+        assert sum(slot.end - slot.start for slot in mine) == pytest.approx(10 * loads + one.allocations[0].score)
 
 
 def test_models_that_cannot_run_in_the_same_ways_load_apart() -> None:
-    jobs = [Job("m", (way(10, 20),), "m"), Job("n", (way(10, 20, placement=Placement(2)),), "m")]
+    jobs = [Job("m", (allocation(10, 20),), "m"), Job("n", (allocation(10, 20, placement=Placement(2)),), "m")]
     assert schedule(jobs, {"a": [2]}).makespan == pytest.approx((10 + 20 / 2) + (10 + 20))  # m on both devices, then n
 
 
@@ -216,7 +221,7 @@ def best_of_all(jobs: Sequence[Job], families: Families) -> float:
     options = [
         (number, w, [device[w.family, d] for d in group])
         for number, one in enumerate(jobs)
-        for w in one.ways
+        for w in one.allocations
         for group in itertools.combinations(range(families[w.family][0]), w.placement.devices)
     ]
     best = math.inf
@@ -244,10 +249,10 @@ def test_the_bound_is_below_the_best_of_all_schedules(seed: int) -> None:
     jobs = []
     for number in range(3 if seed % 4 == 2 else 2):
         load, score = dice.uniform(0.5, 8), dice.uniform(0.5, 20)
-        ways = [way(load, score * dice.uniform(0.5, 2), family) for family in families]
+        allocations = [allocation(load, score * dice.uniform(0.5, 2), family) for family in families]
         if seed % 4 == 3:  # also two devices at a time
-            ways.append(way(load * dice.uniform(0.5, 1), score * dice.uniform(0.4, 0.8), "a", Placement(2)))
-        jobs.append(Job(f"m{number}", tuple(ways)))
+            allocations.append(allocation(load * dice.uniform(0.5, 1), score * dice.uniform(0.4, 0.8), "a", Placement(2)))
+        jobs.append(Job(f"m{number}", tuple(allocations)))
     best = best_of_all(jobs, families)
     bound = lower_bound(jobs, families)
     assert 0.6 * best <= bound <= best * (1 + 1e-6)
@@ -259,7 +264,7 @@ def test_the_bound_is_below_the_best_of_all_schedules(seed: int) -> None:
 
 def test_what_does_not_fit_into_the_time_is_said() -> None:
     one = [job("m", 10, 80)]
-    assert pack(one, {"a": [4]}, 30, {"a": 1.0}) == ([Piece(0, "m", one[0].ways[0])] * 4, 0)
+    assert pack(one, {"a": [4]}, 30, {"a": 1.0}) == ([Piece(0, "m", one[0].allocations[0])] * 4, 0)
     _, over = pack(one, {"a": [4]}, 20, {"a": 1.0})
     assert over == pytest.approx(1 - 4 * 10 / 80)
 
@@ -274,15 +279,15 @@ def test_a_shared_jobs_last_replica_fills_what_another_job_leaves() -> None:
 
 
 def test_scarce_devices_are_left_to_those_who_need_them() -> None:
-    both = Job("both", (way(0, 10, "a"), way(0, 12, "b")))
+    both = Job("both", (allocation(0, 10, "a"), allocation(0, 12, "b")))
     pieces, _ = pack([both, job("m", 0, 10)], {"a": [1], "b": [1]}, 12, {"a": 2.0, "b": 1.0})
-    assert {(piece.job, piece.way.family) for piece in pieces} == {("both", "b"), ("m", "a")}
+    assert {(piece.job, piece.allocation.family) for piece in pieces} == {("both", "b"), ("m", "a")}
 
 
 # --- the policy ---------------------------------------------------------------------------------------------------
 
 
-def always(_: Way) -> bool:
+def always(_: Allocation) -> bool:
     return True
 
 
@@ -298,7 +303,7 @@ def test_when_a_job_ends_is_foreseen() -> None:
 
 
 def test_the_first_in_line_waits_and_isnt_overtaken() -> None:
-    wide, narrow = way(10, 50, placement=Placement(4)), way(10, 50)
+    wide, narrow = allocation(10, 50, placement=Placement(4)), allocation(10, 50)
     policy = Policy.of([Job("w", (wide,)), Job("n", (narrow,))], {"a": [("w", wide), ("n", narrow)]})
     progress = {"w": Progress(), "n": Progress()}
     assert policy.next("a", progress, 0, lambda w: w.placement.devices == 1) is None
@@ -310,47 +315,49 @@ def test_the_first_in_line_waits_and_isnt_overtaken() -> None:
 
 def test_replicas_that_have_become_useless_are_passed_over() -> None:
     first, second = job("m", 10, 50), job("n", 10, 50)
-    policy = Policy.of([first, second], {"a": [("gone", first.ways[0]), ("m", first.ways[0]), ("n", second.ways[0])]})
+    policy = Policy.of(
+        [first, second], {"a": [("gone", first.allocations[0]), ("m", first.allocations[0]), ("n", second.allocations[0])]}
+    )
     progress = {"m": Progress(left=0.1, at=0, rate=0.02, members=1), "n": Progress()}  # m ends in 5 s, a load is 10
-    assert policy.next("a", progress, 0, always) == ("n", second.ways[0])
+    assert policy.next("a", progress, 0, always) == ("n", second.allocations[0])
     assert [name for name, _ in policy.lines["a"]] == ["n"]
 
 
 def test_idle_devices_take_what_waits_elsewhere_if_it_ends_in_time() -> None:
-    runs, waits = job("runs", 10, 100), Job("waits", (way(10, 20, "a"), way(10, 60, "b")))
-    policy = Policy.of([runs, waits], {"a": [("waits", waits.ways[0])], "b": []})
+    runs, waits = job("runs", 10, 100), Job("waits", (allocation(10, 20, "a"), allocation(10, 60, "b")))
+    policy = Policy.of([runs, waits], {"a": [("waits", waits.allocations[0])], "b": []})
     progress = {"runs": Progress(left=1.0, at=0, rate=0.01, members=1), "waits": Progress()}
-    assert policy.next("b", progress, 30, always) == ("waits", waits.ways[1])  # would end at 100, as the other does
+    assert policy.next("b", progress, 30, always) == ("waits", waits.allocations[1])  # would end at 100, as the other does
     assert policy.next("b", progress, 31, always) is None
 
 
 def test_idle_devices_help_the_last_one_if_that_pays() -> None:
-    first, last = (Job(name, (way(10, 100), way(10, 50, placement=Placement(2)))) for name in ("first", "last"))
+    first, last = (Job(name, (allocation(10, 100), allocation(10, 50, placement=Placement(2)))) for name in ("first", "last"))
     policy = Policy.of([first, last], {"a": []})
     progress = {"first": Progress(1, 0, 0.02, [], 1), "last": Progress(1, 0, 0.01, [], 1)}  # end at 50 and at 100
-    assert policy.next("a", progress, 0, always) == ("last", last.ways[1])
-    assert policy.next("a", progress, 0, lambda w: w.placement.devices == 1) == ("last", last.ways[0])
-    assert policy.next("a", progress, 88, always) == ("last", last.ways[1])  # 12 s are left, a load is 10
+    assert policy.next("a", progress, 0, always) == ("last", last.allocations[1])
+    assert policy.next("a", progress, 0, lambda w: w.placement.devices == 1) == ("last", last.allocations[0])
+    assert policy.next("a", progress, 88, always) == ("last", last.allocations[1])  # 12 s are left, a load is 10
     assert policy.next("a", progress, 90, always) is None
 
 
 def test_replicas_lie_on_the_fullest_machines() -> None:
     machines = Machines.of([2, 2, 4])
-    eighth, half = way(1, 1, placement=Placement(share=0.125)), way(1, 1, placement=Placement(share=0.5))
+    eighth, half = allocation(1, 1, placement=Placement(share=0.125)), allocation(1, 1, placement=Placement(share=0.5))
     assert machines.take(eighth) == ((0,), (0,))
     assert machines.take(half) == ((0,), (0,))  # beside it
     assert machines.take(half) == ((0,), (1,))
-    assert machines.take(way(1, 1, placement=Placement(2, 2, nodes=2))) == ((1, 2), (0, 1, 0, 1))
-    assert machines.take(way(1, 1, placement=Placement(4))) is None
-    machines.give(way(1, 1, placement=Placement(2, 2, nodes=2)), (1, 2), (0, 1, 0, 1))
-    assert machines.take(way(1, 1, placement=Placement(4))) == ((2,), (0, 1, 2, 3))
+    assert machines.take(allocation(1, 1, placement=Placement(2, 2, nodes=2))) == ((1, 2), (0, 1, 0, 1))
+    assert machines.take(allocation(1, 1, placement=Placement(4))) is None
+    machines.give(allocation(1, 1, placement=Placement(2, 2, nodes=2)), (1, 2), (0, 1, 0, 1))
+    assert machines.take(allocation(1, 1, placement=Placement(4))) == ((2,), (0, 1, 2, 3))
     assert machines.idle == 3 + 4 + 16
 
 
 def test_work_is_taken_from_a_job_that_is_slower_than_estimated() -> None:
     jobs = [job("m", 10, 40), job("n", 10, 40)]
     true = [job("m", 10, 90), job("n", 10, 40)]
-    slots = simulate(jobs, {"a": [2]}, {"a": [(j.name, j.ways[0]) for j in jobs]}, true)
+    slots = simulate(jobs, {"a": [2]}, {"a": [(j.name, j.allocations[0]) for j in jobs]}, true)
     check(true, {"a": [2]}, slots)
     # n ends at 50, when m has done 40 of its 90 s; a replica joins, loaded at 60: 40 s of work are left for two.
     assert [(s.job, s.start, s.end) for s in slots] == [("n", 0, 50), ("m", 0, 80), ("m", 50, 80)]
@@ -362,7 +369,7 @@ def test_work_is_taken_from_a_job_that_is_slower_than_estimated() -> None:
 def test_a_model_that_turns_out_slow_is_helped_before_the_others_have_run() -> None:
     small = [job(f"n{n:02}", 2, 19) for n in range(30)]  # three devices for 210 s
     jobs, true = [job("m", 40, 160), *small], [job("m", 40, 240), *small]
-    lines = {"a": [(j.name, j.ways[0]) for j in jobs]}
+    lines = {"a": [(j.name, j.allocations[0]) for j in jobs]}
     as_planned, mended = (simulate(jobs, {"a": [4]}, lines, true, prices) for prices in (None, {"a": 1.0}))
     for slots in (as_planned, mended):
         check(true, {"a": [4]}, slots)
@@ -376,15 +383,15 @@ def test_a_model_that_turns_out_slow_is_helped_before_the_others_have_run() -> N
 def test_it_is_planned_again_only_when_something_new_is_known() -> None:
     jobs = {"m": job("m", 10, 40), "n": job("n", 10, 40), "o": job("o", 10, 20)}
     replanner = Replanner(jobs, {"a": [2]}, {"a": 1.0})
-    running = [Running(name, jobs[name].ways[0], 10) for name in ("m", "n")]
+    running = [Running(name, jobs[name].allocations[0], 10) for name in ("m", "n")]
     planned = Progress(1, 0, 0, [(10, 1 / 40)], 1)
     state = {"m": planned, "n": planned, "o": Progress()}
     assert replanner.renewed(state, running, 0) is None  # the plan is new
     assert replanner.renewed(state, running, 5) is None
     known = {**state, "m": Progress(1, 10, 1 / 40, [], 1, measured=True), "n": Progress(1, 10, 1 / 40, [], 1, measured=True)}
-    loaded = [Running(name, jobs[name].ways[0]) for name in ("m", "n")]
+    loaded = [Running(name, jobs[name].allocations[0]) for name in ("m", "n")]
     # Both end at 50; the third one is all that is to start, after either.
-    assert replanner.renewed(known, loaded, 10) == Renewed({"a": deque([("o", jobs["o"].ways[0])])})
+    assert replanner.renewed(known, loaded, 10) == Renewed({"a": deque([("o", jobs["o"].allocations[0])])})
     assert 70 <= replanner.until <= 85, "shared by both devices, or on one of them"
     assert replanner.renewed(known, loaded, 20) is None
     unplanned = Replanner(jobs, {"a": [2]}, {}, known=frozenset())
@@ -393,7 +400,7 @@ def test_it_is_planned_again_only_when_something_new_is_known() -> None:
 
 def test_a_model_that_turns_out_fast_gives_a_replica_up_for_one_that_is_slow() -> None:
     jobs, true = [job("f", 60, 360), job("s", 60, 120)], [job("f", 60, 180), job("s", 60, 150)]
-    line = [("f", jobs[0].ways[0])] * 3 + [("s", jobs[1].ways[0])]
+    line = [("f", jobs[0].allocations[0])] * 3 + [("s", jobs[1].allocations[0])]
     as_planned, mended = (simulate(jobs, {"a": [4]}, {"a": line}, true, prices) for prices in (None, {"a": 1.0}))
     # By the lines f ends at 120; three join s then, loaded at 180, when 30 of its 150 s are left.
     check(true, {"a": [4]}, as_planned)
@@ -407,9 +414,9 @@ def test_a_model_that_turns_out_fast_gives_a_replica_up_for_one_that_is_slow() -
 @pytest.mark.parametrize(("alike", "spared"), [("", (2,)), ("f", ())])
 def test_a_replica_that_goes_on_without_loading_is_kept(alike: str, spared: tuple[int, ...]) -> None:
     """As above at 60, with a third one that has a device of its own; if it is like f, f's replicas have loaded all for it."""
-    g = Job("g", (way(60, 10, "a"), way(60, 10, "b")), alike)
+    g = Job("g", (allocation(60, 10, "a"), allocation(60, 10, "b")), alike)
     jobs = {"f": replace(job("f", 60, 360), alike=alike), "g": g, "s": job("s", 60, 120)}
-    loaded = [*[Running("f", jobs["f"].ways[0])] * 3, Running("s", jobs["s"].ways[0])]
+    loaded = [*[Running("f", jobs["f"].allocations[0])] * 3, Running("s", jobs["s"].allocations[0])]
     progress = {
         "f": Progress(1, 60, 3 / 180, [], 3, pace=2.0, measured=True),
         "g": Progress(),
@@ -422,7 +429,7 @@ def test_a_replica_that_goes_on_without_loading_is_kept(alike: str, spared: tupl
 
 
 def test_what_is_left_without_a_replica() -> None:
-    one, wide = way(10, 50), way(10, 20, placement=Placement(2))
+    one, wide = allocation(10, 50), allocation(10, 20, placement=Placement(2))
     state = Progress(0.8, 100, 2 * (1 / 50 + 1 / 20), [(130, 1 / 20)], 3, pace=2.0)  # one and a wide one, at twice their pace
     less = state.without(Running("m", wide), 102)
     assert (less.left, less.at, less.members) == (pytest.approx(0.8 - 2 * 0.14), 102, 2)

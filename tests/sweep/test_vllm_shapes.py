@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from evaluator.sweep.fit import Demand
-from evaluator.sweep.plan import _kv_heads
+from evaluator.sweep.planning.fit import Demand
+from evaluator.sweep.planning.plan import _kv_heads
 from evaluator_serving.engine import EngineOptions
 
 pytestmark = [

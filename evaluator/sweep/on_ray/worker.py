@@ -1,4 +1,4 @@
-"""A replica's process on Ray: the actor that does a worker's calls, and what else runs on the machines of a sweep."""
+"""The Ray actor of a replica, and what else a sweep runs on its machines."""
 
 import contextlib
 from pathlib import Path
@@ -18,8 +18,8 @@ from evaluator_serving.weights.access import HubAccess
 from evaluator_serving.weights.hub import HubModel
 
 
-class Replica(Worker):
-    """One loaded model. Made into a Ray actor by `seat`; its methods run one after the other."""
+class RayWorker(Worker):
+    """The Ray actor behind a `RayReplica`: holds one loaded model. Its methods run one after the other."""
 
     def __init__(self, access: HubAccess | None = None) -> None:
         super().__init__()

@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from evaluator.sweep.fit import Way
-from evaluator.sweep.job import LANES, Job, width
+from evaluator.sweep.planning.fit import Allocation
+from evaluator.sweep.planning.job import LANES, Job, width
 
-Start = tuple[str, Way]
+Start = tuple[str, Allocation]
 """A replica to start: a model's name and a way to run it."""
 Lines = Mapping[str, Sequence[Start]]
 """Family → replicas to start there, in this order."""
@@ -27,13 +27,13 @@ class Running:
     """A replica that loads or scores; `ready`: the moment when it should have loaded, None once it has."""
 
     job: str
-    way: Way
+    allocation: Allocation
     ready: float | None = None
 
     @property
     def part(self) -> float:
         """The part of its job that it was to do in a second."""
-        return 1 / max(self.way.score, 1e-9)
+        return 1 / max(self.allocation.score, 1e-9)
 
 
 @dataclass(slots=True)
@@ -102,21 +102,25 @@ class Policy:
         """The policy at the beginning of a sweep."""
         return cls({job.name: job for job in jobs}, {family: deque(line) for family, line in lines.items()})
 
-    def next(self, family: str, progress: Mapping[str, Progress], now: float, fits: Callable[[Way], bool]) -> Start | None:
+    def next(
+        self, family: str, progress: Mapping[str, Progress], now: float, fits: Callable[[Allocation], bool]
+    ) -> Start | None:
         """The replica to start on this family now, None if nothing is.
 
         `progress`: of each job with work left; `fits`: whether the family has devices for a replica now.
         """
         line = self.lines.get(family)
         while line:
-            name, way = line[0]
+            name, allocation = line[0]
             state = progress.get(name)
-            if state is not None and (state.members == 0 or state.end() - now > way.load * state.slow):
-                return line[0] if fits(way) else None
+            if state is not None and (state.members == 0 or state.end() - now > allocation.load * state.slow):
+                return line[0] if fits(allocation) else None
             line.popleft()
         return self._help(family, progress, now, fits)
 
-    def _help(self, family: str, progress: Mapping[str, Progress], now: float, fits: Callable[[Way], bool]) -> Start | None:
+    def _help(
+        self, family: str, progress: Mapping[str, Progress], now: float, fits: Callable[[Allocation], bool]
+    ) -> Start | None:
         """What idle devices do: the longest model that waits elsewhere and would end here in time, else help the last one."""
         ends = {name: state.end() for name, state in progress.items() if state.members}
         last = max(ends.values(), default=math.inf)
@@ -124,8 +128,8 @@ class Policy:
         for name in progress.keys() - ends.keys():
             in_time = [w for w in self.jobs[name].on(family) if now + w.load + w.score <= last and fits(w)]
             if in_time:
-                way = min(in_time, key=lambda w: width(w) * (w.load + w.score))
-                waiting.append((way.load + way.score, (name, way)))
+                allocation = min(in_time, key=lambda w: width(w) * (w.load + w.score))
+                waiting.append((allocation.load + allocation.score, (name, allocation)))
         if waiting:
             return max(waiting, key=lambda item: (item[0], item[1][0]))[1]
         for name in sorted(ends, key=lambda name: -ends[name]):
@@ -157,12 +161,12 @@ class Machines:
         """Machines with so many devices each, all free."""
         return cls([[LANES] * count for count in devices], LANES * sum(devices))
 
-    def find(self, way: Way) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    def find(self, allocation: Allocation) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
         """(machines, devices of each, one machine's after the other's) where a replica fits now.
 
         On the fullest devices of the fullest machines that do: wide replicas need whole ones.
         """
-        placement = way.placement
+        placement = allocation.placement
         shape = placement.share, placement.per_node, placement.nodes
         lanes, count = round(placement.share * LANES), placement.per_node
         if shape in self.failed or self.idle < lanes * placement.devices:
@@ -179,23 +183,23 @@ class Machines:
         chosen = sorted(found)[: placement.nodes]
         return tuple(c[2] for c in chosen), tuple(device for c in chosen for device in c[3])
 
-    def fits(self, way: Way) -> bool:
+    def fits(self, allocation: Allocation) -> bool:
         """Whether there is room for a replica now."""
-        return self.find(way) is not None
+        return self.find(allocation) is not None
 
-    def take(self, way: Way) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    def take(self, allocation: Allocation) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
         """As `find`, and they are no longer free."""
-        place = self.find(way)
+        place = self.find(allocation)
         if place is not None:
-            self._change(way, *place, -round(way.placement.share * LANES))
+            self._change(allocation, *place, -round(allocation.placement.share * LANES))
         return place
 
-    def give(self, way: Way, machines: Sequence[int], devices: Sequence[int]) -> None:
+    def give(self, allocation: Allocation, machines: Sequence[int], devices: Sequence[int]) -> None:
         """A replica has ended."""
-        self._change(way, machines, devices, round(way.placement.share * LANES))
+        self._change(allocation, machines, devices, round(allocation.placement.share * LANES))
         self.failed.clear()
 
-    def _change(self, way: Way, machines: Sequence[int], devices: Sequence[int], lanes: int) -> None:
+    def _change(self, allocation: Allocation, machines: Sequence[int], devices: Sequence[int], lanes: int) -> None:
         for at, device in enumerate(devices):
-            self.free[machines[at // way.placement.per_node]][device] += lanes
+            self.free[machines[at // allocation.placement.per_node]][device] += lanes
         self.idle += lanes * len(devices)

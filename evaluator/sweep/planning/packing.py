@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from evaluator.sweep.fit import Way
-from evaluator.sweep.job import LANES, Job, width
-from evaluator.sweep.policy import Start
+from evaluator.sweep.planning.fit import Allocation
+from evaluator.sweep.planning.job import LANES, Job, width
+from evaluator.sweep.planning.policy import Start
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -25,7 +25,7 @@ class Piece:
 
     start: float
     job: str
-    way: Way
+    allocation: Allocation
 
 
 class _Strip:
@@ -36,18 +36,18 @@ class _Strip:
         self.begin = np.zeros((len(devices), max(devices) * LANES)) if free is None else free
         self.until = np.full_like(self.begin, seconds)
 
-    def groups(self, way: Way) -> tuple[Array, Array]:
+    def groups(self, allocation: Allocation) -> tuple[Array, Array]:
         """(when each group of lanes that a replica can take gets free, until when); see `_members` for the groups."""
-        members = self._members(way)
-        lanes, count = self._shape(way)
+        members = self._members(allocation)
+        lanes, count = self._shape(allocation)
         begin = self.begin[:, : count * lanes].reshape(-1, lanes).max(1)[members].max(1)
         until = self.until[:, : count * lanes].reshape(-1, lanes).min(1)[members].min(1)
         return begin, until
 
-    def fill(self, way: Way, group: int, *, end: float | None = None, start: float | None = None) -> None:
+    def fill(self, allocation: Allocation, group: int, *, end: float | None = None, start: float | None = None) -> None:
         """Fill a group's interval from its beginning up to `end`, or from `start` to its end."""
-        lanes, count = self._shape(way)
-        for member in self._members(way)[group].tolist():
+        lanes, count = self._shape(allocation)
+        for member in self._members(allocation)[group].tolist():
             machine, at = divmod(member, count)
             where = machine, slice(at * lanes, (at + 1) * lanes)
             if end is not None:
@@ -55,15 +55,15 @@ class _Strip:
             if start is not None:
                 self.until[where] = start
 
-    def _shape(self, way: Way) -> tuple[int, int]:
+    def _shape(self, allocation: Allocation) -> tuple[int, int]:
         """(lanes that a replica takes on a machine, such groups of neighbours on a machine)."""
-        lanes = round(way.placement.per_node * way.placement.share * LANES)
+        lanes = round(allocation.placement.per_node * allocation.placement.share * LANES)
         return lanes, self.begin.shape[1] // lanes
 
-    def _members(self, way: Way) -> Array:
+    def _members(self, allocation: Allocation) -> Array:
         """Groups of neighbouring lanes, shape (choices, machines a replica); over several machines, the first that get free."""
-        lanes, count = self._shape(way)
-        nodes = way.placement.nodes
+        lanes, count = self._shape(allocation)
+        nodes = allocation.placement.nodes
         if nodes == 1:
             return np.arange(len(self.begin) * count)[:, None]
         order = np.argsort(self.begin[:, :lanes].max(1), kind="stable") * count
@@ -88,10 +88,10 @@ def pack(
     pieces: list[Piece] = []
     over = 0.0
     for job in jobs:
-        ways = sorted(job.ways, key=lambda w: prices[w.family] * width(w) * (w.load + w.score))
-        found, missing = _one(job.name, ways, strips), 0.0
+        allocations = sorted(job.allocations, key=lambda w: prices[w.family] * width(w) * (w.load + w.score))
+        found, missing = _one(job.name, allocations, strips), 0.0
         if not found:
-            found, missing = _several(job.name, ways, strips, prices)
+            found, missing = _several(job.name, allocations, strips, prices)
         pieces += found
         over += missing
         if whole and over:
@@ -99,22 +99,22 @@ def pack(
     return pieces, over
 
 
-def _one(job: str, ways: Sequence[Way], strips: Mapping[str, _Strip]) -> list[Piece]:
+def _one(job: str, allocations: Sequence[Allocation], strips: Mapping[str, _Strip]) -> list[Piece]:
     """The first way whose single replica finds room, none if there is no such way."""
-    for way in ways:
-        strip, needs = strips[way.family], way.load + way.score
-        begin, until = strip.groups(way)
+    for allocation in allocations:
+        strip, needs = strips[allocation.family], allocation.load + allocation.score
+        begin, until = strip.groups(allocation)
         rest = until - begin - needs
         if (rest >= 0).any():
             group = int(np.where(rest >= 0, rest, np.inf).argmin())
             start = float(begin[group])
-            strip.fill(way, group, end=start + needs)
-            return [Piece(start, job, way)]
+            strip.fill(allocation, group, end=start + needs)
+            return [Piece(start, job, allocation)]
     return []
 
 
 def _several(
-    job: str, ways: Sequence[Way], strips: Mapping[str, _Strip], prices: Mapping[str, float]
+    job: str, allocations: Sequence[Allocation], strips: Mapping[str, _Strip], prices: Mapping[str, float]
 ) -> tuple[list[Piece], float]:
     """Replicas that end when the time is over, the cheapest for what it does first, the last one no longer than it must be.
 
@@ -123,25 +123,27 @@ def _several(
     left = 1.0
     pieces: list[Piece] = []
     while left > 1e-9:
-        best: tuple[float, Way, int, float, float] | None = None
-        for way in ways:
-            strip = strips[way.family]
-            begin, until = strip.groups(way)
-            part = np.where(until >= strip.seconds, (strip.seconds - begin - way.load) / max(way.score, 1e-9), 0.0)
+        best: tuple[float, Allocation, int, float, float] | None = None
+        for allocation in allocations:
+            strip = strips[allocation.family]
+            begin, until = strip.groups(allocation)
+            part = np.where(
+                until >= strip.seconds, (strip.seconds - begin - allocation.load) / max(allocation.score, 1e-9), 0.0
+            )
             if not (part > 0).any():
                 continue
             enough = np.where(part >= left, part, np.inf)
             group = int(enough.argmin() if np.isfinite(enough).any() else part.argmax())
             does = min(left, float(part[group]))
-            start = strip.seconds - way.load - does * way.score
-            cost = prices[way.family] * width(way) * (strip.seconds - start) / does
+            start = strip.seconds - allocation.load - does * allocation.score
+            cost = prices[allocation.family] * width(allocation) * (strip.seconds - start) / does
             if best is None or cost < best[0]:
-                best = cost, way, group, start, does
+                best = cost, allocation, group, start, does
         if best is None:
             return pieces, left
-        _, way, group, start, does = best
-        strips[way.family].fill(way, group, start=start)
-        pieces.append(Piece(start, job, way))
+        _, allocation, group, start, does = best
+        strips[allocation.family].fill(allocation, group, start=start)
+        pieces.append(Piece(start, job, allocation))
         left -= does
     return pieces, 0.0
 
@@ -149,6 +151,6 @@ def _several(
 def lines_of(pieces: Sequence[Piece], families: Mapping[str, Sequence[int]]) -> dict[str, list[Start]]:
     """Each family's replicas in the order of their starts, of those that start together the widest and longest first."""
     lines: dict[str, list[Start]] = {name: [] for name in families}
-    for piece in sorted(pieces, key=lambda p: (p.start, -width(p.way), -p.way.load - p.way.score, p.job)):
-        lines[piece.way.family].append((piece.job, piece.way))
+    for piece in sorted(pieces, key=lambda p: (p.start, -width(p.allocation), -p.allocation.load - p.allocation.score, p.job)):
+        lines[piece.allocation.family].append((piece.job, piece.allocation))
     return lines

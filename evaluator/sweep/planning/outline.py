@@ -11,9 +11,9 @@ from evaluator.run.failures import Failures
 from evaluator.run.prepare import LoadedTask, Renderer, check_names, load_tasks
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.sweep.benches import Speeds
-from evaluator.sweep.fit import ways
 from evaluator.sweep.hardware import Fleet
-from evaluator.sweep.plan import Load, Needs, Plan, demand, scheduled
+from evaluator.sweep.planning.fit import allocations
+from evaluator.sweep.planning.plan import Needs, Plan, TokenCounts, demand, scheduled
 from evaluator_serving.chats import Chat
 from evaluator_serving.choose import choose_engine
 from evaluator_serving.errors import ModelError
@@ -48,7 +48,7 @@ def outline_plan(
             loaded = (model.spec, engine, model.chat_template, model.options, model.tasks)
             alike = next((first for first, other in firsts if other == loaded), model.name)
             firsts.append((alike, loaded))
-            needs.append(Needs(sizes, load.requests, load.forwards, (), ways(sizes, fleet, speeds), alike))
+            needs.append(Needs(sizes, load.requests, load.forwards, (), allocations(sizes, fleet, speeds), alike))
     if errors and not needs:
         raise errors.told()
     return scheduled(Prepared(tuple(tasks), (), errors), fleet, needs, speeds or Speeds())
@@ -79,7 +79,7 @@ def _load(
     tasks: Iterable[LoadedTask],
     renderer: Renderer,
     counted: dict[_Heads, _Letters],
-) -> Load:
+) -> TokenCounts:
     """What a model is asked; `counted` is what others were, of whom many are asked the same."""
     can = abilities(source.heads)
     mine = [
@@ -98,7 +98,7 @@ def _load(
         raise ModelError(f"{model.name}: no task can ask it: choose another model or task")
     vocabulary = source.config.get_text_config().vocab_size
     per_token = next(letters for size, letters in LETTERS.items() if vocabulary <= size)
-    return Load(asked.requests, asked.passes, round(asked.letters / per_token), round(asked.longest / per_token))
+    return TokenCounts(asked.requests, asked.passes, round(asked.letters / per_token), round(asked.longest / per_token))
 
 
 def _passes(request: Request) -> list[int]:

@@ -6,7 +6,7 @@ from typing import Any
 from ray.util.placement_group import PlacementGroup, placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from evaluator.sweep.placement import Placement
+from evaluator.sweep.planning.placement import Placement
 
 NODE = "ray.io/node-id"
 """Ray's own label of every node."""

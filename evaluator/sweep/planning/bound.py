@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from evaluator.sweep.job import Job, merged, width
+from evaluator.sweep.planning.job import Job, merged, width
 
 Array = np.ndarray[Any, np.dtype[Any]]
 ROUNDS = 150
@@ -58,14 +58,14 @@ class _Table:
     @classmethod
     def of(cls, jobs: Sequence[Job], families: Mapping[str, Sequence[int]]) -> "_Table":
         numbers = {name: i for i, name in enumerate(families)}
-        rows = [way for job in jobs for way in job.ways]
+        rows = [allocation for job in jobs for allocation in job.allocations]
         return cls(
-            first=np.cumsum([0, *(len(job.ways) for job in jobs[:-1])]),
-            job=np.repeat(np.arange(len(jobs)), [len(job.ways) for job in jobs]),
-            family=np.array([numbers[way.family] for way in rows]),
-            width=np.array([width(way) for way in rows]),
-            load=np.array([way.load for way in rows]),
-            score=np.array([max(way.score, 1e-9) for way in rows]),
+            first=np.cumsum([0, *(len(job.allocations) for job in jobs[:-1])]),
+            job=np.repeat(np.arange(len(jobs)), [len(job.allocations) for job in jobs]),
+            family=np.array([numbers[allocation.family] for allocation in rows]),
+            width=np.array([width(allocation) for allocation in rows]),
+            load=np.array([allocation.load for allocation in rows]),
+            score=np.array([max(allocation.score, 1e-9) for allocation in rows]),
             sizes=np.array([float(sum(nodes)) for nodes in families.values()]),
         )
 

@@ -1,6 +1,6 @@
 """Run a command that a cluster gives again and again, but not where giving it again can't help.
 
-    python -m evaluator.sweep.attempt FOLDER evaluator sweep SWEEP.toml …
+    python -m evaluator.deploy.attempt FOLDER evaluator sweep SWEEP.toml …
 
 Exit code 2 says that the command or its input is wrong. That is remembered in FOLDER, under a digest of the command, of the
 files that it names and of the program's version: the next attempt at the same ends at once with the same code and line, where
@@ -90,5 +90,5 @@ def _run(command: Sequence[str]) -> int:
 
 if __name__ == "__main__":
     if len(sys.argv) < 3:
-        sys.exit("usage: python -m evaluator.sweep.attempt FOLDER COMMAND…")
+        sys.exit("usage: python -m evaluator.deploy.attempt FOLDER COMMAND…")
     sys.exit(attempt(Path(sys.argv[1]), sys.argv[2:]))

@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from evaluator.sweep.fit import Way
-from evaluator.sweep.job import Job
-from evaluator.sweep.placement import Placement
-from evaluator.sweep.policy import Lines, Machines, Policy, Progress, Running, Start
-from evaluator.sweep.replan import Replanner
+from evaluator.sweep.planning.fit import Allocation
+from evaluator.sweep.planning.job import Job
+from evaluator.sweep.planning.placement import Placement
+from evaluator.sweep.planning.policy import Lines, Machines, Policy, Progress, Running, Start
+from evaluator.sweep.planning.replan import Replanner
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Slot:
 
     job: str
     replica: int
-    way: Way
+    allocation: Allocation
     nodes: tuple[int, ...]
     devices: tuple[int, ...]
     start: float
@@ -30,9 +30,9 @@ class Slot:
 class _Job:
     """What really happens to a job."""
 
-    times: Mapping[tuple[str, Placement], Way] | None
+    times: Mapping[tuple[str, Placement], Allocation] | None
     progress: Progress
-    replicas: list[tuple[Way, tuple[int, ...], tuple[int, ...], float]] = field(default_factory=list)
+    replicas: list[tuple[Allocation, tuple[int, ...], tuple[int, ...], float]] = field(default_factory=list)
     loaded: set[int] = field(default_factory=set)
     ended: set[int] = field(default_factory=set)
     """Replicas that were ended while the job had work left."""
@@ -41,13 +41,13 @@ class _Job:
     version: int = 0
     """Of its rate: an end that was foreseen at an older one doesn't happen."""
 
-    def true(self, way: Way) -> Way:
-        return way if self.times is None else self.times[way.family, way.placement]
+    def true(self, allocation: Allocation) -> Allocation:
+        return allocation if self.times is None else self.times[allocation.family, allocation.placement]
 
     def ready(self, number: int) -> float | None:
         """When a replica should have loaded, None if it has."""
-        way, _, _, began = self.replicas[number]
-        return None if number in self.loaded else began + way.load * self.progress.slow
+        allocation, _, _, began = self.replicas[number]
+        return None if number in self.loaded else began + allocation.load * self.progress.slow
 
     def running(self) -> list[int]:
         """The numbers of its replicas."""
@@ -79,11 +79,11 @@ class _Simulation:
         self.policy = Policy.of(jobs, lines)
         self.replanner = Replanner(self.policy.jobs, families, prices)
         self.machines = {name: Machines.of(nodes) for name, nodes in families.items()}
-        times = {job.name: {(w.family, w.placement): w for w in job.ways} for job in true or ()}
+        times = {job.name: {(w.family, w.placement): w for w in job.allocations} for job in true or ()}
         self.jobs = {job.name: _Job(times.get(job.name), Progress()) for job in jobs}
         self.alike = {job.name: [other.name for other in jobs if job.alike and other.alike == job.alike] for job in jobs}
         self.progress = {name: job.progress for name, job in self.jobs.items()}
-        self.events: list[tuple[float, int, str, Way | None, int]] = []
+        self.events: list[tuple[float, int, str, Allocation | None, int]] = []
         self.count = itertools.count()
         self.slots: list[Slot] = []
 
@@ -91,16 +91,16 @@ class _Simulation:
         """Follow the policy to the end of all work."""
         self.start(0.0)
         while self.events:
-            now, _, name, way, version = heapq.heappop(self.events)
+            now, _, name, allocation, version = heapq.heappop(self.events)
             if name not in self.progress:
                 continue
             job = self.jobs[name]
-            if way is None:
+            if allocation is None:
                 if version != job.version:
                     continue
                 self.end(name, now)
             else:
-                self.loaded(name, way, version, now)
+                self.loaded(name, allocation, version, now)
             if not self.events or self.events[0][0] > now:
                 self.start(now)
         return self.slots
@@ -114,16 +114,16 @@ class _Simulation:
                 chosen = self.policy.next(family, self.progress, now, machines.fits)
                 if chosen is None:
                     break
-                name, way = chosen
-                place = machines.take(way)
+                name, allocation = chosen
+                place = machines.take(allocation)
                 assert place is not None
                 self.policy.started(family, chosen)
                 job = self.jobs[name]
-                job.replicas.append((way, *place, now))
+                job.replicas.append((allocation, *place, now))
                 job.progress.members += 1
-                job.progress.loading.append((now + way.load * job.progress.slow, 1 / max(way.score, 1e-9)))
-                loaded = now + job.true(way).load
-                heapq.heappush(self.events, (loaded, next(self.count), name, way, len(job.replicas) - 1))
+                job.progress.loading.append((now + allocation.load * job.progress.slow, 1 / max(allocation.score, 1e-9)))
+                loaded = now + job.true(allocation).load
+                heapq.heappush(self.events, (loaded, next(self.count), name, allocation, len(job.replicas) - 1))
 
     def renew(self, now: float) -> None:
         """Plan again if something new is known."""
@@ -134,16 +134,16 @@ class _Simulation:
             for at in renewed.spared:
                 self.spare(*numbers[at], now)
 
-    def loaded(self, name: str, way: Way, number: int, now: float) -> None:
+    def loaded(self, name: str, allocation: Allocation, number: int, now: float) -> None:
         """A replica begins to score."""
         job = self.jobs[name]
         if number in job.ended:
             return
         state, began = job.progress, job.replicas[number][3]
-        state.slow = (now - began) / way.load if way.load else 1.0
-        self.scores(name, way, number, now)
+        state.slow = (now - began) / allocation.load if allocation.load else 1.0
+        self.scores(name, allocation, number, now)
 
-    def scores(self, name: str, way: Way, number: int, now: float) -> None:
+    def scores(self, name: str, allocation: Allocation, number: int, now: float) -> None:
         """A replica has what it needs."""
         job = self.jobs[name]
         state = job.progress
@@ -151,8 +151,8 @@ class _Simulation:
         job.loaded.add(number)
         job.foresee()
         state.measured = True
-        job.expected += 1 / max(way.score, 1e-9)
-        state.rate += 1 / max(job.true(way).score, 1e-9)
+        job.expected += 1 / max(allocation.score, 1e-9)
+        state.rate += 1 / max(job.true(allocation).score, 1e-9)
         state.pace = state.rate / job.expected
         self.expect(name, now)
 
@@ -167,7 +167,7 @@ class _Simulation:
     def spare(self, name: str, number: int, now: float) -> None:
         """A replica ends although its job has work left."""
         job = self.jobs[name]
-        way, machines, devices, began = job.replicas[number]
+        allocation, machines, devices, began = job.replicas[number]
         job.advance(now)
         job.ended.add(number)
         job.progress.members -= 1
@@ -176,42 +176,42 @@ class _Simulation:
         job.expected = sum(1 / max(w.score, 1e-9) for w in scoring)
         job.progress.rate = sum(1 / max(job.true(w).score, 1e-9) for w in scoring)
         self.expect(name, now)
-        self.machines[way.family].give(way, machines, devices)
-        self.slots.append(Slot(name, number, way, machines, devices, began, now))
+        self.machines[allocation.family].give(allocation, machines, devices)
+        self.slots.append(Slot(name, number, allocation, machines, devices, began, now))
 
     def end(self, name: str, now: float) -> None:
         """A job has no work left: its replicas end, or go on with one that is alike."""
         del self.progress[name]
         job = self.jobs[name]
         for number in job.running():
-            way, machines, devices, began = job.replicas[number]
-            self.slots.append(Slot(name, number, way, machines, devices, began, now))
-            other = self.other(name, way) if number in job.loaded else None
+            allocation, machines, devices, began = job.replicas[number]
+            self.slots.append(Slot(name, number, allocation, machines, devices, began, now))
+            other = self.other(name, allocation) if number in job.loaded else None
             if other is None:
-                self.machines[way.family].give(way, machines, devices)
+                self.machines[allocation.family].give(allocation, machines, devices)
             else:
                 self.goes_over(other, machines, devices, now)
 
-    def other(self, name: str, way: Way) -> Start | None:
+    def other(self, name: str, allocation: Allocation) -> Start | None:
         """The job for which a replica has loaded all, as it lies: of several the one with the fewest replicas."""
         found = [
             (self.progress[other].members, (other, its))
             for other in self.alike[name]
             if other in self.progress
-            for its in self.policy.jobs[other].on(way.family)
-            if its.placement == way.placement
+            for its in self.policy.jobs[other].on(allocation.family)
+            if its.placement == allocation.placement
         ]
         return min(found, key=lambda item: item[0])[1] if found else None
 
     def goes_over(self, start: Start, machines: tuple[int, ...], devices: tuple[int, ...], now: float) -> None:
         """A replica scores another job; a start of that which was planned is this one."""
-        name, way = start
-        if start in (line := self.policy.lines.get(way.family, deque())):
+        name, allocation = start
+        if start in (line := self.policy.lines.get(allocation.family, deque())):
             line.remove(start)
         job = self.jobs[name]
-        job.replicas.append((way, machines, devices, now))
+        job.replicas.append((allocation, machines, devices, now))
         job.progress.members += 1
-        self.scores(name, way, len(job.replicas) - 1, now)
+        self.scores(name, allocation, len(job.replicas) - 1, now)
 
 
 def simulate(

@@ -8,10 +8,10 @@ from typing import Any
 from ray.util.placement_group import PlacementGroup
 
 from evaluator.run.replica import Member, Model, Replica, State
-from evaluator.sweep.fit import Way
-from evaluator.sweep.job import width
-from evaluator.sweep.policy import Progress, Running, Start
-from evaluator.sweep.seat import Seat
+from evaluator.sweep.on_ray.replica import RayReplica
+from evaluator.sweep.planning.fit import Allocation
+from evaluator.sweep.planning.job import width
+from evaluator.sweep.planning.policy import Progress, Running, Start
 
 MEASURED = 2
 """Chunks after which a replica's speed counts as known."""
@@ -21,7 +21,7 @@ its libraries already, than of the model."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Asked:
+class PendingReplica:
     """A replica that waits for its devices: `ready` is Ray's reference to the moment when they are there."""
 
     start: Start
@@ -34,20 +34,20 @@ class Asked:
         return self.start[0]
 
     @property
-    def way(self) -> Way:
+    def allocation(self) -> Allocation:
         """On which devices."""
         return self.start[1]
 
 
-def seat_of(replica: Replica) -> Seat:
+def ray_replica(replica: Replica) -> RayReplica:
     """A replica of the pool's as what it is."""
-    assert isinstance(replica, Seat), "all replicas come from the pool"
+    assert isinstance(replica, RayReplica), "all replicas come from the pool"
     return replica
 
 
-def way_of(member: Member) -> Way:
+def allocation_of(member: Member) -> Allocation:
     """How a replica lies on devices."""
-    return seat_of(member.replica).way
+    return ray_replica(member.replica).allocation
 
 
 def node_of(member: Member) -> str:
@@ -55,37 +55,37 @@ def node_of(member: Member) -> str:
     return member.loaded.node if member.loaded is not None else ""
 
 
-def holders(members: Sequence[Member], asked: Sequence[Asked]) -> list[Member | Asked]:
+def holders(members: Sequence[Member], pending: Sequence[PendingReplica]) -> list[Member | PendingReplica]:
     """What takes devices or has asked for some. Two replicas on the same devices take them once: the later one, which stays.
 
     One that is about to go takes none any more.
     """
-    places = {seat_of(m.replica).place: m for m in members}
-    return [*(m for m in places.values() if not m.leaving), *asked]
+    places = {ray_replica(m.replica).device_group: m for m in members}
+    return [*(m for m in places.values() if not m.leaving), *pending]
 
 
-def start_of(holder: Member | Asked) -> Start:
+def start_of(holder: Member | PendingReplica) -> Start:
     """A model's name, and how its replica lies on devices."""
-    return holder.start if isinstance(holder, Asked) else (holder.model.name, way_of(holder))
+    return holder.start if isinstance(holder, PendingReplica) else (holder.model.name, allocation_of(holder))
 
 
-def running(holder: Member | Asked, longer: float, now: float) -> Running:
+def running(holder: Member | PendingReplica, longer: float, now: float) -> Running:
     """A replica for the plan made again; `longer`: see `Progress.slow`."""
-    name, way = start_of(holder)
-    begun = now if isinstance(holder, Asked) else holder.begun
+    name, allocation = start_of(holder)
+    begun = now if isinstance(holder, PendingReplica) else holder.begun
     loaded = isinstance(holder, Member) and holder.loaded is not None
-    return Running(name, way, None if loaded else begun + way.load * longer)
+    return Running(name, allocation, None if loaded else begun + allocation.load * longer)
 
 
 def taken(starts: Sequence[Start], family: str) -> float:
     """Devices of a family that are in use or asked for."""
-    return sum(width(way) for _, way in starts if way.family == family)
+    return sum(width(allocation) for _, allocation in starts if allocation.family == family)
 
 
 def rate(member: Member, now: float) -> float:
     """Parts of its model's work a second: as measured since it loaded, before that as planned."""
     if member.scored < MEASURED:
-        return 1 / max(way_of(member).score, 1e-9)
+        return 1 / max(allocation_of(member).score, 1e-9)
     return member.scored / member.model.chunks / max(now - member.since, 1e-9)
 
 
@@ -100,24 +100,24 @@ def rates(members: Sequence[Member], now: float) -> dict[str, float]:
 
 def slow(loaded: Sequence[Member]) -> float:
     """By what a model's loads took longer than was estimated, 1 where none is known."""
-    planned = sum(way_of(m).load for m in loaded)
+    planned = sum(allocation_of(m).load for m in loaded)
     return min(max(sum(m.since - m.begun for m in loaded) / planned, SLOW[0]), SLOW[1]) if planned else 1.0
 
 
-def progress(model: Model, state: State, asked: Sequence[Asked], now: float) -> Progress:
+def progress(model: Model, state: State, pending: Sequence[PendingReplica], now: float) -> Progress:
     """A model with work left, as the policy sees it."""
     members = [m for m in state.of(model) if not m.leaving]
     loaded = [m for m in members if m.loaded is not None]
     measured = sum(rate(m, now) for m in loaded)
-    planned = sum(1 / max(way_of(m).score, 1e-9) for m in loaded)
-    loading = [(m.begun, way_of(m)) for m in members if m.loaded is None]
-    loading += [(now, a.way) for a in asked if a.model == model.name]
+    planned = sum(1 / max(allocation_of(m).score, 1e-9) for m in loaded)
+    loading = [(m.begun, allocation_of(m)) for m in members if m.loaded is None]
+    loading += [(now, a.allocation) for a in pending if a.model == model.name]
     longer = slow(loaded)
     return Progress(
         left=model.left,
         at=now,
         rate=measured,
-        loading=[(begun + way.load * longer, 1 / max(way.score, 1e-9)) for begun, way in loading],
+        loading=[(begun + allocation.load * longer, 1 / max(allocation.score, 1e-9)) for begun, allocation in loading],
         members=len(loaded) + len(loading),
         pace=measured / planned if planned else 1.0,
         slow=longer,

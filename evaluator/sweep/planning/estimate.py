@@ -1,15 +1,15 @@
-"""What a plan promises of a sweep, and what the sweep then took: for run.json, where reports find it."""
+"""The estimate that a plan gives of a sweep, and the actual time: recorded in run.json for reports."""
 
 import time
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from evaluator.sweep.plan import Plan
+from evaluator.sweep.planning.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
-    """A plan's word on one command's sweep.
+class Estimate:
+    """What a plan estimates for one sweep command.
 
     Attributes:
         time: when it was given; seconds: how long the sweep was to take from its first replica's start.
@@ -27,12 +27,12 @@ class Promise:
     whole: bool = False
 
     @classmethod
-    def of(cls, plan: Plan, price: float | None) -> "Promise":
+    def of(cls, plan: Plan, price: float | None) -> "Estimate":
         """At this moment."""
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         return cls(now, round(plan.seconds, 2), plan.speeds.newest if plan.measured else "", plan.fleet.devices, price)
 
-    def kept(self, took: float, *, whole: bool) -> "Promise":
+    def with_actual(self, took: float, *, whole: bool) -> "Estimate":
         """With what came of it."""
         return replace(self, took=round(took, 2), whole=whole)
 

@@ -10,11 +10,11 @@ from evaluator.run.failures import Failures
 from evaluator.run.prepare import PreparedModel
 from evaluator.run.spec import ModelSpec
 from evaluator.sweep.benches import Speeds
-from evaluator.sweep.fit import ROOM, Demand, Way, first_start, ways
 from evaluator.sweep.hardware import Fleet, Node
-from evaluator.sweep.job import Job
-from evaluator.sweep.placement import Placement
-from evaluator.sweep.schedule import Schedule, schedule
+from evaluator.sweep.planning.fit import ROOM, Allocation, Demand, allocations, first_start
+from evaluator.sweep.planning.job import Job
+from evaluator.sweep.planning.placement import Placement
+from evaluator.sweep.planning.schedule import Schedule, schedule
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.packing import computed
 from evaluator_serving.registry import engine_class
@@ -22,7 +22,7 @@ from evaluator_serving.rows import merge
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class TokenCounts:
     """How much one model is still asked: distinct requests, forward passes, tokens that these compute, those of the longest."""
 
     requests: int
@@ -48,7 +48,7 @@ class Needs:
     requests: int
     forwards: int
     several: tuple[tuple[str, int], ...]
-    ways: tuple[Way, ...]
+    allocations: tuple[Allocation, ...]
     alike: str = ""
 
     @property
@@ -59,7 +59,7 @@ class Needs:
     @property
     def job(self) -> Job:
         """What the scheduler sees of it."""
-        return Job(self.name, self.ways, self.alike)
+        return Job(self.name, self.allocations, self.alike)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class Plan:
             caught = Failures()
             with caught.of(need.name):
                 if need.name in left:
-                    jobs.append(replace(need.job, ways=ways(need.demand, fleet, self.speeds)))
+                    jobs.append(replace(need.job, allocations=allocations(need.demand, fleet, self.speeds)))
         return jobs, _schedule(jobs, fleet)
 
 
@@ -117,17 +117,17 @@ def model_needs(model: PreparedModel, fleet: Fleet, speeds: Speeds | None = None
     pending = [item for item in model.encoded if item.request not in model.answered]
     merged = merge(pending)
     longest = max((row.length for row in merged.rows), default=0)
-    load = Load(len(pending), len(merged.rows), computed(merged), longest)
+    load = TokenCounts(len(pending), len(merged.rows), computed(merged), longest)
     several: dict[str, int] = {}
     for item in pending:
         for candidate in item.candidates:
             if len(candidate.tokens) > 1 and len(several) < 1000:
                 several[" ".join(map(str, candidate.tokens))] = len(candidate.tokens)
     sizes = demand(model.spec, model.source, model.info.engine, load)
-    return Needs(sizes, load.requests, load.forwards, tuple(several.items()), ways(sizes, fleet, speeds))
+    return Needs(sizes, load.requests, load.forwards, tuple(several.items()), allocations(sizes, fleet, speeds))
 
 
-def demand(model: ModelSpec, source: ModelSource, engine: str, load: Load) -> Demand:
+def demand(model: ModelSpec, source: ModelSource, engine: str, load: TokenCounts) -> Demand:
     """What a model needs in this engine, wherever it runs."""
     options, config = model.options, source.config.get_text_config() if source.config else None
     return Demand(

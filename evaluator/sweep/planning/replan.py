@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from evaluator.sweep.fit import Way
-from evaluator.sweep.job import LANES, Job, width
-from evaluator.sweep.packing import Array, Piece, lines_of, pack
-from evaluator.sweep.policy import Machines, Progress, Running, Start
+from evaluator.sweep.planning.fit import Allocation
+from evaluator.sweep.planning.job import LANES, Job, width
+from evaluator.sweep.planning.packing import Array, Piece, lines_of, pack
+from evaluator.sweep.planning.policy import Machines, Progress, Running, Start
 
 SHRINK, SHRINKS = 0.97, 4
 """From a time in which all that is left fits to the next shorter one, and how often that is tried."""
@@ -81,8 +81,8 @@ class Replanner:
         return Renewed(lines, self._wanted(found, running, now))
 
     def _effort(self, progress: Mapping[str, Progress]) -> float:
-        ways = sum(len(self.jobs[name].ways) for name in progress)
-        return ways * (1 + sum(map(sum, self.families.values())) / 64)
+        allocations = sum(len(self.jobs[name].allocations) for name in progress)
+        return allocations * (1 + sum(map(sum, self.families.values())) / 64)
 
     def _shortest(
         self, progress: Mapping[str, Progress], running: Sequence[Running], now: float, *, spare: bool
@@ -108,12 +108,12 @@ class Replanner:
         """What the rest of a job costs at least."""
         job = self._rest(name, state, state.left_at(now))
         loads = 0.0 if state.members else 1.0
-        return min(self.prices[w.family] * width(w) * (loads * w.load + w.score) for w in job.ways)
+        return min(self.prices[w.family] * width(w) * (loads * w.load + w.score) for w in job.allocations)
 
     def _rest(self, name: str, state: Progress, left: float) -> Job:
         """A part of a job as a job, with the times that were measured."""
-        ways = self.jobs[name].ways
-        return Job(name, tuple(replace(w, load=w.load * state.slow, score=w.score * left / state.pace) for w in ways))
+        allocations = self.jobs[name].allocations
+        return Job(name, tuple(replace(w, load=w.load * state.slow, score=w.score * left / state.pace) for w in allocations))
 
     def _fit(
         self, progress: Mapping[str, Progress], running: Sequence[Running], now: float, until: float, *, spare: bool
@@ -129,14 +129,14 @@ class Replanner:
             left = state.left_at(ends[name])
             if left > 1e-6:
                 rest.append(self._rest(name, state, left))
-        costs = {job.name: min(self.prices[w.family] * width(w) * (w.load + w.score) for w in job.ways) for job in rest}
+        costs = {job.name: min(self.prices[w.family] * width(w) * (w.load + w.score) for w in job.allocations) for job in rest}
         rest.sort(key=lambda job: (-costs[job.name], job.name))
         free = self._free(running, frozenset(spared), ends, now)
         pieces, over = pack(rest, self.families, until, self.prices, free, whole=True)
         if over:
             return None
-        planned = {(name, w.family, w.placement): w for name in ends for w in self.jobs[name].ways}
-        made = [Piece(p.start, p.job, planned[p.job, p.way.family, p.way.placement]) for p in pieces]
+        planned = {(name, w.family, w.placement): w for name in ends for w in self.jobs[name].allocations}
+        made = [Piece(p.start, p.job, planned[p.job, p.allocation.family, p.allocation.placement]) for p in pieces]
         return _Found(made, until, spared)
 
     def _goes_on(self, name: str, progress: Mapping[str, Progress]) -> bool:
@@ -150,27 +150,27 @@ class Replanner:
         """When each lane gets free, with every replica where it would lie if they had come one after the other."""
         free = {f: np.full((len(devices), max(devices) * LANES), now) for f, devices in self.families.items()}
         machines = {family: Machines.of(devices) for family, devices in self.families.items()}
-        for number, replica in sorted(enumerate(running), key=lambda item: -width(item[1].way)):
-            way = replica.way
-            if way.family not in machines or (place := machines[way.family].take(way)) is None:
+        for number, replica in sorted(enumerate(running), key=lambda item: -width(item[1].allocation)):
+            allocation = replica.allocation
+            if allocation.family not in machines or (place := machines[allocation.family].take(allocation)) is None:
                 continue  # its machine has left, or it lies where another one would have to
             if number in spared:
                 continue
-            for machine, first, last in _lanes(way, machines[way.family], *place):
-                free[way.family][machine, first:last] = ends.get(replica.job, now)
+            for machine, first, last in _lanes(allocation, machines[allocation.family], *place):
+                free[allocation.family][machine, first:last] = ends.get(replica.job, now)
         return free
 
     def _wanted(self, found: _Found, running: Sequence[Running], now: float) -> tuple[int, ...]:
         """Of the replicas that could end those whose devices something else is to start on now, the widest first."""
         missing = {family: -float(sum(devices)) for family, devices in self.families.items()}
-        for way in [*(r.way for r in running), *(p.way for p in found.pieces if p.start <= now + 1e-6)]:
-            if way.family in missing:
-                missing[way.family] += width(way)
+        for allocation in [*(r.allocation for r in running), *(p.allocation for p in found.pieces if p.start <= now + 1e-6)]:
+            if allocation.family in missing:
+                missing[allocation.family] += width(allocation)
         chosen = []
-        for number in sorted(found.spared, key=lambda number: -width(running[number].way)):
-            way = running[number].way
-            if missing.get(way.family, 0.0) > 1e-9:
-                missing[way.family] -= width(way)
+        for number in sorted(found.spared, key=lambda number: -width(running[number].allocation)):
+            allocation = running[number].allocation
+            if missing.get(allocation.family, 0.0) > 1e-9:
+                missing[allocation.family] -= width(allocation)
                 chosen.append(number)
         return tuple(chosen)
 
@@ -194,12 +194,14 @@ def _sparing(
     return left, spared
 
 
-def _lanes(way: Way, machines: Machines, nodes: Sequence[int], devices: Sequence[int]) -> list[tuple[int, int, int]]:
+def _lanes(
+    allocation: Allocation, machines: Machines, nodes: Sequence[int], devices: Sequence[int]
+) -> list[tuple[int, int, int]]:
     """(machine, first lane, the one after the last) of a replica on each of its devices, just after it was put there."""
-    count = round(way.placement.share * LANES)
+    count = round(allocation.placement.share * LANES)
     found = []
     for at, device in enumerate(devices):
-        machine = nodes[at // way.placement.per_node]
+        machine = nodes[at // allocation.placement.per_node]
         last = device * LANES + LANES - machines.free[machine][device]
         found.append((machine, last - count, last))
     return found

@@ -1,6 +1,6 @@
 """Wait until a Ray cluster has all its machines, rather than for some seconds.
 
-    python -m evaluator.sweep.wait HOST:PORT MACHINES SECONDS
+    python -m evaluator.deploy.wait HOST:PORT MACHINES SECONDS
 
 Exit code 0 when so many are alive, 1 where they don't come within the time. The cluster's token is in RAY_AUTH_TOKEN.
 """
@@ -32,7 +32,7 @@ def wait(address: str, machines: int, seconds: float) -> int:
 
 if __name__ == "__main__":
     if len(sys.argv) != 4:
-        sys.exit("usage: python -m evaluator.sweep.wait HOST:PORT MACHINES SECONDS")
+        sys.exit("usage: python -m evaluator.deploy.wait HOST:PORT MACHINES SECONDS")
     given, wanted, limit = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
     found = wait(given, wanted, limit)
     if found < wanted:

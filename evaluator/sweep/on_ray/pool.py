@@ -20,17 +20,28 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from evaluator.run.progress import ProgressView
 from evaluator.run.replica import Call, Member, Offer, Replica, State
 from evaluator.run.worker import Load
-from evaluator.sweep.cluster import Cluster, ClusterLostError
-from evaluator.sweep.groups import ask
 from evaluator.sweep.hardware import Fleet, Node
-from evaluator.sweep.job import Job, width
-from evaluator.sweep.placement import Placement
-from evaluator.sweep.policy import Lines, Policy, Start
-from evaluator.sweep.replan import Replanner
-from evaluator.sweep.replica import ahead
-from evaluator.sweep.schedule import Schedule
-from evaluator.sweep.seat import Place, RayCall, Seat
-from evaluator.sweep.standing import Asked, holders, node_of, progress, rates, running, seat_of, start_of, taken, way_of
+from evaluator.sweep.on_ray.cluster import Cluster, ClusterLostError
+from evaluator.sweep.on_ray.observation import (
+    PendingReplica,
+    allocation_of,
+    holders,
+    node_of,
+    progress,
+    rates,
+    ray_replica,
+    running,
+    start_of,
+    taken,
+)
+from evaluator.sweep.on_ray.placement_groups import ask
+from evaluator.sweep.on_ray.replica import DeviceGroup, RayCall, RayReplica
+from evaluator.sweep.on_ray.worker import ahead
+from evaluator.sweep.planning.job import Job, width
+from evaluator.sweep.planning.placement import Placement
+from evaluator.sweep.planning.policy import Lines, Policy, Start
+from evaluator.sweep.planning.replan import Replanner
+from evaluator.sweep.planning.schedule import Schedule
 from evaluator_serving.errors import EngineError
 from evaluator_serving.weights.access import HubAccess
 from evaluator_serving.weights.cache import readable
@@ -83,9 +94,9 @@ class Pool:
         self._fleet = options.fleet
         self._policy = Policy.of(options.jobs, options.lines)
         self._replanner = self._planner(options.prices)
-        self._asked: list[Asked] = []
-        self._placed: list[Asked] = []
-        self._parking: set[Seat] = set()
+        self._pending: list[PendingReplica] = []
+        self._placed: list[PendingReplica] = []
+        self._idling: set[RayReplica] = set()
         self._spared: list[Member] = []
         self._ahead: dict[str, tuple[str, Any]] = {}
         self._lonely: dict[str, float] = {}
@@ -97,51 +108,51 @@ class Pool:
         """Replicas whose devices are there; one placement group a family is kept pending, so that wide ones aren't starved."""
         if fleet := self._cluster.changed(self._fleet):
             self._move(fleet, state)
-        for asked in [a for a in self._asked if not state.models[a.model].has_work]:
-            self._withdraw(asked)  # others have taken all that it was to do
+        for pending in [a for a in self._pending if not state.models[a.model].has_work]:
+            self._withdraw(pending)  # others have taken all that it was to do
         for family in self._fleet.families():
-            if not any(a.way.family == family for a in self._asked):
+            if not any(a.allocation.family == family for a in self._pending):
                 chosen = self._next_start(family, state)
                 if chosen is not None:
                     self._policy.started(family, chosen)
                     self._ask(chosen)
         placed, self._placed = self._placed, []
-        for asked in [a for a in placed if not state.models[a.model].has_work]:
-            placed.remove(asked)
-            remove_placement_group(asked.group)
-        offers = [Offer(a.model, self._place(a.group).sit(a.way)) for a in placed]
+        for pending in [a for a in placed if not state.models[a.model].has_work]:
+            placed.remove(pending)
+            remove_placement_group(pending.group)
+        offers = [Offer(a.model, self._device_group(a.group).allocate(a.allocation)) for a in placed]
         return [*offers, *self._beside(state)]
 
-    def _place(self, group: PlacementGroup) -> Place:
-        return Place(group, self._options.cuda, self._options.access)
+    def _device_group(self, group: PlacementGroup) -> DeviceGroup:
+        return DeviceGroup(group, self._options.cuda, self._options.access)
 
     def _ask(self, start: Start) -> None:
         nodes = [node.id for node in self._fleet.families()[start[1].family] if node.id]
         group = ask(start[1].placement, nodes, cuda=self._options.cuda)
-        self._asked.append(Asked(start, group, group.ready()))
+        self._pending.append(PendingReplica(start, group, group.ready()))
 
-    def _withdraw(self, asked: Asked) -> None:
-        self._asked.remove(asked)
-        remove_placement_group(asked.group)
+    def _withdraw(self, pending: PendingReplica) -> None:
+        self._pending.remove(pending)
+        remove_placement_group(pending.group)
 
     def _next_start(self, family: str, state: State, but: Member | None = None) -> Start | None:
         """The policy's word on what starts next on a family; `but` is a replica that is about to end."""
         now = time.monotonic()
         nodes = self._fleet.families().get(family, [])  # none: its machines have just left
-        holding = holders([member for member in state.members if member is not but], self._asked)
+        holding = holders([member for member in state.members if member is not but], self._pending)
         working = [model for name, model in state.models.items() if model.has_work and name in self._policy.jobs]
-        found = {model.name: progress(model, state, self._asked, now) for model in working}
+        found = {model.name: progress(model, state, self._pending, now) for model in working}
         there = [running(h, found[name].slow if (name := start_of(h)[0]) in found else 1.0, now) for h in holding]
         if renewed := self._replanner.renewed(found, there, now):
             self._policy.lines = renewed.lines
             for holder in [holding[at] for at in renewed.spared]:
                 holding.remove(holder)
-                if isinstance(holder, Asked):
+                if isinstance(holder, PendingReplica):
                     self._withdraw(holder)
                 else:
                     self._spared.append(holder)
         free = sum(node.devices for node in nodes) - taken([start_of(h) for h in holding], family)
-        return self._policy.next(family, found, now, lambda way: width(way) <= free + 1e-9)
+        return self._policy.next(family, found, now, lambda allocation: width(allocation) <= free + 1e-9)
 
     def _planner(self, prices: Mapping[str, float]) -> Replanner:
         machines = {family: [node.devices for node in nodes] for family, nodes in self._fleet.families().items()}
@@ -151,71 +162,80 @@ class Pool:
 
     def follow(self, member: Member, state: State, *, free: bool) -> Offer | None:
         """The next model that wants the same devices: in the same process or, where its memory hasn't come back, a new one."""
-        seat = seat_of(member.replica)
-        if len(seat.place.seats) > 1:  # the next model has been started beside it
+        replica = ray_replica(member.replica)
+        if len(replica.device_group.replicas) > 1:  # the next model has been started beside it
             if free:
-                self._parking.add(seat)
+                self._idling.add(replica)
             return None
-        chosen = self._planned(member, state) or self._next_start(seat.way.family, state, member)
+        chosen = self._planned(member, state) or self._next_start(replica.allocation.family, state, member)
         if chosen is None or not self._suits(chosen, member, state):
             return None
         self._found_devices(chosen)
-        return Offer(chosen[0], seat.place.follow(seat, chosen[1], free=free))
+        return Offer(chosen[0], replica.device_group.follow(replica, chosen[1], free=free))
 
     def stay(self, member: Member, model: str, state: State) -> Replica:
         """In the same process and on the same devices; a start of that model that was planned is this one."""
-        seat = seat_of(member.replica)
+        replica = ray_replica(member.replica)
         job = self._policy.jobs.get(model)
-        same = (way for way in job.on(seat.way.family) if way.placement == seat.way.placement) if job else iter(())
-        way = next(same, seat.way)
-        self._found_devices((model, way))
-        return seat.place.follow(seat, way, free=True)
+        own = replica.allocation
+        others = job.on(own.family) if job else []
+        allocation = next((other for other in others if other.placement == own.placement), own)
+        self._found_devices((model, allocation))
+        return replica.device_group.follow(replica, allocation, free=True)
 
     def _beside(self, state: State) -> list[Offer]:
         """The next model starts while the last chunks of the one before it are scored, where there is memory for both."""
         speed, found = rates(state.members, time.monotonic()), []
         for member in state.members:
-            place, model = seat_of(member.replica).place, member.model
-            if member.loaded is None or member.busy is not None or len(place.seats) > 1 or model.left > SOON:
+            device_group, model = ray_replica(member.replica).device_group, member.model
+            if member.loaded is None or member.busy is not None or len(device_group.replicas) > 1 or model.left > SOON:
                 continue
             if state.next_alike(model) is not None:
                 continue  # it goes on with that one
             start = self._planned(member, state)
-            if start is not None and model.left <= start[1].load * speed[model.name] and self._room(model.name, start, place):
+            if (
+                start is not None
+                and model.left <= start[1].load * speed[model.name]
+                and self._room(model.name, start, device_group)
+            ):
                 self._found_devices(start)
-                found.append(Offer(start[0], place.sit(start[1])))
+                found.append(Offer(start[0], device_group.allocate(start[1])))
                 break  # the next one when this one is at work
         return found
 
-    def _room(self, model: str, start: Start, place: Place) -> bool:
+    def _room(self, model: str, start: Start, device_group: DeviceGroup) -> bool:
         """Whether a model has room beside another one on its devices."""
-        name, way = start
-        nodes = self._fleet.families().get(way.family, [])
-        if place.cuda or not nodes:  # engines take more of a card than they need, so that a plan can't say what is left of it
+        name, allocation = start
+        nodes = self._fleet.families().get(allocation.family, [])
+        if (
+            device_group.cuda or not nodes
+        ):  # engines take more of a card than they need, so that a plan can't say what is left of it
             return False
-        return self._options.both_fit(model, name, min(nodes, key=lambda node: node.memory), way.placement)
+        return self._options.both_fit(model, name, min(nodes, key=lambda node: node.memory), allocation.placement)
 
     def _planned(self, member: Member, state: State) -> Start | None:
         """What is next in line for a replica's devices, but before that what was read ahead on its machine."""
-        family, begun = way_of(member).family, {m.model.name for m in state.members}
-        asked = [a.start for a in self._asked if a.way.family == family]
+        family, begun = allocation_of(member).family, {m.model.name for m in state.members}
+        pending = [a.start for a in self._pending if a.allocation.family == family]
         line = list(self._policy.lines.get(family, ()))
-        near = [s for s in asked + line if s[0] not in begun and self._ahead.get(s[0], ("", None))[0] == node_of(member) != ""]
-        first = asked[:1] or [start for start in line[:1] if start[0] not in begun]
+        near = [
+            s for s in pending + line if s[0] not in begun and self._ahead.get(s[0], ("", None))[0] == node_of(member) != ""
+        ]
+        first = pending[:1] or [start for start in line[:1] if start[0] not in begun]
         return next((start for start in near + first if self._suits(start, member, state)), None)
 
     def _suits(self, start: Start, member: Member, state: State) -> bool:
         """Whether a replica can start where one of another model is."""
-        (name, way), own = start, way_of(member)
-        same = way.family == own.family and way.placement == own.placement
+        (name, allocation), own = start, allocation_of(member)
+        same = allocation.family == own.family and allocation.placement == own.placement
         return same and name != member.model.name and state.models[name].has_work
 
     def _found_devices(self, start: Start) -> None:
         """A start has found devices without asking Ray for any."""
         line = self._policy.lines.get(start[1].family, deque())
-        asked = next((a for a in self._asked if a.start == start), None)
-        if asked is not None:
-            self._withdraw(asked)
+        pending = next((a for a in self._pending if a.start == start), None)
+        if pending is not None:
+            self._withdraw(pending)
         elif start in line:
             line.remove(start)
 
@@ -228,9 +248,9 @@ class Pool:
 
     def again(self, member: Member, state: State) -> None:
         """Its model is first in its family's line; what waits for devices there waits behind it."""
-        family = way_of(member).family
-        self._policy.lines.setdefault(family, deque()).appendleft((member.model.name, way_of(member)))
-        for other in [a for a in self._asked if a.way.family == family]:
+        family = allocation_of(member).family
+        self._policy.lines.setdefault(family, deque()).appendleft((member.model.name, allocation_of(member)))
+        for other in [a for a in self._pending if a.allocation.family == family]:
             self._withdraw(other)
             self._policy.lines[family].insert(1, other.start)
 
@@ -239,22 +259,22 @@ class Pool:
 
         Those of a cluster that is lost are gone; Ray would wait for a minute.
         """
-        seat = seat_of(replica)
+        replica = ray_replica(replica)
         if not self._gone:
-            seat.place.leave(seat, park=seat in self._parking)
-        self._parking.discard(seat)
+            replica.device_group.release(replica, keep_idle=replica in self._idling)
+        self._idling.discard(replica)
 
     def close(self) -> None:
         """Nothing waits for devices any more."""
         if not self._gone:
-            for asked in [*self._asked, *self._placed]:
-                remove_placement_group(asked.group)
+            for pending in [*self._pending, *self._placed]:
+                remove_placement_group(pending.group)
 
     # --- waiting -------------------------------------------------------------------------------------------------
 
     def wait(self, calls: Sequence[Call[Any]]) -> Call[Any] | None:
         """The first call that comes back within a second. Raises ClusterLostError where none ever will."""
-        own = {asked.ready: asked for asked in self._asked}
+        own = {pending.ready: pending for pending in self._pending}
         theirs = {call.ref: call for call in calls if isinstance(call, RayCall)}
         ready: list[Any] = []
         if own or theirs:
@@ -266,20 +286,20 @@ class Pool:
         except ClusterLostError:
             self._gone = True
             raise
-        for asked in [own[ref] for ref in ready if ref in own]:
-            self._is_placed(asked)
+        for pending in [own[ref] for ref in ready if ref in own]:
+            self._is_placed(pending)
         return next((theirs[ref] for ref in ready if ref in theirs), None)
 
-    def _is_placed(self, asked: Asked) -> None:
-        self._asked.remove(asked)
+    def _is_placed(self, pending: PendingReplica) -> None:
+        self._pending.remove(pending)
         try:
-            ray.get(asked.ready)
+            ray.get(pending.ready)
         except RayError:  # what waited for the group died, with a machine, say: it is asked for again
             with contextlib.suppress(RayError):
-                remove_placement_group(asked.group)
-            self._policy.lines.setdefault(asked.way.family, deque()).appendleft(asked.start)
+                remove_placement_group(pending.group)
+            self._policy.lines.setdefault(pending.allocation.family, deque()).appendleft(pending.start)
         else:
-            self._placed.append(asked)
+            self._placed.append(pending)
 
     def fetching(self, load: Load) -> str:
         """What may have to be fetched: only the machine knows what is there."""
@@ -293,8 +313,8 @@ class Pool:
         """
         if member.loaded is None:
             return
-        family = way_of(member).family
-        line = [a.model for a in self._asked if a.way.family == family]
+        family = allocation_of(member).family
+        line = [a.model for a in self._pending if a.allocation.family == family]
         line += [name for name, _ in self._policy.lines.get(family) or ()]
         placed = {m.model.name for m in state.members}
         following = next((name for name in line if name not in placed and name not in self._ahead), None)
@@ -311,18 +331,18 @@ class Pool:
 
     def _move(self, fleet: Fleet, state: State) -> None:
         """Machines came or went: what waits for devices asks again, by a new plan for what is left."""
-        for asked in list(self._asked):
-            self._withdraw(asked)
+        for pending in list(self._pending):
+            self._withdraw(pending)
         self._fleet = fleet
         jobs, schedule = self._options.replan(fleet, [name for name, model in state.models.items() if model.has_work])
         lines: dict[str, list[Start]] = {family: [] for family in schedule.lines}
         there = {name: len(state.of(model)) for name, model in state.models.items()}
         for family, line in schedule.lines.items():
-            for name, way in line:
+            for name, allocation in line:
                 if there[name] > 0:
                     there[name] -= 1  # one of its replicas is at work already
                 else:
-                    lines[family].append((name, way))
+                    lines[family].append((name, allocation))
         self._policy = Policy.of(jobs, lines)
         self._replanner = self._planner(schedule.prices)
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from evaluator.sweep.fit import Way
+from evaluator.sweep.planning.fit import Allocation
 
 LANES = 8
 """Parts into which a device is divided: the smallest share that a replica may take."""
@@ -18,12 +18,12 @@ class Job:
     """
 
     name: str
-    ways: tuple[Way, ...]
+    allocations: tuple[Allocation, ...]
     alike: str = ""
 
-    def on(self, family: str) -> list[Way]:
+    def on(self, family: str) -> list[Allocation]:
         """The ways on one family."""
-        return [way for way in self.ways if way.family == family]
+        return [allocation for allocation in self.allocations if allocation.family == family]
 
 
 def merged(jobs: Sequence[Job]) -> list[Job]:
@@ -33,15 +33,21 @@ def merged(jobs: Sequence[Job]) -> list[Job]:
         groups.setdefault(job.alike or job.name, []).append(job)
     found: list[Job] = []
     for group in groups.values():
-        first, *others = ({(way.family, way.placement): way for way in job.ways} for job in group)
+        first, *others = (
+            {(allocation.family, allocation.placement): allocation for allocation in job.allocations} for job in group
+        )
         if any(other.keys() != first.keys() for other in others):
             found += group
             continue
-        scores = {place: sum(ways[place].score for ways in (first, *others)) for place in first}
-        found.append(replace(group[0], ways=tuple(replace(way, score=scores[place]) for place, way in first.items())))
+        scores = {place: sum(allocations[place].score for allocations in (first, *others)) for place in first}
+        found.append(
+            replace(
+                group[0], allocations=tuple(replace(allocation, score=scores[place]) for place, allocation in first.items())
+            )
+        )
     return found
 
 
-def width(way: Way) -> float:
+def width(allocation: Allocation) -> float:
     """Devices that a replica takes."""
-    return way.placement.devices * way.placement.share
+    return allocation.placement.devices * allocation.placement.share

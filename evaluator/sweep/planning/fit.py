@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from evaluator.sweep.benches import Speeds
 from evaluator.sweep.hardware import GIB, Fleet, Node
-from evaluator.sweep.placement import Placement
+from evaluator.sweep.planning.placement import Placement
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import InputError, MachineError
 from evaluator_serving.registry import engine_class
@@ -72,7 +72,7 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Allocation:
     """One way to run a model: a placement on machines of one family, with seconds to load and to score all on one replica."""
 
     family: str
@@ -81,7 +81,7 @@ class Way:
     score: float
 
 
-def ways(demand: Demand, fleet: Fleet, speeds: Speeds | None = None) -> tuple[Way, ...]:
+def allocations(demand: Demand, fleet: Fleet, speeds: Speeds | None = None) -> tuple[Allocation, ...]:
     """The ways to run a model: on each family of machines that it fits, on the fewest devices, and on parts of one.
 
     `speeds`: what was measured or given; without it the cards' own.
@@ -95,7 +95,7 @@ def ways(demand: Demand, fleet: Fleet, speeds: Speeds | None = None) -> tuple[Wa
             "put it on a file system that they share, or give a hub id"
         )
     found = [
-        _way(demand, family, nodes[0], placement, speeds or Speeds())
+        _allocation(demand, family, nodes[0], placement, speeds or Speeds())
         for family, nodes in having.families().items()
         for placement in fitting(demand, nodes)
     ]
@@ -104,7 +104,7 @@ def ways(demand: Demand, fleet: Fleet, speeds: Speeds | None = None) -> tuple[Wa
     return tuple(found)
 
 
-def _way(demand: Demand, family: str, node: Node, placement: Placement, speeds: Speeds) -> Way:
+def _allocation(demand: Demand, family: str, node: Node, placement: Placement, speeds: Speeds) -> Allocation:
     # Layers that are laid over GPUs compute one after the other; CPU workers are threads of one process.
     parallel = placement.devices if node.kind == "cpu" or placement.spread == 1 else 1
     measured = speeds.rates(node.card).tokens_s(demand.engine, demand.dtype, demand.parameters, speeds.threads)
@@ -114,7 +114,7 @@ def _way(demand: Demand, family: str, node: Node, placement: Placement, speeds: 
     else:
         rate = measured * parallel * placement.share
     load = _starts(demand, node, placement, speeds)[1]
-    return Way(family, placement, load if demand.tokens else 0.0, demand.tokens / rate)
+    return Allocation(family, placement, load if demand.tokens else 0.0, demand.tokens / rate)
 
 
 def _starts(demand: Demand, node: Node, placement: Placement, speeds: Speeds) -> tuple[float, float]:
@@ -128,7 +128,7 @@ def _starts(demand: Demand, node: Node, placement: Placement, speeds: Speeds) ->
 
 
 def first_start(demand: Demand, fleet: Fleet, speeds: Speeds) -> float:
-    """What the first start in a process takes more than a later one, as far as that was measured (a part of no `Way`)."""
+    """Seconds by which the first start in a process exceeds a later one, where measured; no `Allocation` includes them."""
     if not demand.tokens:
         return 0.0
     return max(first - later for first, later in (_starts(demand, node, Placement(), speeds) for node in fleet.nodes))

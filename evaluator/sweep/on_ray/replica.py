@@ -1,4 +1,4 @@
-"""Replicas on Ray as the loop sees them: actors in a placement group, asked from the driver."""
+"""Replicas on Ray as the loop sees them: an actor on the devices of a placement group, called from the driver."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,9 +11,9 @@ from ray.util.placement_group import PlacementGroup, remove_placement_group
 from evaluator.run.replica import Call, LostError
 from evaluator.run.score import Scored
 from evaluator.run.worker import Load, Loaded
-from evaluator.sweep.fit import Way
-from evaluator.sweep.groups import actor_options
-from evaluator.sweep.replica import Replica
+from evaluator.sweep.on_ray.placement_groups import actor_options
+from evaluator.sweep.on_ray.worker import RayWorker
+from evaluator.sweep.planning.fit import Allocation
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.rows import Chunk
 from evaluator_serving.weights.access import HubAccess
@@ -39,87 +39,87 @@ class RayCall(Generic[Value]):
 
 
 @dataclass(slots=True, eq=False)
-class Place:
+class DeviceGroup:
     """The devices of one placement group and the processes on them.
 
-    Mostly there is one. While the last chunks of a model are scored the next one may start beside it, and the process that was
-    first done is parked until it is wanted again.
+    Usually there is one process. While the last chunks of a model are scored, the next model may start beside it; the process
+    that finishes first stays idle until it is needed again.
 
     Attributes:
         group: Ray's.
         cuda: whether the devices are GPUs.
-        seats: the replicas at work; parked: the one that waits with nothing loaded.
+        replicas: those at work; idle: the one with nothing loaded.
         holder: the process that holds the devices to Ray; the other one uses them too.
     """
 
     group: PlacementGroup
     cuda: bool
     access: HubAccess
-    seats: list["Seat"] = field(default_factory=list)
-    parked: "Seat | None" = None
+    replicas: list["RayReplica"] = field(default_factory=list)
+    idle: "RayReplica | None" = None
     holder: Any = None
 
-    def sit(self, way: Way) -> "Seat":
-        """A replica in a process of its own, or in the parked one."""
-        actor = self.parked.actor if self.parked is not None else self._process(way)
-        self.parked = None
-        self.seats.append(Seat(way, self, actor))
-        return self.seats[-1]
+    def allocate(self, allocation: Allocation) -> "RayReplica":
+        """A replica in a process of its own, or in the idle one."""
+        actor = self.idle.actor if self.idle is not None else self._process(allocation)
+        self.idle = None
+        self.replicas.append(RayReplica(allocation, self, actor))
+        return self.replicas[-1]
 
-    def _process(self, way: Way) -> Any:
+    def _process(self, allocation: Allocation) -> Any:
         beside = self.holder is not None
-        options = actor_options(way.placement, self.group, cuda=self.cuda, beside=beside)
-        actor = ray.remote(Replica).options(**options).remote(self.access)
+        options = actor_options(allocation.placement, self.group, cuda=self.cuda, beside=beside)
+        actor = ray.remote(RayWorker).options(**options).remote(self.access)
         self.holder = self.holder or actor
         return actor
 
-    def _kill(self, seat: "Seat") -> None:
-        ray.kill(seat.actor)
-        if self.holder is seat.actor:
+    def _kill(self, replica: "RayReplica") -> None:
+        ray.kill(replica.actor)
+        if self.holder is replica.actor:
             self.holder = None
 
-    def follow(self, seat: "Seat", way: Way, *, free: bool) -> "Seat":
+    def follow(self, replica: "RayReplica", allocation: Allocation, *, free: bool) -> "RayReplica":
         """The next model's replica in place of one: in the same process if it is `free`, else in a new one."""
         if not free:
-            self._kill(seat)
-        self.seats.remove(seat)
-        self.seats.append(Seat(way, self, seat.actor if free else self._process(way)))
-        return self.seats[-1]
+            self._kill(replica)
+        self.replicas.remove(replica)
+        self.replicas.append(RayReplica(allocation, self, replica.actor if free else self._process(allocation)))
+        return self.replicas[-1]
 
-    def leave(self, seat: "Seat", *, park: bool = False) -> None:
-        """A replica ends; its process waits for another model with `park`. The last one gives the devices back."""
-        self.seats.remove(seat)
-        if park and self.parked is None:
-            self.parked = seat
+    def release(self, replica: "RayReplica", *, keep_idle: bool = False) -> None:
+        """A replica ends; its process waits for another model with `keep_idle`. The last one gives the devices back."""
+        self.replicas.remove(replica)
+        if keep_idle and self.idle is None:
+            self.idle = replica
         else:
-            self._kill(seat)
-        if not self.seats:
-            if self.parked is not None:
-                self._kill(self.parked)
+            self._kill(replica)
+        if not self.replicas:
+            if self.idle is not None:
+                self._kill(self.idle)
             remove_placement_group(self.group)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Seat:
-    """A replica: a process on the devices of a `place`, used in this `way`."""
+class RayReplica:
+    """A replica: a process on the devices of a `device_group`, used in this `allocation`."""
 
-    way: Way
-    place: Place
+    allocation: Allocation
+    device_group: DeviceGroup
     actor: Any
 
     @property
     def where(self) -> str:
         """The family of machines."""
-        return self.way.family
+        return self.allocation.family
 
     @property
     def placement(self) -> Mapping[str, Any]:
         """The devices that the plan chose."""
-        return self.way.placement.record()
+        return self.allocation.placement.record()
 
-    def options(self, asked: EngineOptions) -> EngineOptions:
+    def options(self, pending: EngineOptions) -> EngineOptions:
         """With the sizes that the plan chose."""
-        return self.way.placement.options(asked)
+        return self.allocation.placement.options(pending)
 
     def fetch(self, load: Load) -> Call[None]:
         """See `Worker.fetch`."""

@@ -11,11 +11,11 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from evaluator.sweep.bound import prices
-from evaluator.sweep.job import Job, width
-from evaluator.sweep.packing import lines_of, pack
-from evaluator.sweep.policy import Start
-from evaluator.sweep.simulation import Slot, makespan, simulate
+from evaluator.sweep.planning.bound import prices
+from evaluator.sweep.planning.job import Job, width
+from evaluator.sweep.planning.packing import lines_of, pack
+from evaluator.sweep.planning.policy import Start
+from evaluator.sweep.planning.simulation import Slot, makespan, simulate
 
 GOOD_ENOUGH = 1.01
 """Times are estimates: a schedule this close to the bound isn't improved further."""
@@ -69,7 +69,7 @@ def schedule(jobs: Sequence[Job], families: Mapping[str, Sequence[int]], *, trie
     to nothing good. The dice are always the same: so is the plan.
     """
     bound, costs = prices(jobs, families)
-    least = {job.name: min(costs[w.family] * width(w) * (w.load + w.score) for w in job.ways) for job in jobs}
+    least = {job.name: min(costs[w.family] * width(w) * (w.load + w.score) for w in job.allocations) for job in jobs}
     first = _Taste(least, costs)
     best, seconds, step = Schedule({}, (), math.inf, bound, costs), max(bound, 1e-6), 1
 
@@ -110,9 +110,9 @@ def schedule(jobs: Sequence[Job], families: Mapping[str, Sequence[int]], *, trie
             break
         seconds *= 1 + (STRETCH - 1) * step
         step += 1
-    ways, devices = sum(len(job.ways) for job in jobs), sum(map(sum, families.values()))
+    allocations, devices = sum(len(job.allocations) for job in jobs), sum(map(sum, families.values()))
     for chain in range(CHAINS):
-        improve(random.Random(7 * chain), min(tries, round(EFFORT / (1 + ways * (1 + devices / 64)))))
+        improve(random.Random(7 * chain), min(tries, round(EFFORT / (1 + allocations * (1 + devices / 64)))))
         if best.makespan <= bound * FAIR:
             break
     if best.makespan > bound * FAIR:
@@ -126,7 +126,7 @@ def _fastest(jobs: Sequence[Job], families: Mapping[str, Sequence[int]]) -> dict
     Where some are very fast on very many devices, packings that put them where they are cheap can miss it.
     """
     lines: dict[str, list[Start]] = {family: [] for family in families}
-    chosen = [(min(job.ways, key=lambda way: way.load + way.score), job) for job in jobs]
-    for way, job in sorted(chosen, key=lambda one: (-one[0].load - one[0].score, one[1].name)):
-        lines[way.family].append((job.name, way))
+    chosen = [(min(job.allocations, key=lambda allocation: allocation.load + allocation.score), job) for job in jobs]
+    for allocation, job in sorted(chosen, key=lambda one: (-one[0].load - one[0].score, one[1].name)):
+        lines[allocation.family].append((job.name, allocation))
     return lines
