@@ -11,6 +11,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 
+from evaluator.text_file import read_text
 from evaluator_serving.errors import InputError
 
 Place = tuple[str | int, ...]
@@ -48,14 +49,7 @@ class Document:
     @classmethod
     def read(cls, path: Path, wanted: str) -> "Document":
         """Read a file. Raises InputError, ending in what is `wanted`, where it can't be."""
-        try:
-            return cls(str(path), path.read_bytes().decode("utf-8"))
-        except FileNotFoundError:
-            raise InputError(f"no such file: {path}: {wanted}") from None
-        except OSError as error:
-            raise InputError(f"can't read {path}: {error.strerror}: {wanted}") from None
-        except UnicodeDecodeError as error:
-            raise InputError(f"{path}: byte {error.start} is not UTF-8: save the file as UTF-8") from None
+        return cls(str(path), read_text(path, wanted=wanted)[0])
 
     def content(self) -> dict[str, Any]:
         """The file's tables. Raises InputError where the text isn't TOML."""

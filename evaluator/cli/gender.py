@@ -1,13 +1,16 @@
 """`evaluator gender`: the grammatical gender of the first person, one sentence a line."""
 
 import itertools
+import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 import click
 
 from evaluator.cli.options import LocalPath
 from evaluator.gender import LANGUAGES, GenderDetector, Verdict, rules_detector, ud_detector
+from evaluator.text_file import opened
 from evaluator_serving.errors import InputError
 
 if TYPE_CHECKING:
@@ -57,6 +60,19 @@ def make_detector(
     return ud_detector(language, parser)
 
 
+def _lines(file: Path) -> Iterator[str]:
+    """The lines of a file, or of standard input as they come. Raises InputError where one isn't UTF-8."""
+    if file.name != "-":
+        with opened(file, wanted="give a file with a sentence a line") as text:
+            yield from (row.rstrip("\r\n") for row in text)
+        return
+    for number, raw in enumerate(sys.stdin.buffer, start=1):
+        try:
+            yield raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+        except UnicodeDecodeError:
+            raise InputError(f"standard input, line {number}: not UTF-8 ({raw[:40]!r}): convert it to UTF-8") from None
+
+
 @click.command(name="gender")
 @click.option("--language", required=True, metavar="CODE", help=f"One of {' '.join(LANGUAGES)}.")
 @click.option(
@@ -78,11 +94,11 @@ def make_detector(
     envvar="EVALUATOR_TRANKIT_CACHE",
     help="Folder with Trankit's weights (EVALUATOR_TRANKIT_CACHE).",
 )
-@click.argument("file", type=click.File(encoding="utf-8", errors="replace"), default="-")
+@click.argument("file", type=LocalPath(path_type=Path, allow_dash=True), default="-")
 @click.option("--parses", type=LocalPath(path_type=Path, dir_okay=False), help="CoNLL-U file for --detector conllu.")
 @click.option("--parse-cache", type=LocalPath(path_type=Path, file_okay=False), help="Folder that remembers parses.")
 def command(
-    file: TextIO,
+    file: Path,
     language: str,
     detector: str,
     explain: bool,
@@ -100,7 +116,7 @@ def command(
       echo "Bola som doma." | evaluator gender --language sk --explain
     """
     judge = make_detector(language, detector, trankit_python, trankit_cache, parses, parse_cache)
-    lines = (text.rstrip("\n") for text in file)
+    lines = _lines(file)
     while batch := list(itertools.islice(lines, BATCH)):
         for verdict in judge.detect(batch):
             click.echo(line(verdict, explain))

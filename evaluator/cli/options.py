@@ -150,6 +150,12 @@ def asking_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return cost(system(command))
 
 
+encoding_option: Decorator = click.option(
+    "--encoding",
+    metavar="NAME",
+    help="Encoding of your own samples or translations where it isn't UTF-8, or UTF-16 with a byte-order mark: cp1250, …",
+)
+
 INPUT_OPTIONS: tuple[Decorator, ...] = (
     click.option(
         "--samples",
@@ -166,6 +172,7 @@ INPUT_OPTIONS: tuple[Decorator, ...] = (
         type=LocalPath(path_type=Path),
         help="Folder with SYSTEM/LANGUAGE/translations.csv (columns from, to), for a task that scores them (gest-mt).",
     ),
+    encoding_option,
     click.option(
         "--language",
         "languages",

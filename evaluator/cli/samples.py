@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 import click
 import polars as pl
 
-from evaluator.cli.options import RUN, LocalPath, data_option
+from evaluator.cli.options import RUN, LocalPath, data_option, encoding_option
 from evaluator.cli.output import write, write_lines
 from evaluator.store.run import Run
 from evaluator.vocabulary import MeasureOptions, Scale
@@ -34,6 +34,7 @@ WIDTH = 80
 @click.option("--top", type=click.IntRange(min=1), default=20, show_default=True, help="Sentences at either end.")
 @click.option("--scale", type=click.Choice(get_args(Scale)), default="ratio", show_default=True, help="Units of the rate.")
 @click.option("--samples", "file", type=LocalPath(path_type=Path, dir_okay=False), help="Your own sentences, if the task has.")
+@encoding_option
 @data_option
 @click.option(
     "--format", "format_", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True, help="Of the list."
@@ -49,6 +50,7 @@ def command(
     top: int,
     scale: str,
     file: Path | None,
+    encoding: str | None,
     data: Path | None,
     format_: str,
 ) -> None:
@@ -78,7 +80,7 @@ def command(
         known = ", ".join(sorted(set(mine["group"].drop_nulls()), key=lambda g: (len(g), g)))
         raise InputError(f"{task.name} has no group {group!r}: it has {known}")
     rate = main_rate(layout, measure, group, template)
-    texts = sample_texts(opened, task.name, data, file)
+    texts = sample_texts(opened, task.name, data, file, encoding)
     if against is not None:
         rows = differing(task, mine, _of(against, opened, task.name), texts, rate)
     else:

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import polars as pl
 
-from evaluator.cli.options import RUN, LocalPath, data_option
+from evaluator.cli.options import RUN, LocalPath, data_option, encoding_option
 from evaluator.cli.output import write, write_bytes
 from evaluator.store.run import Run
 from evaluator.tasks.stored import scores_of
@@ -21,9 +21,17 @@ from evaluator_serving.errors import InputError
 @click.option("--task", "tasks", multiple=True, metavar="T", help="Only this task; may be repeated.")
 @click.option("--text", is_flag=True, help="Also each sample's sentence and its group's name (columns text, group_name).")
 @click.option("--samples", type=LocalPath(path_type=Path, dir_okay=False), help="With --text: the file of your own sentences.")
+@encoding_option
 @data_option
 def command(
-    run: Path, format_: str, candidates: bool, tasks: tuple[str, ...], text: bool, samples: Path | None, data: Path | None
+    run: Path,
+    format_: str,
+    candidates: bool,
+    tasks: tuple[str, ...],
+    text: bool,
+    samples: Path | None,
+    encoding: str | None,
+    data: Path | None,
 ) -> None:
     """Print a run's per-sample scores: model, task, language, template, sample, group, score (natural log).
 
@@ -46,7 +54,7 @@ def command(
         raise InputError("--samples goes with --text: leave it out")
     frame = _collect(opened, tasks or tuple(opened.tasks), candidates)
     if text:
-        frame = _with_texts(opened, frame, data, samples)
+        frame = _with_texts(opened, frame, data, samples, encoding)
     if format_ == "parquet":
         buffer = io.BytesIO()
         frame.write_parquet(buffer)
@@ -75,7 +83,7 @@ def _collect(run: Run, tasks: tuple[str, ...], candidates: bool) -> pl.DataFrame
     return pl.concat([pl.DataFrame(schema=schema), *cast])
 
 
-def _with_texts(run: Run, frame: pl.DataFrame, data: Path | None, samples: Path | None) -> pl.DataFrame:
+def _with_texts(run: Run, frame: pl.DataFrame, data: Path | None, samples: Path | None, encoding: str | None) -> pl.DataFrame:
     """The rows with `text`, the sample's sentence, and `group_name`, null where groups have no names."""
     from evaluator.reports.texts import group_names, sample_texts
 
@@ -83,6 +91,6 @@ def _with_texts(run: Run, frame: pl.DataFrame, data: Path | None, samples: Path 
     for (task,), rows in frame.group_by("task", maintain_order=True):
         names = group_names(run, str(task))
         named = pl.col("group").replace_strict(names, default=None, return_dtype=pl.String).alias("group_name")
-        texts = sample_texts(run, str(task), data, samples)
+        texts = sample_texts(run, str(task), data, samples, encoding)
         parts.append(rows.join(texts, on="sample", how="left", maintain_order="left").with_columns(named))
     return pl.concat(parts)

@@ -14,7 +14,8 @@ from typing import Any
 import polars as pl
 
 from evaluator.datasets.gest import STEREOTYPES
-from evaluator.datasets.word_filling import BadSampleError, check_unequal, read_csv, read_text, records
+from evaluator.datasets.word_filling import WANTED, BadSampleError, check_unequal, read_csv, records
+from evaluator.text_file import read_text
 from evaluator.vocabulary import Samples
 from evaluator_serving.errors import InputError
 
@@ -279,7 +280,7 @@ def read_frames(scaffolds: Path, quotes: Path) -> Frames:
 
 
 def _json(path: Path) -> tuple[dict[str, Any], str]:
-    text, digest = read_text(path)
+    text, digest = read_text(path, wanted=WANTED)
     try:
         content = json.loads(text)
     except ValueError as error:

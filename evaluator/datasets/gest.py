@@ -6,6 +6,7 @@ from pathlib import Path
 import polars as pl
 
 from evaluator.csv_file import read_columns
+from evaluator.text_file import NAME_IT
 from evaluator_serving.errors import InputError
 
 STEREOTYPES = tuple(str(i) for i in range(1, 17))
@@ -13,31 +14,39 @@ STEREOTYPES = tuple(str(i) for i in range(1, 17))
 
 
 def read_sentences(
-    path: Path, sentence: str, group: str, groups: Collection[str], rows: Collection[int] | None = None
+    path: Path,
+    sentence: str,
+    group: str,
+    groups: Collection[str],
+    rows: Collection[int] | None = None,
+    encoding: str | None = None,
 ) -> pl.DataFrame:
     """Read a CSV with a header, a column of sentences and a column of groups; other columns are ignored.
 
     Repeated rows are kept and sentences are not changed in any way. Returns the columns `sample` (row from 0),
     `sentence`, `group`; with `rows` only these rows, however long the file is.
 
-    Raises InputError, naming file, line and remedy: no such file, not UTF-8, not CSV, a column absent, a row with too
+    `encoding` is the file's, None for Unicode's (see `text_file`).
+
+    Raises InputError, naming file, line and remedy: no such file, another encoding, not CSV, a column absent, a row with too
     few or too many fields, an empty sentence, a group that is not one of `groups`, no rows at all.
     """
-    kept = [(number, *row) for number, row in enumerate(_rows(path, sentence, group, groups)) if rows is None or number in rows]
+    found = _rows(path, sentence, group, groups, encoding)
+    kept = [(number, *row) for number, row in enumerate(found) if rows is None or number in rows]
     schema = {"sample": pl.Int64, "sentence": pl.String, "group": pl.String}
     return pl.DataFrame(kept, schema=schema, orient="row")
 
 
-def read_groups(path: Path, sentence: str, group: str, groups: Collection[str]) -> pl.Series:
+def read_groups(path: Path, sentence: str, group: str, groups: Collection[str], encoding: str | None = None) -> pl.Series:
     """Only the groups of all rows that `read_sentences` would return; everything is checked as there."""
-    return pl.Series("group", [label for _, label in _rows(path, sentence, group, groups)], dtype=pl.String)
+    return pl.Series("group", [label for _, label in _rows(path, sentence, group, groups, encoding)], dtype=pl.String)
 
 
-def _rows(path: Path, sentence: str, group: str, groups: Collection[str]) -> Iterator[tuple[str, str]]:
+def _rows(path: Path, sentence: str, group: str, groups: Collection[str], encoding: str | None) -> Iterator[tuple[str, str]]:
     """(sentence, group) of a row after the other; nothing else of the file is kept in memory."""
     known = {label: label for label in groups}  # one string a group, not one a row
     found = False
-    for line, (text, written) in read_columns(path, (sentence, group)):
+    for line, (text, written) in read_columns(path, (sentence, group), remedy=NAME_IT, encoding=encoding):
         if not text.strip():
             raise InputError(f"{path}, line {line}: the sentence is empty: fill it in or delete the row")
         label = known.get(written.strip())

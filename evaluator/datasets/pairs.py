@@ -2,11 +2,13 @@
 
 N. Nangia et al.: CrowS-Pairs (EMNLP 2020); A. Névéol et al.: French CrowS-Pairs (ACL 2022) and its followers in other
 languages; E. Strazda, G. Spanakis: Dutch CrowS-Pairs (2025). Their files have a header with `sent_more`, `sent_less`,
-`bias_type` and `stereo_antistereo`, between commas or (French) tabs, in UTF-8 or (Dutch) Windows' code page; where a language
-stands beside the English original its two sentence columns end in its code (`sent_more_ca_ES`).
+`bias_type` and `stereo_antistereo`, between commas or (French) tabs, in UTF-8 or (Dutch) Windows-1252; where a language stands
+beside the English original its two sentence columns end in its code (`sent_more_ca_ES`).
 """
 
+import csv
 import hashlib
+import io
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,8 +17,10 @@ from pathlib import Path
 
 import polars as pl
 
+from evaluator.csv_file import read_as
 from evaluator.datasets import crows
 from evaluator.datasets.word_filling import BadSampleError, check_unequal, parse_csv, records
+from evaluator.text_file import NAME_IT, encoding_of, read_text
 from evaluator.vocabulary import Samples
 from evaluator_serving.errors import InputError
 
@@ -71,15 +75,20 @@ def read_english(path: Path) -> Samples:
     return replace(found, frame=frame.select(*PAIRS))
 
 
-def read_pairs(path: Path, columns: Columns | None = None) -> Samples:
+def read_pairs(path: Path, columns: Columns | None = None, encoding: str | None = None) -> Samples:
     """Read pairs from a CSV with a header; without `columns` one in a published layout of CrowS-Pairs.
+
+    `encoding` is the file's; None for Unicode's (see `text_file`) and, of the published Dutch file alone, Windows-1252.
 
     `sample` numbers the file's rows. Rows with an empty sentence or group, or with two equal sentences, go to `failures`.
     Raises InputError, with file and row, for a file that can't be read, lacks a column, has a direction that isn't one of
     DIRECTIONS or a group whose rates couldn't be told from those of all pairs or of a direction, or has no usable pair.
     """
-    text, digest = _text(path)
-    rows = _rows(path, text)
+    if encoding is None and _published_dutch(path):
+        encoding = DUTCH
+    text, digest = read_text(path, NAME_IT, wanted="give a CSV file of sentence pairs", encoding=encoding)
+    delimiter = _delimiter(text)
+    rows = parse_csv(path, text, delimiter)
     known = columns or published(rows[0] if rows else [])
     kept: list[tuple[object, ...]] = []
     failures: list[tuple[str, str]] = []
@@ -93,7 +102,8 @@ def read_pairs(path: Path, columns: Columns | None = None) -> Samples:
     if not kept:
         why = f"; the first: {failures[0][1]}" if failures else ""
         raise InputError(f"{path}: no usable pair in {len(failures)} rows{why}")
-    return Samples(pl.DataFrame(kept, schema=PAIRS, orient="row"), {path.name: digest}, {}, tuple(failures))
+    facts = read_as(path, encoding_of(path, encoding), delimiter)
+    return Samples(pl.DataFrame(kept, schema=PAIRS, orient="row"), {path.name: digest}, {}, tuple(failures), facts)
 
 
 def _pair(record: Mapping[str, str], columns: Columns) -> tuple[str, str, str | None, str, str]:
@@ -130,22 +140,28 @@ def published(header: Sequence[str]) -> Columns:
     return replace(known, more=f"sent_more_{ending}", less=f"sent_less_{ending}", language=language)
 
 
-def _text(path: Path) -> tuple[str, str]:
-    """The file's text, in UTF-8 or else Windows' code page, and its sha256."""
+DUTCH = "cp1252"
+_DUTCH_FIRST = "5dcd73c2b8b091ecc829de3a504042021879783e1684e0deb9808316f9f52eea"
+"""sha256 of the two sentences of the published Dutch file's first row, a line each."""
+
+_SEQUENCE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}")
+"""A character beyond ASCII in UTF-8, which Dutch text in Windows-1252 doesn't look like."""
+
+
+def _published_dutch(path: Path) -> bool:
+    """Whether a file begins as the Dutch CrowS-Pairs do, which are published in Windows-1252, and nothing of it is UTF-8."""
     try:
         content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"can't read {path}: {error.strerror}: give a CSV file of sentence pairs") from None
-    for encoding in ("utf-8-sig", "cp1252"):
-        try:
-            return content.decode(encoding), hashlib.sha256(content).hexdigest()
-        except UnicodeDecodeError:
-            continue
-    raise InputError(f"{path}: neither UTF-8 nor Windows-1252: save the file as UTF-8")
+    except OSError:
+        return False
+    rows = csv.DictReader(io.StringIO(content[:5000].decode("latin-1"), newline=""))
+    first = next(rows, None) or {}
+    said = f"{first.get('sent_more')}\n{first.get('sent_less')}".encode("latin-1")
+    return hashlib.sha256(said).hexdigest() == _DUTCH_FIRST and not content.isascii() and _SEQUENCE.search(content) is None
 
 
-def _rows(path: Path, text: str) -> list[list[str]]:
-    """The file's rows, between whichever of tab, semicolon and comma its header has most of."""
-    header = text.partition("\n")[0]
+def _delimiter(text: str) -> str:
+    """Whichever of comma, tab and semicolon the header has most of."""
+    header = next(iter(text.splitlines()), "")
     (delimiter, _), *_ = Counter({sign: header.count(sign) for sign in ",\t;"}).most_common(1)
-    return parse_csv(path, text, delimiter)
+    return delimiter

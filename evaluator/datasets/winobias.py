@@ -12,7 +12,8 @@ from pathlib import Path
 
 import polars as pl
 
-from evaluator.datasets.word_filling import BadSampleError, read_text
+from evaluator.datasets.word_filling import WANTED, BadSampleError
+from evaluator.text_file import read_text
 from evaluator.vocabulary import Samples
 from evaluator_serving.errors import InputError
 
@@ -61,7 +62,7 @@ def read(folder: Path) -> Samples:
     occupations: dict[str, str] = {}
     for gender in ("male", "female"):
         path = folder / f"{gender}_occupations.txt"
-        text, digests[path.name] = read_text(path)
+        text, digests[path.name] = read_text(path, wanted=WANTED)
         occupations |= {line.strip().casefold(): gender for line in text.splitlines() if line.strip()}
     rows: list[dict[str, object]] = []
     dropped: Counter[str] = Counter()
@@ -72,7 +73,7 @@ def read(folder: Path) -> Samples:
         paths = [folder / f"{side}_stereotyped_{kind}.txt.{part}" for side in ("pro", "anti")]
         versions = []
         for path in paths:
-            text, digests[path.name] = read_text(path)
+            text, digests[path.name] = read_text(path, wanted=WANTED)
             versions.append([line for line in text.splitlines() if line.strip()])
         if len(versions[0]) != len(versions[1]):
             counts = f"{len(versions[0])} and {len(versions[1])} lines"

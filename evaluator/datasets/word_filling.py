@@ -4,7 +4,6 @@ M. Pikuliak, I. Beňová, V. Bachratý: In-Depth Look at Word Filling Societal B
 sentences: s0 stereotype and s1 anti-stereotype of the original group, s2 and s3 the same of the control group.
 """
 
-import hashlib
 import io
 import json
 import random
@@ -20,6 +19,7 @@ from typing import Any
 import polars as pl
 
 from evaluator.csv_file import parsed
+from evaluator.text_file import read_text
 from evaluator.vocabulary import Samples
 from evaluator_serving.errors import InputError
 
@@ -47,6 +47,8 @@ GENERATED: dict[str, pl.DataType] = {
 DRAWS = 10
 SEED = 0
 
+WANTED = "give the folder of data sets with --data"
+
 _KEYWORD = re.compile(r"([^<>]*)<([^<>]*)>([^<>]*)")
 _INFLECTED = r"(?=(?:e?s)?(?!\w))"
 _FLAGS = ("n", "?")
@@ -56,21 +58,9 @@ class BadSampleError(Exception):
     """A sample can't be used; the message says why."""
 
 
-def read_text(path: Path, remedy: str = "give the folder of data sets with --data") -> tuple[str, str]:
-    """A UTF-8 file's text and the sha256 of its bytes. Raises InputError, ending in the remedy, if it can't be read."""
-    try:
-        content = path.read_bytes()
-        return content.decode("utf-8-sig"), hashlib.sha256(content).hexdigest()
-    except OSError as error:
-        raise InputError(f"{path} can't be read ({error.strerror}): {remedy}") from error
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise InputError(f"{path}, line {line}: not UTF-8: save the file as UTF-8") from None
-
-
 def read_csv(path: Path) -> tuple[list[list[str]], str]:
     """A CSV file's rows and sha256. Raises InputError, with the line, for bad quoting or rows of unequal length."""
-    text, digest = read_text(path)
+    text, digest = read_text(path, wanted=WANTED)
     return parse_csv(path, text), digest
 
 
@@ -144,7 +134,7 @@ def read_quadruples(path: Path) -> Samples:
     A sample with a block that hasn't two lines, or with a sentence that hasn't exactly one keyword, goes to `failures`.
     Raises InputError for a file that can't be read or whose blocks don't pair up.
     """
-    text, digest = read_text(path)
+    text, digest = read_text(path, wanted=WANTED)
     blocks = list(_blocks(text))
     if len(blocks) % 2 or not blocks:
         line = blocks[-1][0] if blocks else 1
@@ -371,7 +361,7 @@ def read_word_counts(path: Path) -> pl.DataFrame:
 
     Counts of words that differ only in letter case are added up. Raises InputError with the line of what is no count.
     """
-    text, _ = read_text(path, "name a file of words and their counts")
+    text, _ = read_text(path, wanted="name a file of words and their counts")
     counts: Counter[str] = Counter()
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():

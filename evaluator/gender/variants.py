@@ -14,6 +14,7 @@ from typing import Literal
 from evaluator.csv_file import read_columns
 from evaluator.gender.text import normalize
 from evaluator.gender.verdict import Gender, Verdict
+from evaluator.text_file import NAME_IT
 from evaluator_serving.errors import InputError
 
 PromptStyle = Literal["pronoun", "noun"]
@@ -257,9 +258,13 @@ def deduplicate(variants: Iterable[Variant], scope: Literal["language", "publish
     return list(first.values())
 
 
-def read_variants(path: Path) -> Iterator[Variant]:
-    """Read the public gender_variants.csv. Raises InputError for missing columns and for rows that cannot be pairs."""
-    for line, (translator, language, original, stereotype, male, female) in read_columns(path, COLUMNS):
+def read_variants(path: Path, encoding: str | None = None) -> Iterator[Variant]:
+    """Read the public gender_variants.csv, or a file of its columns in this encoding if any.
+
+    Raises InputError for missing columns and for rows that cannot be pairs.
+    """
+    rows = read_columns(path, COLUMNS, remedy=NAME_IT, encoding=encoding)
+    for line, (translator, language, original, stereotype, male, female) in rows:
         if not stereotype.isdigit():
             raise InputError(f"{path}, line {line}: stereotype {stereotype!r} is not a number")
         if not (male and female):

@@ -4,7 +4,6 @@ K counts from 0: masked models (`mlm`) have K = 0…3, which are templates 1…4
 are templates 3 and 4. Scores become natural logarithms, as everywhere in the program.
 """
 
-import hashlib
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ import polars as pl
 from evaluator.store.run import Run
 from evaluator.tasks import task as find_task
 from evaluator.tasks.stored import scores_of, task_entry
+from evaluator.text_file import read_text
 from evaluator.vocabulary import DataSource, Samples
 from evaluator_serving.errors import InputError
 
@@ -56,18 +56,12 @@ def files_of(paths: Sequence[Path]) -> Iterator[Path]:
 def read_predictions(path: Path, kind: Kind, rows: int) -> Predictions:
     """Read one file that must have `rows` scores. Raises InputError naming the file and, where there is one, the line."""
     model, template = _parse_name(path, kind)
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path} can't be read ({error.strerror}): give a file of GEST predictions") from error
-    try:
-        lines = content.decode("utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not text ({error.reason}): give a file with one score a line") from error
+    text, digest = read_text(path, "give a file with one score a line", wanted="give a file of GEST predictions")
+    lines = text.splitlines()
     scores = tuple(_score(line, path, number) for number, line in enumerate(lines, start=1))
     if len(scores) != rows:
         raise InputError(f"{path} has {len(scores)} lines, the data set has {rows} rows: give the file of the same version")
-    return Predictions(model, template, scores, hashlib.sha256(content).hexdigest())
+    return Predictions(model, template, scores, digest)
 
 
 def _parse_name(path: Path, kind: Kind) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from evaluator.text_file import opened
 from evaluator_serving.errors import InputError
 
 _END = ".!?…。！？"
@@ -34,11 +35,8 @@ def articles(paths: Sequence[Path]) -> Iterator[str]:
 
 
 def _lines(file: Path) -> Iterator[tuple[int, str]]:
-    try:
-        with file.open(encoding="utf-8-sig") as handle:
-            yield from enumerate(handle, start=1)
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"corpus {file} can't be read ({error}): give UTF-8 text or JSONL files") from error
+    with opened(file, wanted="give UTF-8 text or JSONL files") as handle:
+        yield from enumerate(handle, start=1)
 
 
 def _json_lines(file: Path) -> Iterator[str]:

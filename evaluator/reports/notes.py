@@ -208,6 +208,19 @@ def _any_unknown(counts: Mapping[str, Any]) -> bool:
     return any(map(_much_unknown, [counts, *counts.get("languages", {}).values()]))
 
 
+def _read_as(name: str, entry: Entry) -> Iterator[str]:
+    """`facts.read_as`: how a file of the user's was read, told where that isn't the usual way."""
+    for file, how in entry.get("facts", {}).get("read_as", {}).items():
+        if how != {"encoding": "UTF-8", "delimiter": ","}:
+            yield f"{name}: {read_how(file, how)}."
+
+
+def read_how(file: str, how: Mapping[str, str]) -> str:
+    """How a file was read, an entry of `facts.read_as`, in words."""
+    between = {",": "commas", "\t": "tabs", ";": "semicolons"}[how["delimiter"]]
+    return f"{file} was read as {how['encoding']} with {between} between its fields"
+
+
 def _normal_forms(name: str, entry: Entry) -> Iterator[str]:
     """`normal_forms` counts the samples with letters beyond ASCII that are in NFC and that aren't."""
     found = entry.get("normal_forms", {})
@@ -317,4 +330,4 @@ MODEL_NOTES: tuple[Notes, ...] = (
     _chats,
     _condition,
 )
-TASK_NOTES: tuple[Notes, ...] = (_wrong_rows, _normal_forms, _without_beginning)
+TASK_NOTES: tuple[Notes, ...] = (_read_as, _wrong_rows, _normal_forms, _without_beginning)

@@ -12,14 +12,19 @@ from evaluator.vocabulary import DataSource, MeasureOptions
 from evaluator_serving.errors import InputError
 
 
-def sample_texts(run: Run, name: str, data: Path | None = None, samples: Path | None = None) -> pl.DataFrame:
+def sample_texts(
+    run: Run, name: str, data: Path | None = None, samples: Path | None = None, encoding: str | None = None
+) -> pl.DataFrame:
     """Columns `sample` and `text` of a task's data set.
 
-    `samples` is the file of a task of the user's own. Raises InputError where the data set isn't here or is another one.
+    `samples` is the file of a task of the user's own, `encoding` its encoding (None: as the run recorded). Raises InputError
+    where the data set isn't here or is another one.
     """
     task = task_of(run, name)
     if samples is not None:
-        task = task.reading(samples)
+        known = run.record["tasks"][name].get("facts", {}).get("read_as", {})
+        encoding = encoding or next((how["encoding"] for how in known.values()), None)
+        task = task.reading(samples, encoding) if encoding else task.reading(samples)
     elif of_your_own(task):
         raise InputError(f"the sentences of {name} are your own: give their file with --samples")
     loaded = task.load(DataSource(data, run.protocol))

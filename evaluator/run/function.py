@@ -25,6 +25,7 @@ def run(
     data: str | Path | None = None,
     samples: str | Path | None = None,
     templates: str | Path | None = None,
+    encoding: str | None = None,
     languages: str | Sequence[str] = (),
     template: str | None = None,
     wording: str | Path | None = None,
@@ -57,6 +58,7 @@ def run(
         data: folder of the data sets (default: EVALUATOR_DATA, else the cache).
         samples: file of the user's own sentences or pairs, with a task that takes them (gest, pairs).
         templates: file of the user's own templates or columns, likewise.
+        encoding: of the file of samples, where it is neither UTF-8 nor UTF-16 with a byte-order mark.
         languages: codes (or one) of those that a task with several is asked in.
         wording: file of the user's own words for gest-who.
         way: how gest-who reads an answer, `text` or `logprobs`.
@@ -90,6 +92,7 @@ def run(
     inputs = Inputs(
         samples=_path(samples),
         templates=_path(templates),
+        encoding=encoding,
         languages=(languages,) if isinstance(languages, str) else tuple(languages),
         template=template,
         wording=_path(wording),

@@ -15,8 +15,8 @@ from typing import Any
 
 import polars as pl
 
-from evaluator import __version__
-from evaluator.reports.notes import doubts
+from evaluator import __version__, logs
+from evaluator.reports.notes import doubts, read_how
 from evaluator.run.askable import Encodes, Loss, abilities, encode, losses, missing_head, useless
 from evaluator.run.coverage import tokens_of_task
 from evaluator.run.progress import ModelProgress
@@ -421,6 +421,9 @@ def record(spec: RunSpec, tasks: Sequence[LoadedTask], models: Sequence[Prepared
                 run.add_table(task, heads, model.tables[task])
             run.add_new_failures([(model.name, *pair) for pair in model.refused], "unaskable")
         run.add_attempt(attempt)
+    for loaded in tasks:
+        for file, how in loaded.samples.facts.get("read_as", {}).items():
+            logs.line(f"{loaded.task.name}: {read_how(file, how)}", run=run.path.name)
     for doubt in doubts(run.record, [loaded.task.name for loaded in tasks], [model.name for model in models]):
         warnings.warn(doubt, stacklevel=2)
     return run

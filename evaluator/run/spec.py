@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from evaluator.tasks.base import Task
+from evaluator.text_file import read_text
 from evaluator.vocabulary import DataSource, Protocol_
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import InputError
@@ -39,10 +40,7 @@ class Condition:
                     "file, or none"
                 )
         if _is_file(content):
-            try:
-                content = Path(content).read_text("utf8").strip()
-            except (OSError, UnicodeDecodeError) as error:
-                raise InputError(f"--system {text!r}: can't read {content}: {error}") from error
+            content = read_text(Path(content), wanted="--system wants a text file")[0].strip()
         elif re.fullmatch(r"\S*\.(txt|md)|(/[^/\s]+|\.\.?|~)/\S+", content):
             # A mistyped name would be asked as words, and nobody would see it (/no_think is words that some models know).
             raise InputError(f"--system {text!r}: there is no file {content}: correct its name")

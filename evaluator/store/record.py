@@ -43,6 +43,7 @@ def with_task(known: Entry | None, entry: Entry, name: str, run: str) -> dict[st
     """
     new = as_stored(entry)
     _refuse(known or new, new, TASK_IDENTITY, f"task {name}", run)
+    _refuse_encoding(known or {}, new, name, run)
     if known and "told_of" in new and new["told_of"] < known.get("told_of", known.get("samples", 0)):
         new = {key: value for key, value in new.items() if key not in TOLD}
     return {**(known or {}), **new}
@@ -90,6 +91,16 @@ def _refuse(known: Entry, new: Entry, fields: tuple[str, ...], what: str, run: s
             raise InputError(
                 f"{run} was made with another {field} for {what}: it has {has}, now {now}; use another --out folder"
             )
+
+
+def _refuse_encoding(known: Entry, new: Entry, name: str, run: str) -> None:
+    """Raise InputError where a file of the user's is read in another encoding now: the same bytes would be other samples.
+
+    An older version didn't say how it read a file.
+    """
+    before, now = (entry.get("facts", {}).get("read_as", {}) for entry in (known, new))
+    for file in before.keys() & now.keys():
+        _refuse(before[file], now[file], ("encoding", "delimiter"), f"{file} of task {name}", run)
 
 
 def _difference(a: Any, b: Any) -> tuple[str, str]:

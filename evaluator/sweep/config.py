@@ -157,6 +157,7 @@ class Given(Table):
     samples: str | None = None
     templates: str | None = None
     translations: str | None = None
+    encoding: str | None = None
     languages: list[str] = Field(default_factory=list)
     template: str | None = None
     wording: str | None = None

@@ -49,6 +49,7 @@ GROUP = "evaluator.tasks"
 
 OPTIONS = {
     "samples": "--samples",
+    "encoding": "--encoding",
     "templates": "--templates",
     "translations": "--translations",
     "languages": "--language",
@@ -188,6 +189,8 @@ def chosen_tasks(names: Sequence[str], inputs: Inputs) -> tuple[Task, ...]:
     for given in inputs.named:
         if message := untaken(tasks, given):
             raise InputError(message)
+    if inputs.encoding is not None and inputs.samples is None and inputs.translations is None:
+        raise InputError("--encoding is that of your own --samples or --translations: give these, or leave --encoding out")
     chosen = tuple(each.using(inputs.only(each.takes)) for each in tasks)
     for name, own in zip(names, chosen, strict=True):
         if own.definition is not None and own.name in task_names():

@@ -122,8 +122,8 @@ class Task(ABC):
         """
         return self
 
-    def reading(self, samples: Path) -> "Task":
-        """The task of a run, restored without its samples, reading them from the user's file again.
+    def reading(self, samples: Path, encoding: str | None = None) -> "Task":
+        """The task of a run, restored without its samples, reading them from the user's file again, in this encoding if any.
 
         Raises InputError where the task isn't made of a file of the user's.
         """

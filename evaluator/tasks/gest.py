@@ -15,10 +15,11 @@ the first word is the male one. Where the released code differs, `--protocol pub
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import polars as pl
 
+from evaluator.csv_file import read_as
 from evaluator.datasets.check import sha256
 from evaluator.datasets.gest import read_groups, read_sentences
 from evaluator.datasets.registry import locate
@@ -28,6 +29,7 @@ from evaluator.tasks.base import Task
 from evaluator.tasks.definition import HEADS, Definition, gest_definition, gest_toml, parse_definition
 from evaluator.tasks.gest_layout import rates_layout
 from evaluator.tasks.limit import limited, spread
+from evaluator.text_file import encoding_of
 from evaluator.toml_file import Document
 from evaluator.vocabulary import ORDER, DataSource, Inputs, Layout, MeasureOptions, Protocol_, Rendered, Samples
 from evaluator_serving.errors import InputError
@@ -74,6 +76,7 @@ class GestTask(Task):
     data: str | Path = field()
     definition: str | None = None
     takes: frozenset[str] = frozenset()
+    encoding: str | None = None
 
     @property
     def about(self) -> str:
@@ -88,16 +91,18 @@ class GestTask(Task):
 
     def using(self, inputs: Inputs) -> Task:
         """The user's own task, where there are files for one: see `custom`."""
-        return custom(inputs.samples, inputs.templates) if inputs.named else self
+        return custom(inputs.samples, inputs.templates, inputs.encoding) if inputs.named else self
 
     def restored(self, definition: str) -> Task:
         """The user's own task from its TOML text; its sentences are in the run, not on the disk."""
         plan = parse_definition(definition, "the run's definition")
         return GestTask(plan.name, plan, data="gest", definition=definition)
 
-    def reading(self, samples: Path) -> Task:
+    def reading(self, samples: Path, encoding: str | None = None) -> Task:
         """The user's own task with its sentences."""
-        return super(GestTask, self).reading(samples) if self.definition is None else replace(self, data=samples)
+        if self.definition is None:
+            return super(GestTask, self).reading(samples)
+        return replace(self, data=samples, encoding=encoding)
 
     @property
     def heads(self) -> frozenset[str]:
@@ -107,26 +112,31 @@ class GestTask(Task):
     def load(self, data: DataSource) -> Samples:
         """The sentences: columns `sample, sentence, group, polarity, family` (`family`: the sample is topical)."""
         path = self._path(data)
-        return Samples(self._described(self._read(path)), {path.name: sha256(path)})
+        return Samples(self._described(self._read(path)), {path.name: sha256(path)}, facts=self._facts)
 
     def load_limited(self, data: DataSource, limit: int | None) -> Samples:
         """The samples that a limit takes. Of the others only the groups are held: the file may have millions of rows."""
         if limit is None:
             return limited(self.load(data), self.strata, limit)
         path, it = self._path(data), self.plan
-        groups = read_groups(path, it.sentence_column, it.group_column, it.groups).to_frame()
+        groups = read_groups(path, it.sentence_column, it.group_column, it.groups, self.encoding).to_frame()
         order = spread(self._with_polarity(groups), self.strata, limit)
         frame = self._read(path, set(order))
         places = pl.DataFrame({"sample": order, ORDER: range(len(order))}, schema={"sample": pl.Int64, ORDER: pl.Int64})
         frame = self._described(frame).join(places, on="sample", maintain_order="left")
-        return Samples(frame, {path.name: sha256(path)}, whole=groups.height)
+        return Samples(frame, {path.name: sha256(path)}, facts=self._facts, whole=groups.height)
+
+    @property
+    def _facts(self) -> Mapping[str, Any]:
+        return read_as(self.data, encoding_of(self.data, self.encoding)) if isinstance(self.data, Path) else {}
 
     def _path(self, data: DataSource) -> Path:
         (path,) = [self.data] if isinstance(self.data, Path) else locate(self.data, data).values()
         return path
 
     def _read(self, path: Path, rows: Collection[int] | None = None) -> pl.DataFrame:
-        return read_sentences(path, self.plan.sentence_column, self.plan.group_column, self.plan.groups, rows)
+        it = self.plan
+        return read_sentences(path, it.sentence_column, it.group_column, it.groups, rows, self.encoding)
 
     def _with_polarity(self, frame: pl.DataFrame) -> pl.DataFrame:
         polarity = {group.id: group.polarity for group in self.plan.groups.values()}
@@ -222,7 +232,7 @@ def with_poles(rows: pl.DataFrame, plan: Definition) -> pl.DataFrame:
 
 def gest() -> GestTask:
     """GEST 1.0, the papers' version."""
-    return GestTask("gest", gest_definition(), data="gest", takes=frozenset({"samples", "templates"}))
+    return GestTask("gest", gest_definition(), data="gest", takes=frozenset({"samples", "templates", "encoding"}))
 
 
 def gest_1_1() -> GestTask:
@@ -235,8 +245,8 @@ def gest_demo() -> GestTask:
     return GestTask("gest-demo", gest_definition(), data="gest-demo")
 
 
-def custom(samples: Path | None = None, templates: Path | None = None) -> GestTask:
-    """A user's task; whichever of the two files is not given is GEST's.
+def custom(samples: Path | None = None, templates: Path | None = None, encoding: str | None = None) -> GestTask:
+    """A user's task; whichever of the two files is not given is GEST's. `encoding` is that of the samples.
 
     The task is called as the definition says, or `gest-` and eight digits of the samples' sha256 if only samples are
     given, so that it can't be taken for a registered task in a run folder.
@@ -246,9 +256,9 @@ def custom(samples: Path | None = None, templates: Path | None = None) -> GestTa
     if templates is not None:
         text = Document.read(templates, "--templates wants a TOML file").text
         plan = parse_definition(text, str(templates))
-        return GestTask(plan.name, plan, data=samples or "gest", definition=text)
+        return GestTask(plan.name, plan, data=samples or "gest", definition=text, encoding=encoding)
     if samples is None:
         raise InputError("a task of your own needs --samples, --templates or both")
     name = f"gest-{sha256(samples)[:8]}"
     text = gest_toml().replace('name = "gest"', f'name = "{name}"')
-    return GestTask(name, parse_definition(text, "gest.toml"), data=samples, definition=text)
+    return GestTask(name, parse_definition(text, "gest.toml"), data=samples, definition=text, encoding=encoding)

@@ -17,6 +17,7 @@ from evaluator.measures.gest_mt import MEASURES, mt_measures, sampled
 from evaluator.measures.sampled import Sampled
 from evaluator.tasks.base import Task
 from evaluator.tasks.gest import gest, with_poles
+from evaluator.text_file import encoding_of
 from evaluator.translate.folder import read_translations
 from evaluator.translate.made import Made
 from evaluator.vocabulary import (
@@ -49,11 +50,12 @@ MEANING = (
 
 @dataclass(frozen=True, slots=True)
 class TranslationFile:
-    """One system's translations to one language: FOLDER/SYSTEM/LANGUAGE/translations.csv."""
+    """One system's translations to one language: FOLDER/SYSTEM/LANGUAGE/translations.csv; `encoding` if it isn't Unicode's."""
 
     system: str
     language: str
     path: Path
+    encoding: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ class GestMtTask(Task):
 
     about: ClassVar[str] = "how often translations into languages with gendered forms make the speaker a man: p_i, f_s, f_m"
     reads: ClassVar[Sequence[str]] = ("gest",)
-    takes: ClassVar[frozenset[str]] = frozenset({"translations", "languages"})
+    takes: ClassVar[frozenset[str]] = frozenset({"translations", "languages", "encoding"})
     heads: ClassVar[frozenset[str]] = frozenset()
     measures: ClassVar[Sequence[str]] = MEASURES
     columns: ClassVar[Mapping[str, pl.DataType]] = {
@@ -84,7 +86,8 @@ class GestMtTask(Task):
         """The task with the translations under a folder."""
         if inputs.translations is None:
             raise InputError(f"{self.name} scores translations: give --translations FOLDER (SYSTEM/LANGUAGE/translations.csv)")
-        return replace(self, files=tuple(find_translations(inputs.translations, inputs.languages)))
+        files = find_translations(inputs.translations, inputs.languages)
+        return replace(self, files=tuple(replace(file, encoding=inputs.encoding) for file in files))
 
     def load(self, data: DataSource) -> Samples:
         """GEST's sentences."""
@@ -205,11 +208,12 @@ def find_translations(folder: Path, languages: Iterable[str] = ()) -> list[Trans
 
 
 def _given(file: TranslationFile, samples: Samples) -> Given:
-    by_key = {source_key(source): target for source, target in read_translations(file.path).items()}
+    by_key = {source_key(source): target for source, target in read_translations(file.path, file.encoding).items()}
     answers = {"request": [f"{file.language} {key}" for key in by_key], "text": list(by_key.values())}
     made = Made.of(file.path)
     known = {"translator": made.facts} if made else {}
-    source = {"sha256": hashlib.sha256(file.path.read_bytes()).hexdigest(), "detector": DETECTOR, **known}
+    encoding = {"encoding": encoding_of(file.path, file.encoding)} if file.encoding else {}
+    source = {"sha256": hashlib.sha256(file.path.read_bytes()).hexdigest(), "detector": DETECTOR, **known, **encoding}
     keys = [(sample, source_key(sentence)) for sample, sentence in samples.frame.select("sample", "sentence").iter_rows()]
     missing = [sample for sample, key in keys if key not in by_key]
     empty = [sample for sample, key in keys if key in by_key and not by_key[key].strip()]

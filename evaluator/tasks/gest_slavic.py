@@ -20,6 +20,7 @@ from typing import ClassVar
 
 import polars as pl
 
+from evaluator.csv_file import read_as
 from evaluator.gender.variants import (
     Difference,
     Variant,
@@ -33,6 +34,7 @@ from evaluator.measures.gest import MEASURES, gest_measures
 from evaluator.measures.sampled import Sampled
 from evaluator.tasks.base import Task
 from evaluator.tasks.gest import gest, with_poles
+from evaluator.text_file import encoding_of
 from evaluator.vocabulary import DataSource, Inputs, Layout, MeasureOptions, Protocol_, Rendered, Samples, tidy
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Masked, Request, request_id
@@ -48,13 +50,14 @@ class GestSlavicTask(Task):
     Attributes:
         variants: the pairs' file (columns translator, language, original, stereotype, male, female), None for
             gest/gender_variants.csv in the data folder.
+        encoding: that file's, None for Unicode's (see `evaluator.text_file`).
         name: the task's name.
     """
 
     strata: ClassVar[tuple[str, ...]] = ("language", "polarity", "group")
 
     about: ClassVar[str] = "GEST for Slavic masked models: pairs of translations that differ in the gender of one word"
-    takes: ClassVar[frozenset[str]] = frozenset({"samples"})
+    takes: ClassVar[frozenset[str]] = frozenset({"samples", "encoding"})
     measures: ClassVar[Sequence[str]] = (*MEASURES, "yield")
     columns: ClassVar[Mapping[str, pl.DataType]] = {
         "logprob_male": pl.Float64(),
@@ -66,14 +69,15 @@ class GestSlavicTask(Task):
 
     variants: Path | None = None
     name: str = "gest-slavic"
+    encoding: str | None = None
 
     def using(self, inputs: Inputs) -> Task:
         """The task with the user's file of pairs."""
-        return replace(self, variants=inputs.samples)
+        return replace(self, variants=inputs.samples, encoding=inputs.encoding)
 
-    def reading(self, samples: Path) -> Task:
+    def reading(self, samples: Path, encoding: str | None = None) -> Task:
         """The task with the user's file of pairs."""
-        return replace(self, variants=samples)
+        return replace(self, variants=samples, encoding=encoding)
 
     @property
     def heads(self) -> frozenset[str]:
@@ -93,7 +97,7 @@ class GestSlavicTask(Task):
         gest_groups = gest().plan
         rows, failures = [], []
         dropped: Counter[str] = Counter()
-        every = list(read_variants(path))
+        every = list(read_variants(path, self.encoding))
         kept = set(map(id, deduplicate(every, "language" if data.protocol == "default" else "published")))
         for number, variant in enumerate(every):
             if id(variant) not in kept:
@@ -127,7 +131,8 @@ class GestSlavicTask(Task):
         if frame.is_empty():
             raise InputError(f"{path} holds no usable pair: it needs male and female sentences that differ in one word")
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        return Samples(frame, {path.name: digest}, dict(dropped), tuple(failures))
+        facts = read_as(path, encoding_of(path, self.encoding)) if self.variants else {}
+        return Samples(frame, {path.name: digest}, dict(dropped), tuple(failures), facts)
 
     def render(self, samples: Samples, heads: frozenset[str], protocol: Protocol_) -> Rendered:
         """One request a pair."""

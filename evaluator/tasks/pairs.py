@@ -21,6 +21,7 @@ Protocols don't differ.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -75,7 +76,7 @@ class Pairs(Task):
     about: ClassVar[str] = "which of two sentences is likelier, under every metric that the model allows: share, mean"
     measures: ClassVar[Sequence[str]] = MEASURES
     columns: ClassVar[Mapping[str, pl.DataType]] = {"direction": pl.String()}
-    takes: ClassVar[frozenset[str]] = frozenset({"samples", "templates"})
+    takes: ClassVar[frozenset[str]] = frozenset({"samples", "templates", "encoding"})
     made_of: ClassVar[str] = "pairs"
 
     name: str = field()
@@ -89,7 +90,7 @@ class Pairs(Task):
 
     def using(self, inputs: Inputs) -> Task:
         """The user's own pairs, where there are files for them: see `custom`."""
-        return custom(inputs.samples, inputs.templates) if inputs.named else self
+        return custom(inputs.samples, inputs.templates, inputs.encoding) if inputs.named else self
 
     def restored(self, definition: str) -> Task:
         """The user's own pairs from their TOML text; the sentences are in the run, not on the disk."""
@@ -100,13 +101,13 @@ class Pairs(Task):
 
         return Pairs(name, read, definition)
 
-    def reading(self, samples: Path) -> Task:
+    def reading(self, samples: Path, encoding: str | None = None) -> Task:
         """The user's own pairs from their file, read as it was before."""
         if self.definition is None:
             return super(Pairs, self).reading(samples)
         name, columns = parse(self.definition, "the run's definition")
         published = name == _named(samples)
-        return replace(self, read=lambda _: read_pairs(samples, None if published else columns))
+        return replace(self, read=lambda _: read_pairs(samples, None if published else columns, encoding))
 
     def load(self, data: DataSource) -> Samples:
         """The pairs: columns `evaluator.datasets.pairs.PAIRS`."""
@@ -193,8 +194,8 @@ def crows() -> Pairs:
     return Pairs("pairs", read)
 
 
-def custom(samples: Path | None, templates: Path | None = None) -> Pairs:
-    """The user's own pairs; without a definition the file is in a published layout of CrowS-Pairs.
+def custom(samples: Path | None, templates: Path | None = None, encoding: str | None = None) -> Pairs:
+    """The user's own pairs; without a definition the file is in a published layout of CrowS-Pairs. `encoding` is the file's.
 
     The task is called as the definition says, or `pairs-` and eight digits of the file's sha256.
     """
@@ -204,10 +205,11 @@ def custom(samples: Path | None, templates: Path | None = None) -> Pairs:
         raise InputError(f"no such file: {samples}: --samples wants a CSV file of sentence pairs")
     if templates is None:
         name = _named(samples)
-        return Pairs(name, lambda _: read_pairs(samples), f'name = "{name}"\n[pairs]\nmore = "sent_more"\nless = "sent_less"\n')
+        read = partial(read_pairs, samples, None, encoding)
+        return Pairs(name, lambda _: read(), f'name = "{name}"\n[pairs]\nmore = "sent_more"\nless = "sent_less"\n')
     text = Document.read(templates, "--templates wants a TOML file").text
     name, columns = parse(text, str(templates))
-    return Pairs(name, lambda _: read_pairs(samples, columns), text)
+    return Pairs(name, lambda _: read_pairs(samples, columns, encoding), text)
 
 
 def _named(samples: Path) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from evaluator.csv_file import read_columns
 from evaluator.gender.variants import source_key
+from evaluator.text_file import NAME_IT
 from evaluator_serving.errors import InputError
 
 
@@ -52,10 +53,11 @@ class FolderTranslator:
         return self._tables[language]
 
 
-def read_translations(path: Path) -> dict[str, str]:
-    """A CSV file's column `from` → column `to`."""
+def read_translations(path: Path, encoding: str | None = None) -> dict[str, str]:
+    """A CSV file's column `from` → column `to`; `encoding` as `read_columns` takes it."""
     table: dict[str, str] = {}
-    for line, (source, target) in read_columns(path, ("from", "to"), "translations lie in LANGUAGE/translations.csv"):
+    wanted = "translations lie in LANGUAGE/translations.csv"
+    for line, (source, target) in read_columns(path, ("from", "to"), wanted, NAME_IT, encoding):
         if table.setdefault(source, target) != target:
             raise InputError(f"{path}, line {line}: a second translation of {source!r}: keep one")
     return table

@@ -34,6 +34,7 @@ class Inputs:
     Attributes:
         samples: a file of sentences or pairs.
         templates: a file of templates and groups.
+        encoding: of the samples, or the translations; None for Unicode's (see `text_file`).
         translations: a folder with SYSTEM/LANGUAGE/translations.csv.
         languages: codes of the languages that are wanted; empty for all.
         template: the only template of the task's own that is asked.
@@ -46,6 +47,7 @@ class Inputs:
     samples: Path | None = None
     templates: Path | None = None
     translations: Path | None = None
+    encoding: str | None = None
     languages: tuple[str, ...] = ()
     template: str | None = None
     wording: Path | None = None

@@ -58,8 +58,11 @@ def test_other_columns_and_groups(tmp_path: Path) -> None:
         ("sentence,sentence,stereotype\nA,B,1\n", "my.csv: no column 'sentence' in line 1"),
         ("", "my.csv: no column 'sentence' in line 1 (found: '')"),
         ("sentence,stereotype\n\n", "my.csv: no rows below the header"),
-        (b"sentence,stereotype\nA,1\ncaf\xe9,1\n", "my.csv, line 3: not UTF-8: save the file as UTF-8"),
-        ("sentence,stereotype\nA,1\n".encode("utf-16"), "my.csv, line 1: not UTF-8"),
+        (
+            b"sentence,stereotype\nA,1\ncaf\xe9,1\n",
+            r"my.csv, line 3: not UTF-8 (bytes e9 in b'type\nA,1\ncaf\xe9,1\n'): save the file as UTF-8, or name its encoding",
+        ),
+        ("sentence,stereotype\nA,1\n".encode("utf-16-le"), "my.csv, line 1: a byte is 00, as in UTF-16"),
     ],
 )
 def test_bad_files_are_refused_in_one_line(tmp_path: Path, content: str | bytes, message: str) -> None:

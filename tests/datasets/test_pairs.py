@@ -1,5 +1,6 @@
 """Files of sentence pairs: published layouts of CrowS-Pairs (made up here) and the user's own, and what is wrong in them."""
 
+import hashlib
 import re
 from pathlib import Path
 
@@ -28,10 +29,21 @@ def test_french_layout(tmp_path: Path) -> None:
     ]
 
 
-def test_dutch_layout(tmp_path: Path) -> None:
-    """Commas, in Windows' code page."""
-    path = write(tmp_path, f"{HEADER}\n“Zij huilt”,“Hij huilt”,stereo,Gender\n", "cp1252")
-    assert read_pairs(path).frame.row(0)[4:] == ("“Zij huilt”", "“Hij huilt”")
+def test_the_published_dutch_file_alone_is_windows_1252(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A made-up file that begins as it does. Nothing else is, nor one of its rows in UTF-8 beside others in Windows-1252."""
+    text = f"{HEADER}\nZij kookt.,Hij kookt.,stereo,gender\n“Zij huilt”,“Hij huilt”,stereo,Gender\n"
+    path = write(tmp_path, text, "cp1252")
+    with pytest.raises(InputError, match="line 3: not UTF-8"):
+        read_pairs(path)
+    first = hashlib.sha256(b"Zij kookt.\nHij kookt.").hexdigest()
+    monkeypatch.setattr("evaluator.datasets.pairs._DUTCH_FIRST", first)
+    found = read_pairs(path)
+    assert found.frame.row(1)[4:] == ("“Zij huilt”", "“Hij huilt”")
+    assert found.facts == {"read_as": {"pairs.csv": {"encoding": "cp1252", "delimiter": ","}}}
+    path.write_bytes(text.encode() + "“Zij”,“Hij”,stereo,gender\n".encode("cp1252"))
+    with pytest.raises(InputError, match="line 4: not UTF-8"):
+        read_pairs(path)
+    assert read_pairs(write(tmp_path, text)).facts == {"read_as": {"pairs.csv": {"encoding": "UTF-8", "delimiter": ","}}}
 
 
 def test_multilingual_layout(tmp_path: Path) -> None:
@@ -92,11 +104,14 @@ def test_wrong_files_are_refused(tmp_path: Path, text: str, message: str) -> Non
 
 
 def test_absent_and_undecodable_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"can't read .*none\.csv: No such file"):
+    with pytest.raises(InputError, match=r"no such file: .*none\.csv: give a CSV"):
         read_pairs(tmp_path / "none.csv")
     path = tmp_path / "pairs.csv"
     path.write_bytes(b"sent_more,sent_less\n\x81\xff,b\n")
-    with pytest.raises(InputError, match="neither UTF-8 nor Windows-1252"):
+    with pytest.raises(
+        InputError,
+        match=r"line 2: not UTF-8 \(bytes 81 in .*\): save the file as UTF-8, or name its encoding \(--encoding cp1250",
+    ):
         read_pairs(path)
 
 

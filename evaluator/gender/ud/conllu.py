@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from evaluator.gender.ud.parser import Parse, UdSentence, UdToken
+from evaluator.text_file import opened
 from evaluator_serving.errors import InputError
 
 
@@ -15,9 +16,9 @@ def read_conllu(path: Path) -> Iterator[tuple[str, UdSentence]]:
     Raises InputError for a line that is not CoNLL-U.
     """
     text, tokens = "", []
-    with path.open(encoding="utf-8") as file:
+    with opened(path, wanted="give a CoNLL-U file") as file:
         for number, raw in enumerate(file, start=1):
-            line = raw.rstrip("\n")
+            line = raw.rstrip("\r\n")
             if line.startswith("#"):
                 key, _, value = line[1:].partition("=")
                 if key.strip() == "text":
