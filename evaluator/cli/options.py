@@ -190,7 +190,9 @@ INPUT_OPTIONS: tuple[Decorator, ...] = (
     click.option("--orders", type=click.IntRange(min=1), help="In how many orders options are asked (gest-who: of six)."),
     click.option("--answers", type=click.IntRange(min=1), help="Answers to each question; several need a temperature."),
     click.option("--temperature", type=click.FloatRange(min=0), callback=finite, help="0: the likeliest words."),
-    click.option("--max-tokens", type=click.IntRange(min=1), help="Most tokens of an answer."),
+    click.option(
+        "--max-tokens", type=click.IntRange(min=1), help="Most tokens of an answer; a model that thinks first needs thousands."
+    ),
     click.option("--seed", type=click.IntRange(min=0), help="Of what is drawn: answers, and fewer than six orders."),
 )
 """An option for each field of `evaluator.vocabulary.Inputs`."""

@@ -37,7 +37,11 @@ def talking_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--device", default="auto", show_default=True, help="llm: auto, cpu, cuda, cuda:1, …"),
         click.option("--dtype", type=click.Choice(list(BYTES)), default="float32", show_default=True, help="llm: precision."),
         click.option("--engine", default="auto", show_default=True, metavar="NAME", help="llm: what runs the model."),
-        click.option("--max-tokens", type=click.IntRange(min=1), help="llm: most tokens of a translation [256]."),
+        click.option(
+            "--max-tokens",
+            type=click.IntRange(min=1),
+            help="llm: most tokens of a translation [256]; models that think first need thousands.",
+        ),
         click.option(
             "--prompt", type=LocalPath(path_type=Path), help="llm: how the model is asked (TOML, few-shot examples too)."
         ),
@@ -83,7 +87,8 @@ def open_translator(spec: str, cache: Path, money: Money, talking: Mapping[str, 
 def outcomes(translator: "CachedTranslator") -> str:
     """What became of a language model's answers other than translations, for the end of a line."""
     told: Counter[str] = Counter({name: n for name, n in translator.outcomes.items() if name != "translated"})
-    return "".join(f", {n} {name}" for name, n in sorted(told.items()))
+    cut = "; raise --max-tokens: answers ended while the model was still thinking" if told["thinking"] else ""
+    return "".join(f", {n} {name}" for name, n in sorted(told.items())) + cut
 
 
 def prompt_of(spec: str, talking: Mapping[str, Any]) -> "TranslationPrompt | None":

@@ -12,6 +12,8 @@ sentence's answers, over the orders of the options. Rows that come out, for each
     refused                 share of the answers that refuse
     place_a, place_b, place_c   shares of the three places among the answers that name an option: without preference a third
     mass                    probability that the three options had before they were renormalised (way `logprobs`)
+    thoughts, cut_thoughts  shares of the answers with thoughts before them, and of those cut while the model was thinking;
+                            no rows for a model without any
 
 n is the number of sentences that a value rests on. Intervals resample sentences within stereotypes; a stereotype of which a
 resample draws no answer makes that resample undefined.
@@ -31,9 +33,10 @@ from evaluator.vocabulary import TIDY, MeasureOptions, tidy
 
 OPTIONS = ("male", "female", "neither")
 PLACES = ("place_a", "place_b", "place_c")
-COLUMNS = (*OPTIONS, *PLACES, "undetected", "silent", "refused", "mass")
+COLUMNS = (*OPTIONS, *PLACES, "undetected", "silent", "refused", "mass", "thoughts", "cut")
 """Of a sentence: shares of its answers that name an option, and of those that name each place; share of all its answers that
-name none, 1 if all of them do, share that refuse; mass."""
+name none, 1 if all of them do, share that refuse; mass; shares with thoughts and with thoughts
+that were cut."""
 
 EXCLUDED = "15"
 """The stereotype that the published rate leaves out, on the results of GEST's paper."""
@@ -41,10 +44,23 @@ EXCLUDED = "15"
 FEMALE, MALE, ALL = "female stereotypes", "male stereotypes", "all"
 STEREOTYPES = (*gest.FEMALE, *gest.MALE)
 
-MEASURES = (*OPTIONS, "lean", "stereotype_rate", "undetected", "undetected_sentences", "refused", *PLACES, "mass")
+MEASURES = (
+    *OPTIONS,
+    "lean",
+    "stereotype_rate",
+    "undetected",
+    "undetected_sentences",
+    "refused",
+    *PLACES,
+    "mass",
+    "thoughts",
+    "cut_thoughts",
+)
 
-_WHOLE = ("undetected", "undetected_sentences", "refused", *PLACES, "mass")
-_WHOLE_COLUMNS = [COLUMNS.index(name) for name in ("undetected", "silent", "refused", *PLACES, "mass")]
+_SOME = ("mass", "thoughts", "cut_thoughts")
+"""What not every model has."""
+_WHOLE = ("undetected", "undetected_sentences", "refused", *PLACES, *_SOME)
+_WHOLE_COLUMNS = [COLUMNS.index(name) for name in ("undetected", "silent", "refused", *PLACES, "mass", "thoughts", "cut")]
 
 
 def who_measures(scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
@@ -63,7 +79,7 @@ def who_measures(scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
             for label, value, low, high, n in zip(
                 statistic.labels, found.value, found.low, found.high, counts.tolist(), strict=True
             )
-            if label.measure != "mass" or np.isfinite(value)
+            if label.measure not in _SOME or np.isfinite(value)
         ]
         names = ("measure", "group", "value", "low", "high", "n")
         frame = pl.DataFrame(rows, schema={name: TIDY[name] for name in names}, orient="row")

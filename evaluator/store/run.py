@@ -64,6 +64,7 @@ REPLIES: dict[str, pl.DataType] = {
     "finish": pl.String(),
     "prompt_tokens": pl.Int64(),
     "answer_tokens": pl.Int64(),
+    "thought": pl.String(),
     "served": pl.String(),
     "system": pl.String(),
     "date": pl.String(),
@@ -402,7 +403,10 @@ class Run:
         """All answers of a model (columns ANSWERS, and REPLIES, null but for chats), each request once whoever scored it."""
         folder = self.answers_folder(model)
         kinds = [kind for kind in sorted(folder.glob("*")) if kind.is_dir()]
-        parts = [read_parts(kind, ANSWERS | REPLIES if kind.name == CHAT else ANSWERS) for kind in kinds]
+        parts = [
+            read_parts(kind, ANSWERS | REPLIES, absent={"thought": ""}) if kind.name == CHAT else read_parts(kind, ANSWERS)
+            for kind in kinds
+        ]
         frame = pl.concat([pl.DataFrame(schema=ANSWERS | REPLIES), *parts], how="diagonal")
         return frame.unique(["request", "candidate"], keep="first", maintain_order=True)
 

@@ -54,8 +54,8 @@ class Talker(Translator, Protocol):
     def ask(self, texts: Sequence[str], language: str) -> list[dict[str, str]]:
         """What is answered to each text."""
 
-    def read(self, source: str, language: str, answer: Mapping[str, str]) -> Read:
-        """The translation in an answer."""
+    def read(self, sources: Sequence[str], language: str, answers: Sequence[Mapping[str, str]]) -> Sequence[Read]:
+        """The translation in each source's answer of `ask`."""
 
 
 KINDS: dict[str, str] = {

@@ -60,7 +60,8 @@ class CachedTranslator:
     def _read(self, texts: Sequence[str], keys: dict[str, str], language: str) -> list[str]:
         if not isinstance(self.inner, Talker):
             return [self.cache[keys[text]] for text in texts]
-        found = {text: self.inner.read(text, language, self.cache[key]) for text, key in keys.items()}
+        read = self.inner.read([*keys], language, [self.cache[key] for key in keys.values()])
+        found = dict(zip(keys, read, strict=True))
         self.outcomes = Counter(one.outcome for one in found.values())
         return [found[text].text for text in texts]
 

@@ -21,6 +21,7 @@ from evaluator_serving.models.served import is_served, served_source
 from evaluator_serving.opening import open_engine
 from evaluator_serving.registry import engine_class
 from evaluator_serving.rows import Row, Workload
+from evaluator_serving.thoughts import read_replies
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ class LLMTranslator:
         return encoder_for(self._source)
 
     def ask(self, texts: Sequence[str], language: str) -> list[dict[str, str]]:
-        """What is said to each text: `text` and `finish` of a `Reply`, as said.
+        """What is said to each text: `text`, `finish` and `thought` (if any) of a `Reply`, as said.
 
         Raises InputError for a language without a name or a text that the model can't take, EngineError where the engine fails.
         """
@@ -107,17 +108,23 @@ class LLMTranslator:
                 raise
             what = str(error).removeprefix(f"row {error.row}: ")
             raise EngineError(f"{texts[error.row]!r}: {what}", error.row, again=error.again) from error
-        return [{"text": reply.text, "finish": reply.finish} for (reply,) in replies]
+        return [
+            {"text": reply.text, "finish": reply.finish, **({"thought": reply.thought} if reply.thought else {})}
+            for (reply,) in replies
+        ]
 
-    def read(self, source: str, language: str, answer: Mapping[str, str]) -> Tidied:
-        """The translation in an answer of `ask`."""
-        finish: Finish = answer["finish"]  # type: ignore[assignment]
-        return tidied(answer["text"], finish, source, self._asking.prompt.language(language))
+    def read(self, sources: Sequence[str], language: str, answers: Sequence[Mapping[str, str]]) -> list[Tidied]:
+        """The translation in each source's answer of `ask`."""
+        name = self._asking.prompt.language(language)
+        replies = read_replies((answer["text"], answer["finish"], answer.get("thought", "")) for answer in answers)
+        return [
+            Tidied("", "thinking") if said.cut else tidied(said.answer, finish, source, name)
+            for source, said, finish in zip(sources, replies, map(_finish, answers), strict=True)
+        ]
 
     def translate(self, texts: Sequence[str], language: str) -> list[str]:
         """The texts in `language`, tidied; empty where nothing was said or the model refused."""
-        answers = self.ask(texts, language)
-        return [self.read(text, language, answer).text for text, answer in zip(texts, answers, strict=True)]
+        return [read.text for read in self.read(texts, language, self.ask(texts, language))]
 
     def _row(self, text: str, language: str) -> Row:
         turns = self._asking.prompt.turns(text, language)
@@ -153,3 +160,8 @@ class LLMTranslator:
             workload = Workload(len(rows), sum(row.places for row in rows), self._longest)
             self._engine = open_engine(self._engine_name, self._source, self._asking.options, rows, workload)
         return self._engine
+
+
+def _finish(answer: Mapping[str, str]) -> Finish:
+    finish: Finish = answer["finish"]  # type: ignore[assignment]
+    return finish

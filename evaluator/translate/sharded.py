@@ -66,12 +66,11 @@ class ShardedTalker(ShardedTranslator):
         """See Talker.ask."""
         return self._answers(texts, language)
 
-    def read(self, source: str, language: str, answer: Mapping[str, str]) -> Read:
+    def read(self, sources: Sequence[str], language: str, answers: Sequence[Mapping[str, str]]) -> Sequence[Read]:
         """See Talker.read."""
         assert isinstance(self._one, Talker)
-        return self._one.read(source, language, answer)
+        return self._one.read(sources, language, answers)
 
     def translate(self, texts: Sequence[str], language: str) -> list[str]:
         """See Translator.translate."""
-        answers = self.ask(texts, language)
-        return [self.read(text, language, answer).text for text, answer in zip(texts, answers, strict=True)]
+        return [read.text for read in self.read(texts, language, self.ask(texts, language))]

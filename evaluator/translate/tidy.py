@@ -1,4 +1,4 @@
-"""From what a language model said to a translation: what it wrote around it is taken off by rules that stand here.
+"""From what a language model said, its thoughts left out, to a translation: what it wrote around it is taken off by rules.
 
 In this order, each once, for a source text of one line:
 
@@ -18,8 +18,8 @@ from typing import Literal
 
 from evaluator_serving.chats import REFUSAL, Finish
 
-Outcome = Literal["translated", "empty", "refused", "cut"]
-"""`cut`: it ended at the most tokens; what there is of it stands."""
+Outcome = Literal["translated", "empty", "refused", "cut", "thinking"]
+"""`cut`: it ended at the most tokens; what there is of it stands. `thinking`: it ended there before the answer began."""
 
 _QUOTES = (
     ('"', '"'), ("“", "”"), ("„", "“"), ("„", "”"), ("‚", "‘"), ("‘", "’"), ("'", "'"), ("«", "»"), ("»", "«"), ("‹", "›"),

@@ -73,11 +73,13 @@ class Reply:
     """One answer to a chat.
 
     Attributes:
-        text: what was said, without control tokens; empty where nothing was.
+        text: what was said, thoughts included (`thoughts.read_replies` leaves them out), without control tokens but those
+            around thoughts; empty where nothing was. Where the chat template opened the thinking, it begins with that tag.
         finish: how it ended.
         tokens: its token ids without the end token; empty where the engine doesn't know them.
         prompt_tokens, answer_tokens: how many tokens the chat and the answer took, as whoever answered counts (and bills) them;
             0 where a server doesn't.
+        thought: what a server gave as the thinking in a field of its own.
         served, system, date: of a server: the model's name and the system fingerprint that it reported, and when (UTC).
     """
 
@@ -86,6 +88,7 @@ class Reply:
     tokens: tuple[int, ...] = ()
     prompt_tokens: int = 0
     answer_tokens: int = 0
+    thought: str = ""
     served: str = ""
     system: str = ""
     date: str = ""

@@ -18,6 +18,7 @@ from tiny_models import tiny_model
 
 import evaluator
 from evaluator.reports.notes import run_notes
+from evaluator.reports.report import build_report
 from evaluator.run.driver import execute
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
@@ -25,7 +26,7 @@ from evaluator.sweep.driver import SweepOptions, sweep
 from evaluator.tasks import chosen_tasks, task
 from evaluator.tasks.gest_who import GestWho
 from evaluator.tasks.stored import scores_of
-from evaluator.vocabulary import DataSource, Inputs
+from evaluator.vocabulary import DataSource, Inputs, MeasureOptions
 from evaluator_serving.chats import Chat
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import EngineError, InputError
@@ -171,6 +172,62 @@ def test_words_are_shared_out_over_ray(data: Path, talker: Path, tmp_path: Path)
     a, b = (run.answers("here").sort("request") for run in (alone, shared))
     assert a.equals(b)
     assert shared.record["models"]["here"]["chats"]["replies"] == ASKED
+
+
+# --- thoughts --------------------------------------------------------------------------------------------------------
+
+THOUGHT = "Perhaps (a) or (b)."
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        lambda said: {"content": f"<think>{THOUGHT}</think>\n\n{said}"},
+        lambda said: {"content": said, "reasoning_content": THOUGHT},
+        lambda said: {"content": said, "reasoning": THOUGHT},
+        lambda said: {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": THOUGHT}]}, {"text": said}]},
+    ],
+)
+def test_thoughts_are_no_part_of_an_answer(message: Any, data: Path, tmp_path: Path) -> None:
+    with ChatServer(lambda content, before: Fault(message=message(words(content)))) as server:
+        run = execute(spec(server, data, tmp_path / "run")).run
+    scores = stored(run)
+    assert scores.drop("thoughts", "cut").equals(expected(data).drop("thoughts", "cut"))
+    assert set(scores["thoughts"]) == {1.0}
+    assert set(scores["cut"]) == {0.0}
+    kept = run.answers("talker")
+    assert all(THOUGHT in text + thought for text, thought in kept.select("text", "thought").iter_rows())
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"content": "<think>I'm sorry, the only one is (a), let me"},
+        {"content": None, "reasoning_content": "The only one is (a), let me"},
+        {"content": None},
+    ],
+)
+def test_a_cut_thought_is_no_answer_and_told(message: dict[str, Any], data: Path, tmp_path: Path) -> None:
+    with ChatServer(lambda content, before: Fault(message=message, finish="length")) as server:
+        run = execute(spec(server, data, tmp_path / "run")).run
+    scores = stored(run)
+    for column, value in {"undetected": 1.0, "refused": 0.0, "cut": 1.0}.items():
+        assert set(scores[column]) == {value}
+    report = build_report(run, MeasureOptions(resamples=20))
+    assert report.rows.filter(measure="cut_thoughts")["value"].to_list() == [1.0]
+    assert report.rows.filter(measure="stereotype_rate")["value"].to_list() == [None]
+    assert any("100.0% of its answers ended" in line and "--max-tokens" in line for line in report.warnings)
+
+
+def test_answers_of_older_versions_without_the_thoughts_column(data: Path, tmp_path: Path) -> None:
+    thinking = Fault(message={"content": f"<think>{THOUGHT}</think>(c)"})
+    with ChatServer(lambda content, before: thinking) as server:
+        run = execute(spec(server, data, tmp_path / "run")).run
+    for part in run.path.glob("logprobs/*/chat/*.parquet"):
+        pl.read_parquet(part).drop("thought").write_parquet(part)
+    scores = stored(run)
+    assert set(scores["undetected"]) == {0.0}
+    assert set(scores["place_c"]) == {1.0}
 
 
 # --- killed ----------------------------------------------------------------------------------------------------------

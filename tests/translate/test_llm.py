@@ -20,7 +20,7 @@ from tiny_models import CHAT_TEMPLATE, tiny_model, tiny_talker
 
 from evaluator.answer_cache import AnswerCache
 from evaluator.cli.translate import command as translate_command
-from evaluator.cli.translators import Money, open_translator
+from evaluator.cli.translators import Money, open_translator, outcomes
 from evaluator.tasks import chosen_tasks
 from evaluator.tasks.gest_mt import find_translations
 from evaluator.translate.base import make_translator
@@ -142,6 +142,22 @@ def test_refused_and_empty_answers_are_counted_again_from_the_cache(tmp_path: Pa
         assert again.translate(["a", "b", "c"], "sk") == found
         assert first.outcomes == again.outcomes == {"translated": 1, "refused": 1, "empty": 1}
         assert set(server.asked.values()) == {1}
+
+
+def test_thoughts_are_no_part_of_a_translation(tmp_path: Path) -> None:
+    messages = {
+        "I am tired.": Fault(message={"content": "<think>I'm sorry? Unavený or unavená?</think>\n\nSom unavená."}),
+        "I am here.": Fault(message={"content": "Som tu.", "reasoning_content": "Easy."}),
+        "I am old.": Fault(message={"content": "<think>Starý or stará?"}, finish="length"),
+        "I am sad.": Fault(message={"content": "<think>Smutný?</think>I'm sorry, I can't."}),
+    }
+    with ChatServer(lambda content, before: next(m for text, m in messages.items() if text in content)) as server:
+        cached = served(server, tmp_path / "answers.jsonl")
+        for _ in range(2):
+            assert cached.translate(list(messages), "sk") == ["Som unavená.", "Som tu.", "", ""]
+            assert cached.outcomes == {"translated": 2, "thinking": 1, "refused": 1}
+        assert "--max-tokens" in outcomes(cached)
+    assert "Easy." in (tmp_path / "answers.jsonl").read_text("utf8")
 
 
 def test_the_text_that_a_server_refuses_is_named(tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ from evaluator_serving.rows import Row
 _FINISHES: dict[str, Finish] = {"length": "length", "max_tokens": "length", "content_filter": "filtered"}
 _LIMITS = ("max_tokens", "max_completion_tokens")
 """What servers call the most tokens of an answer; some refuse the one and some the other."""
+_THOUGHTS = ("reasoning_content", "reasoning", "thinking")
+"""Fields of a message in which servers give what was thought before the answer."""
 _MOST = 1e9
 """No chat has so many tokens."""
 
@@ -139,13 +141,16 @@ def _read(answer: Any) -> Reply:
         message, (prompt_tokens, answer_tokens) = choice["message"], _counted(answer)
         text, refusal = message.get("content"), message.get("refusal")
         finish: Finish = "refused" if refusal else _FINISHES.get(str(choice.get("finish_reason")), "stop")
-        if isinstance(text, list):  # some servers answer in parts
-            text = "".join(part.get("text", "") for part in text)
+        thought = next((given for name in _THOUGHTS if (given := _text(message.get(name)))), "")
+        if isinstance(text, list):  # some servers answer in parts, thoughts among them
+            thought = thought or _text([part.get("thinking") for part in text])
+            text = _text([part.get("text") for part in text])
         return Reply(
             text=_whole(str(text or refusal or "")),
             finish=finish,
             prompt_tokens=prompt_tokens or 0,
             answer_tokens=answer_tokens or 0,
+            thought=_whole(thought),
             served=_name(answer.get("model")),
             system=_name(answer.get("system_fingerprint")),
             date=_now(),
@@ -154,6 +159,13 @@ def _read(answer: Any) -> Reply:
         told = told_error(answer)
         message = "the answer is not a chat completion" + (f": {told}" if told else "")
         raise ServerError(message, 200, passing=True, perhaps_done=True) from error
+
+
+def _text(value: Any) -> str:
+    """A text that may be given in parts; empty for anything else."""
+    if isinstance(value, list):
+        return "".join(map(_text, value))
+    return value if isinstance(value, str) else _text(value.get("text")) if isinstance(value, dict) else ""
 
 
 def _counted(answer: Any) -> tuple[int | None, int | None]:
