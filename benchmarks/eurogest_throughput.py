@@ -29,7 +29,7 @@ from glm_throughput import Counter
 from sides import Score, Side, cut, interleaved, numbers, opened_engine, serve
 
 from evaluator.bench.measure import versions
-from evaluator.bench.worker import Worker
+from evaluator.bench.process import BackendProcess
 from evaluator.demo import demo_model
 from evaluator.tasks.eurogest import EuroGest
 from evaluator.tasks.pair_requests import compared, split
@@ -86,7 +86,7 @@ OPEN: dict[str, Callable[[str, Counter], Score]] = {
 }
 
 
-def result(worker: Worker[Side], loop: Worker[Side], chosen: Sequence[Pair]) -> dict[str, Any]:
+def result(worker: BackendProcess[Side], loop: BackendProcess[Side], chosen: Sequence[Pair]) -> dict[str, Any]:
     """What is reported of one way."""
     if worker.error:
         return {"way": worker.asked.name, "error": worker.error}
@@ -105,7 +105,7 @@ def result(worker: Worker[Side], loop: Worker[Side], chosen: Sequence[Pair]) -> 
     }
 
 
-def least_seconds(worker: Worker[Side], onnx: Worker[Side], peaks: Sequence[float]) -> float:
+def least_seconds(worker: BackendProcess[Side], onnx: BackendProcess[Side], peaks: Sequence[float]) -> float:
     """What its tokens' products would take at the peak; 0 where onnx didn't count them."""
     seconds = 0.0
     for part, counted in onnx.slices.items():

@@ -44,7 +44,7 @@ from sides import Numbers, Score, Side, cut, interleaved, numbers, opened_engine
 from evaluator.bench import harness
 from evaluator.bench.counter import Counter as BenchCounter
 from evaluator.bench.measure import versions
-from evaluator.bench.worker import Worker
+from evaluator.bench.process import BackendProcess
 from evaluator.demo import demo_model
 from evaluator_serving.requests import Continuation
 
@@ -206,7 +206,7 @@ def shaped_model(shape: str, folder: Path) -> Path:
     return folder
 
 
-def result(worker: Worker[Side], loop: Worker[Side], count: int, peaks: Sequence[float]) -> dict[str, Any]:
+def result(worker: BackendProcess[Side], loop: BackendProcess[Side], count: int, peaks: Sequence[float]) -> dict[str, Any]:
     """What is reported of one way."""
     if worker.error:
         return {"way": worker.asked.name, "error": worker.error}

@@ -35,7 +35,7 @@ from sides import Numbers, Score, Side, interleaved, opened_engine, sentences, s
 
 from evaluator.bench.counter import Counter
 from evaluator.bench.measure import versions
-from evaluator.bench.worker import Worker
+from evaluator.bench.process import BackendProcess
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.models.config import quiet
 from evaluator_serving.models.resolving import resolve
@@ -211,7 +211,9 @@ def engines_alone(folder: Path, texts: list[str], ways: Sequence[str], threads: 
     return found
 
 
-def digest(workers: Sequence[Worker[Side]], peaks: Sequence[float], alone: Mapping[str, Any], count: int) -> dict[str, Any]:
+def digest(
+    workers: Sequence[BackendProcess[Side]], peaks: Sequence[float], alone: Mapping[str, Any], count: int
+) -> dict[str, Any]:
     """Medians, ratios to the published procedure, largest differences from its scores, shares of the peak."""
     ran = {worker.asked.name: list(worker.slices.values()) for worker in workers if not worker.error}
     reference, ways = ran.get("published"), {}

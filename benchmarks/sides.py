@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 import polars as pl
 
 from evaluator.bench.answering import asked, measured, say
-from evaluator.bench.asked import Asked
+from evaluator.bench.backends import CEILINGS
 from evaluator.bench.counter import Counter
+from evaluator.bench.job import BenchJob
 from evaluator.bench.measure import interleave
-from evaluator.bench.ways import CEILINGS
-from evaluator.bench.worker import Worker
+from evaluator.bench.process import BackendProcess
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.requests import Request
@@ -102,14 +102,14 @@ def opened_engine(
 
 def interleaved(
     program: str, ways: Sequence[str], model: str, threads: int, parts: Sequence[Sequence[Any]], *, device: str = "auto"
-) -> tuple[list[Worker[Side]], list[float]]:
+) -> tuple[list[BackendProcess[Side]], list[float]]:
     """Every way of a program on every part of the inputs; before each the rate of a large matrix product, in GFLOP/s."""
-    machine = Worker.start(Asked(CEILINGS, engine="", model="", task="", limit=0, device=device, threads=threads))
-    workers: list[Worker[Side]] = []
+    machine = BackendProcess.start(BenchJob(CEILINGS, engine="", model="", task="", limit=0, device=device, threads=threads))
+    workers: list[BackendProcess[Side]] = []
     try:
         for way in ways:
             offline = {"HF_HUB_OFFLINE": "1"}
-            workers.append(Worker.start(Side(way, model, threads), (program, "--serve"), offline))
+            workers.append(BackendProcess.start(Side(way, model, threads), (program, "--serve"), offline))
             tell(workers[-1].said)
         rates = interleave(workers, [json.dumps(list(part)) for part in parts], machine.measure, tell)
     finally:
@@ -129,6 +129,6 @@ def cut(inputs: Sequence[Any], parts: int) -> list[Sequence[Any]]:
     return [inputs[start : start + size] for start in range(0, len(inputs), size)]
 
 
-def numbers(worker: Worker[Side]) -> Numbers:
+def numbers(worker: BackendProcess[Side]) -> Numbers:
     """All that it gave, in the order of the parts."""
     return [number for _, answer in sorted(worker.slices.items()) for number in answer["numbers"]]

@@ -1,4 +1,4 @@
-"""A way's process, seen from inside: it is asked a line at a time, and answers each with a line of JSON."""
+"""A backend's process, seen from inside: it is asked a line at a time, and answers each with a line of JSON."""
 
 import contextlib
 import json

@@ -21,7 +21,7 @@ CONDITIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A way in two benches.
+    """A backend in two benches.
 
     Attributes:
         before, after: sentences a second; ratio: after over before; noise: the ratio's own standard deviation, as a share.
@@ -43,8 +43,10 @@ class Ratio:
 def is_whole(record: Mapping[str, Any]) -> bool:
     """Whether a record has all that is compared, of the types that a bench writes."""
     try:
-        ways = [way for way in record["ways"] if "error" not in way]
-        numbers = all(way["sentences_s"] > 0 and way["noise"] >= 0 and isinstance(way["way"], str) for way in ways)
+        backends = [backend for backend in record["ways"] if "error" not in backend]
+        numbers = all(
+            backend["sentences_s"] > 0 and backend["noise"] >= 0 and isinstance(backend["way"], str) for backend in backends
+        )
         versions = record["system"]["versions"]
         return numbers and isinstance(versions, dict) and all(name in record[part] for part, name in CONDITIONS)
     except (KeyError, TypeError):
@@ -52,11 +54,11 @@ def is_whole(record: Mapping[str, Any]) -> bool:
 
 
 def ratios(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Ratio]:
-    """Of the ways that ran in both. Raises InputError where there is none."""
-    known = {way["way"]: way for way in before["ways"] if "error" not in way}
-    both = [(known[way["way"]], way) for way in after["ways"] if "error" not in way and way["way"] in known]
+    """Of the backends that ran in both. Raises InputError where there is none."""
+    known = {backend["way"]: backend for backend in before["ways"] if "error" not in backend}
+    both = [(known[backend["way"]], backend) for backend in after["ways"] if "error" not in backend and backend["way"] in known]
     if not both:
-        raise InputError("the two benches have no way in common that ran in both: give --engine and --against alike")
+        raise InputError("the two benches have no backend in common that ran in both: give --engine and --against alike")
     for old, new in both:
         ratio = new["sentences_s"] / old["sentences_s"]
         noise = (old["noise"] ** 2 + new["noise"] ** 2) ** 0.5

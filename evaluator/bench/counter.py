@@ -8,7 +8,7 @@ from evaluator_serving.engine import Engine
 
 @dataclass(slots=True)
 class Counter:
-    """Tokens and passes since the last `reset`; `counts` says whether this way's are known at all."""
+    """Tokens and passes since the last `reset`; `counts` says whether this backend's are known at all."""
 
     tokens: int = 0
     passes: int = 0

@@ -1,4 +1,4 @@
-"""Every way on every slice, one at a time, in an order that changes from slice to slice; the machine's rates between."""
+"""Every backend on every slice, one at a time, in an order that changes from slice to slice; the machine's rates between."""
 
 import math
 import platform
@@ -9,9 +9,9 @@ from dataclasses import asdict, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from evaluator.bench.asked import Asked
-from evaluator.bench.ways import CEILINGS
-from evaluator.bench.worker import Worker
+from evaluator.bench.backends import CEILINGS
+from evaluator.bench.job import BenchJob
+from evaluator.bench.process import BackendProcess
 from evaluator.sweep.benches import FORMAT, KIND, Hardware
 from evaluator_serving.engine import BYTES
 from evaluator_serving.errors import EngineError
@@ -22,18 +22,18 @@ Told = Callable[[str], None]
 Rates = dict[str, float]
 
 
-def bench(asked: Sequence[Asked], hardware: Hardware, told: Told) -> dict[str, Any]:
-    """Measure the ways on this hardware; the first one that gives numbers is what the others' are compared with.
+def bench(asked: Sequence[BenchJob], hardware: Hardware, told: Told) -> dict[str, Any]:
+    """Measure the backends on this hardware; the first one that gives numbers is what the others' are compared with.
 
-    `told` is called with a line on each step. Raises EngineError, with all reasons, where no way ran.
+    `told` is called with a line on each step. Raises EngineError, with all reasons, where no backend ran.
     """
-    workers: list[Worker[Asked]] = []
-    machine = Worker.start(replace(asked[0], way=CEILINGS, engine=""))
+    workers: list[BackendProcess[BenchJob]] = []
+    machine = BackendProcess.start(replace(asked[0], backend=CEILINGS, engine=""))
     try:
         if machine.error is not None:
             told(f"this machine's own rates can't be measured, so that shares of them are left out: {machine.error}")
         for one in asked:
-            workers.append(Worker.start(one))
+            workers.append(BackendProcess.start(one))
             told(workers[-1].said)
         lines = [str(number) for number in range(asked[0].slices)]
         ceilings = interleave(workers, lines, machine.measure, told)
@@ -44,8 +44,10 @@ def bench(asked: Sequence[Asked], hardware: Hardware, told: Told) -> dict[str, A
     return record(workers, [one for one in ceilings if one], again, hardware)
 
 
-def interleave(workers: Sequence[Worker[Any]], lines: Sequence[str], machine: Callable[[], Rates], told: Told) -> list[Rates]:
-    """Ask every way every slice's line, in another order for each slice. Returns the machine's rates before each."""
+def interleave(
+    workers: Sequence[BackendProcess[Any]], lines: Sequence[str], machine: Callable[[], Rates], told: Told
+) -> list[Rates]:
+    """Ask every backend every slice's line, in another order for each slice. Returns the machine's rates before each."""
     rates = []
     for number, line in enumerate(lines):
         rates.append(machine())
@@ -58,9 +60,12 @@ def interleave(workers: Sequence[Worker[Any]], lines: Sequence[str], machine: Ca
 
 
 def record(
-    workers: Sequence[Worker[Asked]], ceilings: Sequence[Mapping[str, float]], again: Mapping[int, float], hardware: Hardware
+    workers: Sequence[BackendProcess[BenchJob]],
+    ceilings: Sequence[Mapping[str, float]],
+    again: Mapping[int, float],
+    hardware: Hardware,
 ) -> dict[str, Any]:
-    """A bench as JSON has it. Raises EngineError where no way ran."""
+    """A bench as JSON has it. Raises EngineError where no backend ran."""
     ran = [worker for worker in workers if worker.error is None and worker.slices]
     if not ran:
         raise EngineError("; ".join(f"{worker.asked.name}: {worker.error}" for worker in workers))
@@ -87,16 +92,24 @@ def record(
     }
 
 
-def result(worker: Worker[Asked], first: Worker[Asked], again: float, ceilings: Mapping[str, float]) -> dict[str, Any]:
-    """What is told of one way."""
+def result(
+    worker: BackendProcess[BenchJob], first: BackendProcess[BenchJob], again: float, ceilings: Mapping[str, float]
+) -> dict[str, Any]:
+    """What is told of one backend."""
     asked = worker.asked
-    named = {"way": asked.name, "engine": asked.engine, "dtype": asked.dtype, "device": asked.device, "threads": asked.threads}
+    named = {
+        "way": asked.name,
+        "engine": asked.engine,
+        "dtype": asked.dtype,
+        "device": asked.device,
+        "threads": asked.threads,
+    }
     if worker.error is not None or not worker.slices:
         return {**named, "error": worker.error or "no slice was scored"}
     model, sentences = worker.ready["model"], worker.ready["sentences"]
     done = {number: sentences[number] / answer["wall"] for number, answer in worker.slices.items()}
     wall, busy = worker.total("wall"), worker.total("forward")
-    # One numerator for all ways: the tokens that this program needs for these sentences.
+    # One numerator for all backends: the tokens that this program needs for these sentences.
     tokens = model["tokens"] * sum(sentences[number] for number in worker.slices) / max(1, sum(sentences))
     told = {
         **named,
@@ -121,8 +134,10 @@ def result(worker: Worker[Asked], first: Worker[Asked], again: float, ceilings: 
     return made
 
 
-def _shares(worker: Worker[Asked], model: Mapping[str, Any], ceilings: Mapping[str, float], busy: float) -> dict[str, Any]:
-    """Of the machine's matrix-product rate and memory bandwidth, what the task's own work takes while the way computes.
+def _shares(
+    worker: BackendProcess[BenchJob], model: Mapping[str, Any], ceilings: Mapping[str, float], busy: float
+) -> dict[str, Any]:
+    """Of the machine's matrix-product rate and memory bandwidth, what the task's own work takes while the backend computes.
 
     The work is 2 operations a weight and forward token, and 2 a number of the vocabulary's matrix and position read. A pass
     reads every weight once.
@@ -147,13 +162,13 @@ def noise(values: Sequence[float]) -> float:
     return statistics.stdev(values) / statistics.fmean(values) / math.sqrt(len(values))
 
 
-def numbers(worker: Worker[Asked]) -> dict[str, list[float]]:
+def numbers(worker: BackendProcess[BenchJob]) -> dict[str, list[float]]:
     """All log-probabilities by request."""
     return {key: values for answer in worker.slices.values() for key, values in answer["numbers"].items()}
 
 
 def difference(ours: Mapping[str, Sequence[float]], first: Mapping[str, Sequence[float]]) -> float:
-    """Largest difference of two ways' log-probabilities of the same candidates."""
+    """Largest difference of two backends' log-probabilities of the same candidates."""
     pairs = ((a, b) for key in ours if key in first for a, b in zip(ours[key], first[key], strict=True))
     return max((abs(a - b) for a, b in pairs), default=0.0)
 

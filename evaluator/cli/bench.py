@@ -90,7 +90,7 @@ def measure(
     Example:
       evaluator bench gpt2 --engine onnx --against transformers-loop --json gpt2.json
     """
-    from evaluator.bench.asked import Asked, check
+    from evaluator.bench.job import BenchJob, check
     from evaluator.bench.measure import bench
     from evaluator.sweep.benches import Hardware, keep
     from evaluator.tasks import usual_task
@@ -105,9 +105,9 @@ def measure(
     folder = str(data) if data else ""
     known = {"model": model, "task": chosen, "limit": limit, "data": folder, "dtype": dtype, "device": device}
     known |= {"allow_pickle": allow_pickle, "trust_remote_code": trust_remote_code}
-    asked = [Asked(way=name, engine="", threads=count, slices=slices, **known) for name in against]  # type: ignore[arg-type]
+    asked = [BenchJob(backend=name, engine="", threads=count, slices=slices, **known) for name in against]  # type: ignore[arg-type]
     for name in engines or usable_engines():
-        asked.append(Asked(way="engine", engine=name, threads=count, slices=slices, **known))  # type: ignore[arg-type]
+        asked.append(BenchJob(backend="engine", engine=name, threads=count, slices=slices, **known))  # type: ignore[arg-type]
     check(asked[0])
     record = bench(asked, hardware, logs.say)
     kept = keep(record)

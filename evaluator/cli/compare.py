@@ -115,7 +115,9 @@ def command(
         protocol=picked[0].run.protocol,
     )
     alone = bool(parsed) and not any(check.of_differences for check in parsed)
-    comparison = build(picked, options, tasks=tasks, allow=allow, permutations=permutations, alone=alone, progress=Progress())
+    comparison = build(
+        picked, options, tasks=tasks, allow=allow, permutations=permutations, alone=alone, progress=ProgressLine()
+    )
     if figures is not None:
         _draw(comparison, figures)
     _show(comparison, format_)
@@ -135,7 +137,7 @@ def _draw(comparison: "Comparison", folder: Path) -> None:
     click.echo(f"figures: {len(written)} files in {folder}", err=True)
 
 
-class Progress:
+class ProgressLine:
     """A line on stderr every EVERY seconds."""
 
     def __init__(self) -> None:

@@ -99,7 +99,7 @@ def command(
     from evaluator.tasks import task
     from evaluator.translate.folder import FolderTranslator
     from evaluator.translate.made import FILE, Made
-    from evaluator.translate.variants import Asked, Find, gender_pairs, translate_sentences
+    from evaluator.translate.variants import Find, PromptedSystem, gender_pairs, translate_sentences
     from evaluator.vocabulary import DataSource
     from evaluator_serving.errors import InputError
     from evaluator_serving.purse import Purse
@@ -133,7 +133,7 @@ def command(
         click.echo(f"{folder / 'translations.csv'}: {len(done.pairs)} sentences{outcomes(plain)}")
         if not variants:
             continue
-        built = gender_pairs(frame, done, find, detectors[code], Asked(system, prompt_style))
+        built = gender_pairs(frame, done, find, detectors[code], PromptedSystem(system, prompt_style))
         rows = [(v.translator, v.language, v.original, str(v.stereotype), v.male, v.female) for v in built.pairs]
         write_bytes(folder / "gender_variants.csv", csv_bytes([COLUMNS, *rows]))
         counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(built.outcomes.items()))

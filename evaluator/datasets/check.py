@@ -13,7 +13,7 @@ Status = Literal["ok", "converted", "changed", "missing"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class FileStatus:
     """What is known about one file.
 
     Attributes:
@@ -30,26 +30,26 @@ class Finding:
     problem: str | None = None
 
 
-def check(dataset: Dataset, root: Path) -> list[Finding]:
+def check(dataset: Dataset, root: Path) -> list[FileStatus]:
     """Compare each file of the data set under `root` with the registry."""
     return [check_file(dataset, file, path_of(dataset, file, root)) for file in dataset.files]
 
 
-def check_file(dataset: Dataset, file: DataFile, path: Path) -> Finding:
+def check_file(dataset: Dataset, file: DataFile, path: Path) -> FileStatus:
     """Compare one file, which should lie at `path`, with the registry."""
     if not path.is_file():
-        return Finding(dataset.name, path, "missing", problem="no such file")
+        return FileStatus(dataset.name, path, "missing", problem="no such file")
     found = sha256(path)
     rows = count(path, file.unit)
     if file.pinned is not None and found == file.pinned:
-        return Finding(dataset.name, path, "ok", rows)
+        return FileStatus(dataset.name, path, "ok", rows)
     if rows != file.rows:
-        return Finding(dataset.name, path, "changed", rows, f"{rows or 'no'} rows instead of {file.rows}")
+        return FileStatus(dataset.name, path, "changed", rows, f"{rows or 'no'} rows instead of {file.rows}")
     if not file.sources:
-        return Finding(dataset.name, path, "ok", rows)
+        return FileStatus(dataset.name, path, "ok", rows)
     if file.converted or file.unit == "examples":  # JSON written anew is the same data in other bytes
-        return Finding(dataset.name, path, "converted", rows)
-    return Finding(dataset.name, path, "changed", rows, f"sha256 {found[:12]}… instead of {(file.pinned or '')[:12]}…")
+        return FileStatus(dataset.name, path, "converted", rows)
+    return FileStatus(dataset.name, path, "changed", rows, f"sha256 {found[:12]}… instead of {(file.pinned or '')[:12]}…")
 
 
 def sha256(path: Path) -> str:

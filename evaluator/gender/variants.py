@@ -198,7 +198,7 @@ class Built:
 
 
 @dataclass(frozen=True, slots=True)
-class Plain:
+class PlainTranslation:
     """A sample with its plain translation and the gender found there."""
 
     original: str
@@ -207,7 +207,9 @@ class Plain:
     verdict: Verdict
 
 
-def build_pairs(samples: Iterable[Plain], prompted: Mapping[tuple[str, Gender], str], translator: str, language: str) -> Built:
+def build_pairs(
+    samples: Iterable[PlainTranslation], prompted: Mapping[tuple[str, Gender], str], translator: str, language: str
+) -> Built:
     """Pair plain translations with the quoted parts of the opposite-gender ones; no de-duplication.
 
     prompted: (English sentence, gender of the prompt) to the translation of that prompt.
@@ -227,7 +229,7 @@ def build_pairs(samples: Iterable[Plain], prompted: Mapping[tuple[str, Gender], 
 
 
 def _pair(
-    sample: Plain, prompted: Mapping[tuple[str, Gender], str], translator: str, language: str
+    sample: PlainTranslation, prompted: Mapping[tuple[str, Gender], str], translator: str, language: str
 ) -> tuple[Outcome, Variant | None]:
     gender = sample.verdict.gender
     if gender == "unknown":

@@ -32,7 +32,7 @@ _NAME = re.compile(r"(?P<model>.+)_template-(?P<number>\d+)\.txt")
 
 
 @dataclass(frozen=True, slots=True)
-class Predictions:
+class GestPredictions:
     """One file: the model and template that its name says, natural-log scores in the data set's order, its sha256."""
 
     model: str
@@ -53,7 +53,7 @@ def files_of(paths: Sequence[Path]) -> Iterator[Path]:
             yield path
 
 
-def read_predictions(path: Path, kind: Kind, rows: int) -> Predictions:
+def read_predictions(path: Path, kind: Kind, rows: int) -> GestPredictions:
     """Read one file that must have `rows` scores. Raises InputError naming the file and, where there is one, the line."""
     model, template = _parse_name(path, kind)
     text, digest = read_text(path, "give a file with one score a line", wanted="give a file of GEST predictions")
@@ -61,7 +61,7 @@ def read_predictions(path: Path, kind: Kind, rows: int) -> Predictions:
     scores = tuple(_score(line, path, number) for number, line in enumerate(lines, start=1))
     if len(scores) != rows:
         raise InputError(f"{path} has {len(scores)} lines, the data set has {rows} rows: give the file of the same version")
-    return Predictions(model, template, scores, digest)
+    return GestPredictions(model, template, scores, digest)
 
 
 def _parse_name(path: Path, kind: Kind) -> tuple[str, str]:
@@ -85,7 +85,7 @@ def _score(line: str, path: Path, number: int) -> float:
     return value * math.log(10)
 
 
-def score_frame(predictions: Predictions, samples: Samples, kind: Kind) -> pl.DataFrame:
+def score_frame(predictions: GestPredictions, samples: Samples, kind: Kind) -> pl.DataFrame:
     """Scores of one file: the columns of the task's `score`, and `head`; the words' own probabilities are unknown."""
     return samples.frame.select(
         pl.lit(LANGUAGE).alias("language"),
@@ -110,13 +110,13 @@ def import_predictions(paths: Sequence[Path], kind: Kind, data: DataSource, out:
     """
     task = find_task("gest")
     samples = task.load(data)
-    read: dict[tuple[str, str], tuple[Path, Predictions]] = {}
+    read: dict[tuple[str, str], tuple[Path, GestPredictions]] = {}
     for path in files_of(paths):
         one = read_predictions(path, kind, samples.frame.height)
         first = read.setdefault((one.model, one.template), (path, one))[0]
         if first != path:
             raise InputError(f"{path} and {first} are both of {one.model}, template {one.template}: give one of them")
-    models: dict[str, list[Predictions]] = {}
+    models: dict[str, list[GestPredictions]] = {}
     for _, one in read.values():
         models.setdefault(one.model, []).append(one)
     provenance = {"imported": "gest-predictions", "kind": kind, "files": sorted(str(path) for path, _ in read.values())}
@@ -135,7 +135,7 @@ def import_predictions(paths: Sequence[Path], kind: Kind, data: DataSource, out:
     return run
 
 
-def _refuse_change(run: Run, known: pl.DataFrame | None, model: str, new: Sequence[Predictions], kind: Kind) -> None:
+def _refuse_change(run: Run, known: pl.DataFrame | None, model: str, new: Sequence[GestPredictions], kind: Kind) -> None:
     """Other scores for a template that the run has, or another kind of model under one name, would mix unnoticed."""
     if known is None or model not in run.models:
         return

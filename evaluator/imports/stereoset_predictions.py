@@ -21,7 +21,7 @@ from evaluator_serving.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
-class Predictions:
+class StereoSetPredictions:
     """One file's scores.
 
     Attributes:
@@ -40,7 +40,7 @@ def model_name(path: Path, language: str) -> str:
     return path.stem.removesuffix(f"_{language}")
 
 
-def read_predictions(path: Path, language: str) -> Predictions:
+def read_predictions(path: Path, language: str) -> StereoSetPredictions:
     """Read one file. Raises InputError, naming file and entry, where it isn't in the public format."""
     try:
         content = path.read_bytes()
@@ -52,7 +52,7 @@ def read_predictions(path: Path, language: str) -> Predictions:
     present = [test for test in TESTS if isinstance(data, Mapping) and data.get(test)]
     if not present:
         raise InputError(f'{path} has no predictions: expected {{"intrasentence": [{{"id": …, "score": …}}, …], …}}')
-    return Predictions(
+    return StereoSetPredictions(
         model_name(path, language),
         {test: _by_id(data[test], f"{path}, {test}") for test in present},
         hashlib.sha256(content).hexdigest(),
@@ -72,7 +72,7 @@ def _by_id(entries: Any, where: str) -> dict[str, float]:
     return scores
 
 
-def score_frame(predictions: Predictions, samples: Samples, language: str) -> tuple[pl.DataFrame, list[str]]:
+def score_frame(predictions: StereoSetPredictions, samples: Samples, language: str) -> tuple[pl.DataFrame, list[str]]:
     """The examples' scores (columns SCORED) and, per example that lacks a score or has one that is no number, why.
 
     Examples of a test that the file doesn't have are simply absent. `score` is null where a candidate's score isn't positive.

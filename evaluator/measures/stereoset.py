@@ -75,7 +75,7 @@ def stereoset_measures(scores: pl.DataFrame, options: MeasureOptions, case: Case
     shifted = Bootstrap.of(replace(options, interval="percentile")) if options.interval == "bca" else bootstrap
     rows: list[tuple[object, ...]] = []
     for (model, task, language), frame in scores.group_by("model", "task", "language", maintain_order=True):
-        for row in _rows(Layout.of(frame), frame, bootstrap, shifted, options.interval):
+        for row in _rows(SumLayout.of(frame), frame, bootstrap, shifted, options.interval):
             rows.append((model, task, language, *row))
     made = pl.DataFrame(rows, schema={name: TIDY[name] for name in _COLUMNS}, orient="row")
     return tidy(made.with_columns(pl.col("value", "low", "high").fill_nan(None)))
@@ -86,7 +86,7 @@ def sampled(scores: pl.DataFrame, case: Case | None = None) -> list[Sampled]:
     frame = _with_case(scores, case)
     if frame.is_empty():
         return []
-    layout = Layout.of(frame)
+    layout = SumLayout.of(frame)
     strata = layout.strata(frame)
     names = [part["sample"].to_list() for _, part in frame.group_by("template", maintain_order=True)]
     present = layout.sums(np.stack([stratum.values.sum(axis=0) for stratum in strata]))[..., 0] > 0
@@ -120,7 +120,7 @@ def _with_case(scores: pl.DataFrame, case: Case | None) -> pl.DataFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class SumLayout:
     """Which sums of one model's examples are wanted.
 
     Attributes:
@@ -138,7 +138,7 @@ class Layout:
     classes: dict[str, NDArray[np.intp]]
 
     @classmethod
-    def of(cls, frame: pl.DataFrame) -> "Layout":
+    def of(cls, frame: pl.DataFrame) -> "SumLayout":
         """The layout of one model's scores."""
         tests = tuple(frame["template"].unique(maintain_order=True))
         cells = tuple(sorted(frame.select("group", "target").unique().iter_rows()))
@@ -191,7 +191,7 @@ def icat(lms: Array, ss: Array) -> Array:
     return score
 
 
-def _values(sums: Array, layout: Layout, present: NDArray[np.bool_]) -> Array:
+def _values(sums: Array, layout: SumLayout, present: NDArray[np.bool_]) -> Array:
     """All measures, flat: [..., templates × (groups × SIMPLE + classes × MULTICLASS)], from Layout.sums.
 
     NaN where there are no examples; `present` [templates, groups + cells] says which classes count in a mean.
@@ -208,7 +208,7 @@ def _values(sums: Array, layout: Layout, present: NDArray[np.bool_]) -> Array:
 
 
 def _rows(
-    layout: Layout, frame: pl.DataFrame, bootstrap: Bootstrap, shifted: Bootstrap, interval: Interval
+    layout: SumLayout, frame: pl.DataFrame, bootstrap: Bootstrap, shifted: Bootstrap, interval: Interval
 ) -> Iterator[tuple[str, str, str, float, float, float, int, str | None]]:
     """(template, measure, group, value, low, high, n, kind of interval) of one model; `shifted` makes the ICATs' intervals."""
     strata = layout.strata(frame)

@@ -98,7 +98,7 @@ def _sentence_end(line: str, start: int, index: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Pairs:
+class SentencePairs:
     """All pairs that a corpus gives.
 
     Attributes:
@@ -112,7 +112,7 @@ class Pairs:
     firsts: NDArray[np.int64]
 
     @classmethod
-    def of(cls, corpus: Sequence[Sequence[str]]) -> "Pairs":
+    def of(cls, corpus: Sequence[Sequence[str]]) -> "SentencePairs":
         """The pairs of articles given as lists of sentences. Raises InputError where there can be none."""
         kept = [article for article in corpus if len(article) > 1]
         if len(kept) < 2:
@@ -140,7 +140,7 @@ class Pairs:
 class Epoch:
     """Pairs in order: `others` [firsts] are the random counterparts, `order` a permutation of all pairs."""
 
-    pairs: Pairs
+    pairs: SentencePairs
     others: NDArray[np.int64]
     order: NDArray[np.int64]
 

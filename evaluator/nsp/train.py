@@ -16,7 +16,7 @@ from safetensors.torch import load_file, load_model, save_file, save_model
 from torch import Tensor, nn
 from transformers import AutoModel, AutoModelForSeq2SeqLM, get_cosine_with_hard_restarts_schedule_with_warmup
 
-from evaluator.nsp.corpus import Pairs, articles, sentences
+from evaluator.nsp.corpus import SentencePairs, articles, sentences
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.models.classifiers import CausalForNextSentence, Classifier, Seq2SeqForNextSentence, build, save
 from evaluator_serving.models.next_sentence import NextSentence
@@ -38,7 +38,7 @@ _RESTARTS = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class TrainingOptions:
     """What a training's result depends on, the corpus apart.
 
     Attributes:
@@ -72,14 +72,14 @@ class Settings:
     precision: str = "float32"
 
 
-def default_settings(config: Any, *, published: bool = False, language: str = "en") -> Settings:
+def default_settings(config: Any, *, published: bool = False, language: str = "en") -> TrainingOptions:
     """The defaults of method.md §2 for a model of this config, in either protocol."""
     if not config.is_encoder_decoder:
-        return Settings(pool_padding=published)
+        return TrainingOptions(pool_padding=published)
     if config.model_type != "t5":
-        return Settings(batch=8, accumulate=8, core_rate=1e-4, released_targets=published)
+        return TrainingOptions(batch=8, accumulate=8, core_rate=1e-4, released_targets=published)
     trained = PUBLISHED_PREFIXES.get(language, ENGLISH_PREFIX) if published else ENGLISH_PREFIX
-    return Settings(batch=24, accumulate=3, train_prefix=trained, prefix=ENGLISH_PREFIX, released_targets=published)
+    return TrainingOptions(batch=24, accumulate=3, train_prefix=trained, prefix=ENGLISH_PREFIX, released_targets=published)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,21 +92,21 @@ class Trained:
     loss: float
 
 
-def read_pairs(paths: Sequence[Path], settings: Settings) -> tuple[Pairs, Pairs | None]:
+def read_pairs(paths: Sequence[Path], settings: TrainingOptions) -> tuple[SentencePairs, SentencePairs | None]:
     """Training and held-out pairs of a corpus, divided by articles."""
     corpus = [split for text in articles(paths) if len(split := sentences(text)) > 1]
     count = round(settings.held_out * len(corpus))
     if settings.held_out > 0 and len(corpus) >= 4:
         count = max(count, 2)
     order = np.random.default_rng([settings.seed, len(corpus)]).permutation(len(corpus)).tolist()
-    held = Pairs.of([corpus[i] for i in order[:count]]) if count >= 2 else None
-    return Pairs.of([corpus[i] for i in order[count:]]), held
+    held = SentencePairs.of([corpus[i] for i in order[:count]]) if count >= 2 else None
+    return SentencePairs.of([corpus[i] for i in order[count:]]), held
 
 
 def train(
     source: ModelSource,
     corpus: Sequence[Path],
-    settings: Settings,
+    settings: TrainingOptions,
     out: Path,
     *,
     device: str = "auto",
@@ -149,7 +149,7 @@ def train(
 class Trainer:
     """Model, data and optimizer of one training."""
 
-    def __init__(self, source: ModelSource, corpus: Sequence[Path], settings: Settings, device: str) -> None:
+    def __init__(self, source: ModelSource, corpus: Sequence[Path], settings: TrainingOptions, device: str) -> None:
         self.settings = settings
         self.pairs, self.held = read_pairs(corpus, settings)
         self.tokenizer = load_tokenizer(source)
@@ -245,7 +245,7 @@ def _core(source: ModelSource) -> Any:
     return factory.from_pretrained(source.path, dtype=torch.float32, local_files_only=True, trust_remote_code=False)
 
 
-def _how(source: ModelSource, tokenizer: Any, settings: Settings) -> tuple[NextSentence, Tensor]:
+def _how(source: ModelSource, tokenizer: Any, settings: TrainingOptions) -> tuple[NextSentence, Tensor]:
     """How the classifier reads pairs, and its target ids [2, length] (empty for causal models)."""
     if not source.config.is_encoder_decoder:
         return NextSentence(settings.prefix), torch.empty(0)
@@ -270,14 +270,14 @@ def _label(tokenizer: Any, text: str) -> tuple[list[int], int, list[int]]:
     return whole[:last], whole[last], whole[last + 1 :]
 
 
-def _groups(module: Classifier, settings: Settings) -> list[dict[str, Any]]:
+def _groups(module: Classifier, settings: TrainingOptions) -> list[dict[str, Any]]:
     groups = [{"params": list(module.core.parameters()), "lr": settings.core_rate}]
     if isinstance(module, CausalForNextSentence):
         groups.append({"params": list(module.head.parameters()), "lr": settings.head_rate})
     return groups
 
 
-def _digest(pairs: Pairs) -> str:
+def _digest(pairs: SentencePairs) -> str:
     total = hashlib.sha256()
     for text, article in zip(pairs.texts, pairs.article.tolist(), strict=True):
         total.update(f"{article}\0{text}\n".encode())
@@ -309,7 +309,7 @@ def _checkpoint(trainer: Trainer, partial: Path, described: dict[str, Any], step
             shutil.rmtree(older)
 
 
-def _described(settings: Settings, source: ModelSource, pairs: Pairs) -> dict[str, Any]:
+def _described(settings: TrainingOptions, source: ModelSource, pairs: SentencePairs) -> dict[str, Any]:
     """What a training's result depends on."""
     return {**asdict(settings), "model": source.revision, "corpus": _digest(pairs)}
 

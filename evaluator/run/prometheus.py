@@ -12,7 +12,7 @@ from evaluator.run.metrics import METRICS, Values
 from evaluator_serving.errors import InputError
 
 
-class Page(Collector):
+class PrometheusExporter(Collector):
     """The exporter: keeps the last values until somebody asks."""
 
     def __init__(self) -> None:
@@ -35,9 +35,9 @@ class Page(Collector):
 
 
 @contextlib.contextmanager
-def served(address: tuple[str, int]) -> Iterator[Page]:
+def served(address: tuple[str, int]) -> Iterator[PrometheusExporter]:
     """Serve metrics at http://HOST:PORT/metrics while the body runs. Raises InputError where the port can't be had."""
-    page, registry = Page(), CollectorRegistry()
+    page, registry = PrometheusExporter(), CollectorRegistry()
     registry.register(page)
     host, port = address
     try:

@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from evaluator.store.kept import Kept, stamp
+from evaluator.store.frame_cache import FrameCache, stamp
 from evaluator.store.local import write_whole
 from evaluator.store.parquet import check
 from evaluator.store.remote import mirror_of, shown
@@ -22,7 +22,7 @@ _UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
 """What reading a damaged Parquet file throws."""
 LARGEST_JSON = 1 << 28
 """Bytes."""
-_KEPT = Kept()
+_KEPT = FrameCache()
 
 
 def write_bytes(path: Path, content: bytes) -> None:

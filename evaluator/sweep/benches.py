@@ -63,7 +63,7 @@ def _processor() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredSpeed:
     """What one engine reached with one model.
 
     Attributes:
@@ -100,14 +100,14 @@ def keep(record: Mapping[str, Any]) -> Path:
     return made
 
 
-def measured_in(record: Mapping[str, Any]) -> Iterable[Measured]:
+def measured_in(record: Mapping[str, Any]) -> Iterable[MeasuredSpeed]:
     """What plans can use of a bench's record: this program's own engines that ran."""
     model = record["model"]
     for result in record["ways"]:
         if "error" in result or not result.get("start"):
             continue
         start = result["start"]
-        one = Measured(
+        one = MeasuredSpeed(
             engine=result["engine"],
             dtype=result["dtype"],
             threads=int(result["threads"]) if record["hardware"]["kind"] == "cpu" else 0,
@@ -127,12 +127,12 @@ def measured_in(record: Mapping[str, Any]) -> Iterable[Measured]:
 class Rates:
     """All that was measured on one kind of hardware, the newest first for what was measured several times."""
 
-    measured: tuple[Measured, ...] = ()
+    measured: tuple[MeasuredSpeed, ...] = ()
 
     @classmethod
     def of(cls, hardware: Hardware) -> "Rates":
         """Those that are kept. What can't be read is passed over."""
-        found: dict[tuple[Any, ...], Measured] = {}
+        found: dict[tuple[Any, ...], MeasuredSpeed] = {}
         for file in sorted((folder() / hardware.key).glob("*.json"), reverse=True):
             try:
                 record = read_json(file)
@@ -191,7 +191,7 @@ class Rates:
         later = max(0.1, near.next + more)
         return near.process + max(later, near.first + more), later
 
-    def _alike(self, engine: str, dtype: str, threads: int) -> Sequence[Measured]:
+    def _alike(self, engine: str, dtype: str, threads: int) -> Sequence[MeasuredSpeed]:
         """Of the same engine and dtype, with the number of threads that is nearest."""
         alike = [one for one in self.measured if one.engine == engine and one.dtype == dtype]
         if not alike:
@@ -205,7 +205,7 @@ class Rates:
         return max((one.when for one in self.measured), default="")
 
 
-def _share(one: Measured, threads: int) -> float:
+def _share(one: MeasuredSpeed, threads: int) -> float:
     return threads / one.threads if threads and one.threads else 1.0
 
 

@@ -62,7 +62,7 @@ OPTIONS = frozenset({"dtype", "device", "tensor_parallel", "pipeline_parallel", 
 """Keys that are fields of EngineOptions."""
 
 FILES = ("samples", "templates", "translations", "wording")
-"""Keys of `Given` that are paths."""
+"""Keys of `TaskInputs` that are paths."""
 
 
 def _engine(name: str) -> str:
@@ -130,7 +130,7 @@ class Defaults(Table):
     allow_pickle: bool = False
 
 
-class Entry(Defaults):
+class ModelEntry(Defaults):
     """A [[models]] table; it may stand for several revisions."""
 
     model: Annotated[str, Field(description='a [[models]] entry needs model = "…"')]
@@ -151,7 +151,7 @@ class Entry(Defaults):
         return [f"{self.model}@{revision}" for revision in self.revisions] or [self.model]
 
 
-class Given(Table):
+class TaskInputs(Table):
     """[task.NAME]: what a task is given besides data sets, see `Inputs`."""
 
     samples: str | None = None
@@ -170,13 +170,13 @@ class Given(Table):
 
     def inputs(self) -> dict[str, Any]:
         """Fields of `Inputs` that are given."""
-        given = {key: value for key, value in _given(self).items() if key in Given.model_fields}
+        given = {key: value for key, value in _given(self).items() if key in TaskInputs.model_fields}
         return {
             key: Path(value) if key in FILES else tuple(value) if key == "languages" else value for key, value in given.items()
         }
 
 
-class Sweep(Given):
+class Sweep(TaskInputs):
     """A whole file; what it gives tasks itself is for all that take it."""
 
     tasks: Tasks = Field(default_factory=list)
@@ -186,12 +186,12 @@ class Sweep(Given):
     limit: Number | None = None
     strict: bool = False
     weights_cache: Annotated[int, BeforeValidator(_size)] | None = None
-    task: dict[str, Given] = Field(default_factory=dict)
+    task: dict[str, TaskInputs] = Field(default_factory=dict)
     systems: list[str] = Field(default_factory=list)
     defaults: Defaults = Defaults()
-    models: Annotated[list[Entry], Field(min_length=1, description="a sweep needs one or more [[models]]")]
+    models: Annotated[list[ModelEntry], Field(min_length=1, description="a sweep needs one or more [[models]]")]
 
-    def entry(self, index: int) -> Entry:
+    def entry(self, index: int) -> ModelEntry:
         """A model's table, with the defaults for what it doesn't name."""
         own = self.models[index]
         given = {**_given(self.defaults), **_given(own)}
@@ -257,7 +257,7 @@ def _misplaced(sweep: Sweep, names: Sequence[str]) -> Iterator[tuple[Place, str]
 
 def _with_inputs(document: Document, sweep: Sweep, name: str) -> Task:
     """The task with what is given to it: in its own table, else above all tables."""
-    takes, own = task(name).takes, sweep.task.get(name, Given()).inputs()
+    takes, own = task(name).takes, sweep.task.get(name, TaskInputs()).inputs()
     common = {key: value for key, value in sweep.inputs().items() if key in takes}
     try:
         (made,) = chosen_tasks((name,), Inputs(**(common | own)))
@@ -269,7 +269,7 @@ def _with_inputs(document: Document, sweep: Sweep, name: str) -> Task:
     return made
 
 
-def _models(entry: Entry, tasks: Sequence[str]) -> list[ModelSpec]:
+def _models(entry: ModelEntry, tasks: Sequence[str]) -> list[ModelSpec]:
     options = EngineOptions(**{key: value for key, value in _given(entry).items() if key in OPTIONS})
     made = []
     for spec in entry.specs():

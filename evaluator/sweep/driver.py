@@ -13,7 +13,7 @@ from evaluator.run.spec import RunSpec
 from evaluator.store.run import Run
 from evaluator.sweep.benches import Speeds
 from evaluator.sweep.hardware import Fleet, local_fleet
-from evaluator.sweep.planning.estimate import Estimate
+from evaluator.sweep.planning.estimate import PlanEstimate
 from evaluator.sweep.planning.plan import Plan, make_plan
 from evaluator_serving.errors import InputError
 from evaluator_serving.memory import usable_cores
@@ -97,7 +97,7 @@ def _check_limits(ready: Prepared) -> None:
 
 def _timed(run: Run, plan: Plan, price: float | None, score: Callable[[], Failures]) -> Outcome:
     """Score, and record the plan's estimate and the actual time."""
-    estimate = Estimate.of(plan, price)
+    estimate = PlanEstimate.of(plan, price)
     if plan.schedule.slots:
         run.add_plan(estimate.record())
     begun = time.monotonic()

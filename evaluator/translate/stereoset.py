@@ -49,7 +49,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Translated:
+class TranslatedFile:
     """`data` is a StereoSet file's content; examples with a failure are not in it."""
 
     data: Mapping[str, Any]
@@ -63,7 +63,7 @@ class Translated:
 
 def translate_stereoset(
     samples: Samples, translator: Translate, language: str, repairs: Mapping[tuple[str, str], str]
-) -> Translated:
+) -> TranslatedFile:
     """Translate all examples. `repairs` are hand-made translations by (example, field); they are checked like the others.
 
     Candidate sentences of the intrasentence test are the translated context with the translated word in place of BLANK, as in
@@ -87,7 +87,7 @@ def translate_stereoset(
         if reason := problem(field, done[key]):
             failures.append(Failure(field, done[key], reason))
     wrong = {failure.field.example for failure in failures}
-    return Translated(_content(samples, done, wrong), tuple(failures))
+    return TranslatedFile(_content(samples, done, wrong), tuple(failures))
 
 
 def _fields(samples: Samples) -> Iterator[Field]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from evaluator.gender import GenderDetector
-from evaluator.gender.variants import OPPOSITE, Built, Plain, PromptStyle, build_pairs, prompt
+from evaluator.gender.variants import OPPOSITE, Built, PlainTranslation, PromptStyle, build_pairs, prompt
 from evaluator.gender.verdict import Gender
 
 Translate = Callable[[Sequence[str], str], list[str]]
@@ -16,7 +16,7 @@ Find = Callable[[Sequence[str], str], Sequence[str | None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Translated:
+class SystemTranslations:
     """One system's translations to one language: (English, translation) of the distinct sentences, in order."""
 
     language: str
@@ -24,20 +24,22 @@ class Translated:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PromptedSystem:
     """Whom the prompts are put to, and how: He/She said (`pronoun`, as published) or The man/The woman said (`noun`)."""
 
     system: str
     style: PromptStyle = "pronoun"
 
 
-def translate_sentences(frame: pl.DataFrame, translate: Translate, language: str) -> Translated:
+def translate_sentences(frame: pl.DataFrame, translate: Translate, language: str) -> SystemTranslations:
     """Translate the distinct sentences of the samples (column `sentence`)."""
     distinct = frame["sentence"].unique(maintain_order=True).to_list()
-    return Translated(language, tuple(zip(distinct, translate(distinct, language), strict=True)))
+    return SystemTranslations(language, tuple(zip(distinct, translate(distinct, language), strict=True)))
 
 
-def gender_pairs(frame: pl.DataFrame, plain: Translated, prompted: Find, detector: GenderDetector, asked: Asked) -> Built:
+def gender_pairs(
+    frame: pl.DataFrame, plain: SystemTranslations, prompted: Find, detector: GenderDetector, asked: PromptedSystem
+) -> Built:
     """Pairs of the samples whose plain translation has a gender: only the opposite gender's prompt is translated.
 
     `frame` has the columns `sentence` and `group` (the stereotype's number). DeepL to Czech is asked without a colon.
@@ -46,7 +48,7 @@ def gender_pairs(frame: pl.DataFrame, plain: Translated, prompted: Find, detecto
     sentences = frame["sentence"].to_list()
     verdicts = detector.detect([translations[s] for s in sentences])
     samples = [
-        Plain(sentence, int(group), translations[sentence], verdict)
+        PlainTranslation(sentence, int(group), translations[sentence], verdict)
         for sentence, group, verdict in zip(sentences, frame["group"], verdicts, strict=True)
     ]
     colon = not (asked.system == "deepl" and plain.language == "cs")

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from evaluator.bench.asked import Asked, Work
+from evaluator.bench.backends import Ceilings, EngineBackend, serve
 from evaluator.bench.compare import differing, ratios
 from evaluator.bench.counter import Counter
+from evaluator.bench.job import BenchJob, BenchWorkload
 from evaluator.bench.measure import noise, record
-from evaluator.bench.ways import Ceilings, EngineWay, serve
-from evaluator.bench.worker import Worker
+from evaluator.bench.process import BackendProcess
 from evaluator.cli.bench import command, read, show
 from evaluator.run.prepare import Renderer, load_tasks, prepare_model, source_of
 from evaluator.run.spec import ModelSpec, RunSpec
@@ -33,7 +33,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVALUATOR_CACHE", str(tmp_path / "cache"))
 
 
-def served(asked: Asked, *lines: str) -> list[dict[str, Any]]:
+def served(asked: BenchJob, *lines: str) -> list[dict[str, Any]]:
     """What a way's process would say, without the process."""
     answers = io.StringIO()
     serve(asked, iter(lines), answers)
@@ -47,9 +47,9 @@ def test_engine_and_loop_agree_and_count_the_same_work(family: str, tmp_path: Pa
     monkeypatch.setattr(torch.nn.Embedding, "forward", torch.nn.Embedding.forward)  # what is counted is undone
     model = tiny_model(family, tmp_path / family)
     known: dict[str, Any] = {"model": str(model), "task": "gest-demo", "limit": 16, "slices": 2}
-    ready, *slices = served(Asked(way="engine", engine="transformers", **known), "0", "1", "again")
+    ready, *slices = served(BenchJob(backend="engine", engine="transformers", **known), "0", "1", "again")
     again = slices.pop()["again"]
-    _, *loop = served(Asked(way="transformers-loop", engine="", **known), "0", "1")
+    _, *loop = served(BenchJob(backend="transformers-loop", engine="", **known), "0", "1")
     assert ready["sentences"] == [8, 8]
     assert again > 0
     for one, other in zip(slices, loop, strict=True):
@@ -78,8 +78,10 @@ def test_plans_and_benches_count_the_same_tokens(tmp_path: Path, monkeypatch: py
     tasks, renderer = load_tasks(spec), Renderer("default")
     made = prepare_model(spec.models[0], source_of(spec.models[0]), spec, tasks, renderer)
     requests = renderer.render(tasks[0], made.heads[own.name]).requests
-    work = Work(spec, tuple(tasks), made, requests, (tuple(requests),), (len(lines),))
-    way = EngineWay(Asked(way="engine", engine="transformers", model=str(model), task=own.name, limit=3), work, Counter())
+    work = BenchWorkload(spec, tuple(tasks), made, requests, (tuple(requests),), (len(lines),))
+    way = EngineBackend(
+        BenchJob(backend="engine", engine="transformers", model=str(model), task=own.name, limit=3), work, Counter()
+    )
     way.start()
     _, took = way.score(work.slices[0])
     assert took["planned"] == model_needs(made, parse_fleet("1x1xH100-80")).demand.tokens < took["tokens"]
@@ -91,10 +93,12 @@ def _load(family: str, model: Path) -> Any:
     return (transformers.AutoModelForMaskedLM if family == "bert" else transformers.AutoModelForCausalLM).from_pretrained(model)
 
 
-def worker(engine: str, walls: list[float], **answer: Any) -> Worker[Asked]:
+def worker(engine: str, walls: list[float], **answer: Any) -> BackendProcess[BenchJob]:
     """A way of which all is known: 10 and 10 sentences, 1,000 tokens, a body of 5 and a head of 2 million numbers."""
-    asked = Asked(way="engine" if engine else "transformers-loop", engine=engine, model="m", task="gest", limit=20, slices=2)
-    made = Worker(asked, None, seconds=12.0)  # type: ignore[arg-type]
+    asked = BenchJob(
+        backend="engine" if engine else "transformers-loop", engine=engine, model="m", task="gest", limit=20, slices=2
+    )
+    made = BackendProcess(asked, None, seconds=12.0)  # type: ignore[arg-type]
     model = {"spec": "m", "revision": "r", "parameters": 7_000_000, "weights": 28_000_000, "heads": ["causal"]}
     model |= {"body": 5_000_000, "vocabulary_head": 2_000_000, "reads": 40, "tokens": 1000}
     made.ready = {"model": model, "sentences": [10, 10], "start": {"fetch": 0.0, "engine": 3.0, "verify": 1.0}}
@@ -124,7 +128,7 @@ def test_weights_are_read_in_their_own_size(dtype: str, moved: float) -> None:
 def test_rates_and_shares_by_hand() -> None:
     fast = worker("onnx", [2.0, 3.0], passes=4, computed=600)
     slow = worker("", [10.0, 10.0], numbers={"q": [-1.5]})
-    broken = Worker(Asked(way="engine", engine="vllm", model="m", task="gest", limit=20), None, error="no vllm")  # type: ignore[arg-type]
+    broken = BackendProcess(BenchJob(backend="engine", engine="vllm", model="m", task="gest", limit=20), None, error="no vllm")  # type: ignore[arg-type]
     ceilings = [{"matrix_gflop_s": 100.0, "memory_gb_s": 10.0}, {"matrix_gflop_s": 90.0, "memory_gb_s": 11.0}]
     made = record([fast, slow, broken], ceilings, {id(fast): 1.5}, CPU)
     one, other, none = made["ways"]
@@ -157,7 +161,7 @@ def test_ratios_and_their_noise() -> None:
     assert list(differing(before, before)) == []
     moved = after | {"hardware": {**after["hardware"], "name": "another"}}
     assert next(differing(before, moved)).startswith("hardware: name a processor and another")
-    with pytest.raises(InputError, match="no way in common"):
+    with pytest.raises(InputError, match="no backend in common"):
         list(ratios(before, record([worker("vllm", [1.0])], [], {}, CPU)))
 
 
@@ -200,10 +204,10 @@ def test_commands_refuse_what_is_no_bench(tmp_path: Path) -> None:
 def test_what_nothing_here_can_measure_is_refused_before_a_process_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def started(asked: Asked) -> Worker[Asked]:
+    def started(asked: BenchJob) -> BackendProcess[BenchJob]:
         raise AssertionError(asked)
 
-    monkeypatch.setattr(Worker, "start", started)
+    monkeypatch.setattr(BackendProcess, "start", started)
     model = str(tiny_model("gpt2", tmp_path / "gpt2"))
     (tmp_path / "empty").mkdir()
     for words, told in (
@@ -230,7 +234,9 @@ def test_what_nothing_here_can_measure_is_refused_before_a_process_starts(
 def test_tables_fit_80_columns(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     fast = worker("a-plug-in-with-a-long-name", [1.0, 3.0], passes=4, computed=600)
-    broken = Worker(Asked(way="engine", engine="vllm", model="m", task="gest", limit=20), None, error="no vllm " * 30)  # type: ignore[arg-type]
+    broken = BackendProcess(
+        BenchJob(backend="engine", engine="vllm", model="m", task="gest", limit=20), None, error="no vllm " * 30
+    )  # type: ignore[arg-type]
     made = record([fast, worker("", [1e4, 1e4]), broken], [{"matrix_gflop_s": 1e5, "memory_gb_s": 1e3}], {}, CPU)
     made["model"]["spec"] = "an-organisation/a-language-model-with-a-very-long-name-70B-Instruct-v0.1"
     made["hardware"]["name"] = "A Processor(R) of an Uncommonly Long Name, its Speed and its Number of Cores and More"
@@ -248,7 +254,7 @@ def test_tables_fit_80_columns(capsys: pytest.CaptureFixture[str], monkeypatch: 
 
 def test_a_way_that_cannot_start_is_told_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "planted-hub-token")
-    failed = Worker.start(Asked(way="engine", engine="abacus", model="m", task="planted-hub-token", limit=8))
+    failed = BackendProcess.start(BenchJob(backend="engine", engine="abacus", model="m", task="planted-hub-token", limit=8))
     failed.close()
     assert failed.error is not None
     assert "unknown task '[HF_TOKEN]'" in failed.error
@@ -258,5 +264,5 @@ def test_a_way_that_cannot_start_is_told_without_secrets(monkeypatch: pytest.Mon
 
 def test_a_machine_whose_threads_are_not_told_has_rates() -> None:
     """On a GPU ways have no number of threads."""
-    rates = Ceilings(Asked(way="ceilings", engine="", model="m", task="gest", limit=8, threads=0)).measure()
+    rates = Ceilings(BenchJob(backend="ceilings", engine="", model="m", task="gest", limit=8, threads=0)).measure()
     assert min(rates["matrix_gflop_s"], rates["memory_gb_s"]) > 0

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from evaluator.bench.measure import interleave
-from evaluator.bench.worker import Worker
+from evaluator.bench.process import BackendProcess
 
 PROGRAM = """
 import sys
@@ -42,7 +42,9 @@ def test_ways_in_processes_of_their_own(benchmark: Any, tmp_path: Path) -> None:
     sides: ModuleType = benchmark("sides")
     program = tmp_path / "program.py"
     program.write_text(PROGRAM.format(folder=BENCHMARKS))
-    ways = [Worker.start(sides.Side(name, "m", 1), (str(program), "--serve")) for name in ("doubles", "breaks", "fails")]
+    ways = [
+        BackendProcess.start(sides.Side(name, "m", 1), (str(program), "--serve")) for name in ("doubles", "breaks", "fails")
+    ]
     rates, told = iter([1.0, 2.0]), []
     parts = sides.cut(["a", "bcd", "ef"], 2)
     assert parts == [["a", "bcd"], ["ef"]]
@@ -61,8 +63,8 @@ def test_ways_in_processes_of_their_own(benchmark: Any, tmp_path: Path) -> None:
     assert fails.said == "fails: can't run here: ZeroDivisionError: division by zero"
 
 
-def worker(sides: ModuleType, name: str, *answers: dict[str, Any], error: str | None = None) -> Worker[Any]:
-    made: Worker[Any] = Worker(sides.Side(name, "m", 1), None, error=error)  # type: ignore[arg-type]
+def worker(sides: ModuleType, name: str, *answers: dict[str, Any], error: str | None = None) -> BackendProcess[Any]:
+    made: BackendProcess[Any] = BackendProcess(sides.Side(name, "m", 1), None, error=error)  # type: ignore[arg-type]
     made.slices = dict(enumerate(answers))
     return made
 

@@ -78,10 +78,10 @@ def test_what_a_sweep_has_commented_out_is_right_too(tmp_path: Path) -> None:
     assert len(spec.models) == 10  # five under two conditions
     assert spec.limit == 100
     said = tomllib.loads(text)
-    given = set(config.Given.model_fields)
+    given = set(config.TaskInputs.model_fields)
     assert set(said) == set(config.Sweep.model_fields) - given  # no key is missing in the example
     assert {key for table in said["task"].values() for key in table} == given
-    assert {key for model in said["models"] for key in model} | set(said["defaults"]) == set(config.Entry.model_fields)
+    assert {key for model in said["models"] for key in model} | set(said["defaults"]) == set(config.ModelEntry.model_fields)
 
 
 def test_an_unknown_kind_is_told() -> None:

@@ -13,7 +13,7 @@ from evaluator.gender import Verdict, rules_detector
 from evaluator.gender.variants import (
     COLUMNS,
     Difference,
-    Plain,
+    PlainTranslation,
     Variant,
     build_pairs,
     deduplicate,
@@ -113,8 +113,8 @@ def test_first_letter(male: str, female: str, same: bool) -> None:
     assert same_first_letter(Difference("", male, female, "")) is same
 
 
-def plain(translation: str, gender: str, original: str = "It rains.", stereotype: int = 1) -> Plain:
-    return Plain(original, stereotype, translation, Verdict(gender))  # type: ignore[arg-type]
+def plain(translation: str, gender: str, original: str = "It rains.", stereotype: int = 1) -> PlainTranslation:
+    return PlainTranslation(original, stereotype, translation, Verdict(gender))  # type: ignore[arg-type]
 
 
 def test_pairs_are_built_from_the_opposite_prompt_and_every_sample_is_accounted_for() -> None:
@@ -246,7 +246,10 @@ def test_number_of_pairs(data_dir: Path) -> None:
         (sentence, gender): text for sentence, gender, text in read_prompted(data_dir, "google_translate")
     }
     built = build_pairs(
-        (Plain(sentence, stereotype, translations[sentence], verdicts[sentence]) for sentence, stereotype in samples),
+        (
+            PlainTranslation(sentence, stereotype, translations[sentence], verdicts[sentence])
+            for sentence, stereotype in samples
+        ),
         prompted,
         "google_translate",
         "sk",

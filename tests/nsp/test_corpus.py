@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evaluator.nsp.corpus import Pairs, articles, sentences
+from evaluator.nsp.corpus import SentencePairs, articles, sentences
 from evaluator_serving.errors import InputError
 
 
@@ -42,7 +42,7 @@ def test_sentences(text: str, expected: list[str]) -> None:
 
 def test_pairs() -> None:
     corpus = [[f"{article}-{i}" for i in range(length)] for article, length in enumerate((3, 1, 4, 2))]
-    pairs = Pairs.of(corpus)
+    pairs = SentencePairs.of(corpus)
     assert len(pairs) == 2 * (2 + 3 + 1)
     epoch = pairs.epoch(3, 0)
     first, second, labels = epoch.batch(0, len(pairs))
@@ -62,4 +62,4 @@ def test_pairs() -> None:
 
 def test_too_few_articles() -> None:
     with pytest.raises(InputError, match="at least two"):
-        Pairs.of([["a", "b"], ["c"]])
+        SentencePairs.of([["a", "b"], ["c"]])

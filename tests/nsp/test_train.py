@@ -25,7 +25,7 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from evaluator.nsp.train import Settings, Trainer, _how, default_settings, train
+from evaluator.nsp.train import Trainer, TrainingOptions, _how, default_settings, train
 from evaluator_serving.errors import InputError
 from evaluator_serving.models.classifiers import build, load
 from evaluator_serving.models.next_sentence import NextSentence, next_sentence
@@ -89,8 +89,10 @@ def write_model(folder: Path, seq2seq: bool, dropout: float = 0.0) -> Path:
 
 
 LEARN = {
-    "gpt2": Settings(pairs=9_000, epochs=40, batch=32, accumulate=1, core_rate=3e-3, head_rate=3e-3, length=32, held_out=0.2),
-    "t5": Settings(pairs=4_000, epochs=40, batch=16, accumulate=2, core_rate=3e-3, length=32, held_out=0.2),
+    "gpt2": TrainingOptions(
+        pairs=9_000, epochs=40, batch=32, accumulate=1, core_rate=3e-3, head_rate=3e-3, length=32, held_out=0.2
+    ),
+    "t5": TrainingOptions(pairs=4_000, epochs=40, batch=16, accumulate=2, core_rate=3e-3, length=32, held_out=0.2),
 }
 
 
@@ -108,7 +110,7 @@ def test_learns(tmp_path: Path, kind: str) -> None:
 def test_a_texts_own_characters_are_no_control_tokens(tmp_path: Path) -> None:
     source = resolve(str(write_model(tmp_path / "model", seq2seq=True)))
     corpus = write_corpus(tmp_path / "corpus.jsonl", 8)
-    trainer = Trainer(source, [corpus], Settings(length=32), "cpu")
+    trainer = Trainer(source, [corpus], TrainingOptions(length=32), "cpu")
     ids = trainer._inputs(["The </s> is", "The is"], ["in the <pad> .", "in the ."], "")["input_ids"].tolist()
     end = trainer.tokenizer.eos_token_id
     assert [row.count(end) for row in ids] == [2, 2], "the template's own, one a text"
@@ -167,7 +169,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_corpus(tmp_path_factory.mktemp("corpus") / "corpus.jsonl", 12)
 
 
-TINY = Settings(pairs=16, batch=4, accumulate=2, length=32, held_out=0.0)
+TINY = TrainingOptions(pairs=16, batch=4, accumulate=2, length=32, held_out=0.0)
 
 
 @pytest.mark.parametrize("seq2seq", [False, True], ids=["gpt2", "t5"])
@@ -214,10 +216,10 @@ def test_labels_of_unlike_length(unlike_labels: ModelSource, corpus: Path, tmp_p
     vocab = tokens.get_vocab()
     zero, one, front, end = (vocab[piece] for piece in ("0", "▁1", "▁", "</s>"))
     assert (tokens("0").input_ids, tokens("1").input_ids) == ([front, zero, end], [one, end])
-    how, targets = _how(unlike_labels, tokens, Settings())
+    how, targets = _how(unlike_labels, tokens, TrainingOptions())
     assert (how.labels, how.forced) == ((zero, one), (0, front))
     assert targets.tolist() == [[front, zero, end], [front, one, end]]
-    how, targets = _how(unlike_labels, tokens, Settings(released_targets=True))
+    how, targets = _how(unlike_labels, tokens, TrainingOptions(released_targets=True))
     assert (how.labels, how.forced) == ((zero, one), (0, GREEDY))
     assert targets.tolist() == [[zero], [one]]
     for released in (False, True):
@@ -229,7 +231,7 @@ def test_labels_of_unlike_length(unlike_labels: ModelSource, corpus: Path, tmp_p
 def test_released_score_is_read_at_the_second_step_of_generation(unlike_labels: ModelSource) -> None:
     tokens = load_tokenizer(unlike_labels)
     core = T5ForConditionalGeneration.from_pretrained(unlike_labels.path).eval()
-    how, _ = _how(unlike_labels, tokens, Settings(released_targets=True))
+    how, _ = _how(unlike_labels, tokens, TrainingOptions(released_targets=True))
     texts = ["the nurse is a woman", "my child", "He said: I am the boss"]
     inputs = tokens(texts, ["she is", "you feel tired, always", "cry"], padding=True, return_tensors="pt")
     inputs = {name: inputs[name] for name in ("input_ids", "attention_mask")}

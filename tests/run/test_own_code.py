@@ -21,8 +21,8 @@ from huggingface_hub import constants
 import evaluator
 from evaluator import cli
 from evaluator.bench import measure
-from evaluator.bench.asked import Asked
-from evaluator.bench.ways import serve
+from evaluator.bench.backends import serve
+from evaluator.bench.job import BenchJob
 from evaluator.cli.bench import command as bench
 from evaluator.reports.notes import run_notes
 from evaluator.run.driver import prepare
@@ -330,9 +330,9 @@ def test_from_the_hub_its_programs_come_when_it_is_named(own: Path, hub: HubServ
 
 def test_a_bench_fetches_and_runs_them_where_it_is_told_to(own: Path, hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.nn.Embedding, "forward", torch.nn.Embedding.forward)  # what is counted is undone
-    asked: list[Asked] = []
+    asked: list[BenchJob] = []
 
-    def noted(ways: list[Asked], *_: object) -> None:
+    def noted(ways: list[BenchJob], *_: object) -> None:
         asked.extend(ways)
         raise KeyboardInterrupt
 
@@ -350,7 +350,7 @@ def test_a_bench_fetches_and_runs_them_where_it_is_told_to(own: Path, hub: HubSe
     assert ran(own) == {"configuration", "modeling"}
 
 
-def answers_of(asked: Asked) -> dict[str, list[float]]:
+def answers_of(asked: BenchJob) -> dict[str, list[float]]:
     """What a way of a bench answers, in this process."""
     answers = io.StringIO()
     serve(asked, iter(["0", "1"]), answers)

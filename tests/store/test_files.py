@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from evaluator.store import files
 from evaluator.store.files import merge_parts, read_parts, read_whole, write_bytes, write_part
-from evaluator.store.kept import Kept
+from evaluator.store.frame_cache import FrameCache
 from evaluator.store.run import ANSWERS, answers_frame
 from evaluator_serving.answers import Answer
 from evaluator_serving.errors import InputError
@@ -132,7 +132,7 @@ def test_a_reader_that_meets_a_merging_reads_what_is_there_then(tmp_path: Path, 
 
 def test_of_frames_that_were_read_those_are_kept_that_fit() -> None:
     frames = [pl.DataFrame({"a": range(100)}) for _ in range(3)]
-    kept = Kept(most=2 * frames[0].estimated_size())
+    kept = FrameCache(most=2 * frames[0].estimated_size())
     for name, frame in zip("abc", frames, strict=True):
         kept.put(name, (), frame)
         assert kept.get("a", ()) is not None or name == "c"

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from evaluator.reports.notes import plan_notes
-from evaluator.sweep.benches import FORMAT, Hardware, Measured, Rates, Speeds, folder, keep
+from evaluator.sweep.benches import FORMAT, Hardware, MeasuredSpeed, Rates, Speeds, folder, keep
 from evaluator.sweep.hardware import Fleet, Node, parse_fleet
 from evaluator.sweep.planning.fit import Demand, allocations, first_start
 from evaluator_serving.engine import EngineOptions
 
 GIB = 1 << 30
-ONE = Measured("onnx", "float32", 2, 100, 400, 1000.0, 3.0, 5.0, 2.0, "2026-01-01T00:00:00Z")
+ONE = MeasuredSpeed("onnx", "float32", 2, 100, 400, 1000.0, 3.0, 5.0, 2.0, "2026-01-01T00:00:00Z")
 H100 = Hardware("cuda", "NVIDIA H100 80GB HBM3", 16)
 
 

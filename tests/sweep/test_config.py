@@ -14,7 +14,7 @@ from evaluator.cli.sweep import command as sweep_command
 from evaluator.reports.report import build_report
 from evaluator.run.spec import RunSpec
 from evaluator.store.run import Run
-from evaluator.sweep.config import Given, read_sweep
+from evaluator.sweep.config import TaskInputs, read_sweep
 from evaluator.tasks import OPTIONS, chosen_tasks, task
 from evaluator.vocabulary import Inputs, MeasureOptions
 from evaluator_serving.errors import InputError
@@ -277,7 +277,7 @@ def test_how_chat_models_are_asked(tmp_path: Path) -> None:
 
 def test_what_tasks_are_given_in_a_file_is_what_they_are_given_on_the_command_line(tmp_path: Path) -> None:
     fields = set(Inputs.__dataclass_fields__)
-    assert set(Given.model_fields) == fields == set(OPTIONS)
+    assert set(TaskInputs.model_fields) == fields == set(OPTIONS)
     options = {option for parameter in run_command.params for option in parameter.opts}
     assert set(OPTIONS.values()) <= options
 

@@ -10,7 +10,7 @@ from evaluator.run.driver import Prepared, prepare
 from evaluator.run.failures import Failures
 from evaluator.run.prepare import PreparedModel
 from evaluator.run.spec import ModelSpec, RunSpec
-from evaluator.sweep.benches import Measured, Rates, Speeds
+from evaluator.sweep.benches import MeasuredSpeed, Rates, Speeds
 from evaluator.sweep.hardware import Fleet, Node, parse_fleet
 from evaluator.sweep.planning.plan import make_plan, model_needs
 from evaluator.tasks.gest import custom
@@ -108,7 +108,7 @@ def test_conditions_of_a_model_are_planned_with_one_load(prepared: PreparedModel
 
 
 def test_which_models_a_plan_has_measurements_of(prepared: PreparedModel) -> None:
-    one = Measured("transformers", "float32", 0, 1000, 4000, 50.0, 1.0, 2.0, 1.0, "2026-01-01T00:00:00Z")
+    one = MeasuredSpeed("transformers", "float32", 0, 1000, 4000, 50.0, 1.0, 2.0, 1.0, "2026-01-01T00:00:00Z")
     ready = Prepared((), (prepared,), Failures())
     card = GPU.nodes[0].card
     plan = make_plan(ready, GPU, Speeds(None, 0, {card: Rates((one,))}))

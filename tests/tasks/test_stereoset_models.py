@@ -17,7 +17,7 @@ from tiny_models import tiny_model
 
 from evaluator.datasets.stereoset import LABELS
 from evaluator.measures.stereoset import CANDIDATES
-from evaluator.nsp.train import Settings, _how
+from evaluator.nsp.train import TrainingOptions, _how
 from evaluator.run.driver import execute
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
@@ -277,7 +277,7 @@ def test_seq2seq(tmp_path: Path, data: DataSource, family: str, tokenizer: str, 
 def test_trained_classifiers(tmp_path: Path, data: DataSource, family: str, architecture: str) -> None:
     source = resolve(str(tiny_model(family, tmp_path / "core")))
     core = getattr(transformers, architecture).from_pretrained(source.path)
-    how, _ = _how(source, load_tokenizer(source), Settings(prefix="the nurse: "))
+    how, _ = _how(source, load_tokenizer(source), TrainingOptions(prefix="the nurse: "))
     torch.manual_seed(3)
     module = build(core, how)
     tokens = transformers.AutoTokenizer.from_pretrained(source.path)

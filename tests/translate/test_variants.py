@@ -8,11 +8,11 @@ import pytest
 
 from evaluator.cli.translate import command, folder_name
 from evaluator.gender import rules_detector
-from evaluator.translate.variants import Asked, Translated, gender_pairs
+from evaluator.translate.variants import PromptedSystem, SystemTranslations, gender_pairs
 from evaluator_serving.errors import InputError
 
 FRAME = pl.DataFrame({"sentence": ["I was sad.", "I go home.", "I worked."], "group": ["1", "2", "8"]})
-PLAIN = Translated(
+PLAIN = SystemTranslations(
     "sk", (("I was sad.", "Bola som smutné dieťa."), ("I go home.", "Idem domov."), ("I worked.", "Pracoval som."))
 )
 
@@ -24,7 +24,7 @@ def test_only_the_opposite_gender_is_asked() -> None:
         asked.extend(texts)
         return ["Povedal: „Bol som smutné dieťa.“", None]
 
-    built = gender_pairs(FRAME, PLAIN, prompted, rules_detector("sk"), Asked("sys"))  # type: ignore[arg-type]
+    built = gender_pairs(FRAME, PLAIN, prompted, rules_detector("sk"), PromptedSystem("sys"))  # type: ignore[arg-type]
     assert asked == ['He said: "I was sad."', 'She said: "I worked."']
     assert [(v.male, v.female, v.stereotype, v.translator) for v in built.pairs] == [
         ("Bol som smutné dieťa.", "Bola som smutné dieťa.", 1, "sys")
@@ -39,8 +39,10 @@ def test_only_the_opposite_gender_is_asked() -> None:
 def test_deepl_to_czech_is_asked_without_a_colon(system: str, language: str, first: str) -> None:
     asked: list[str] = []
     text = {"cs": "Byl jsem v práci.", "sk": "Bol som v práci."}[language]
-    plain = Translated(language, (("I worked.", text),))
-    gender_pairs(FRAME.tail(1), plain, lambda texts, _: asked.extend(texts) or [None], rules_detector(language), Asked(system))
+    plain = SystemTranslations(language, (("I worked.", text),))
+    gender_pairs(
+        FRAME.tail(1), plain, lambda texts, _: asked.extend(texts) or [None], rules_detector(language), PromptedSystem(system)
+    )
     assert asked == [first]
 
 

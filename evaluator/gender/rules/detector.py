@@ -10,7 +10,7 @@ from evaluator.gender.text import Sentence, first_sentence, normalize
 from evaluator.gender.verdict import UNKNOWN, Verdict
 
 
-class Spelling(Protocol):
+class Normalizer(Protocol):
     def __call__(self, text: str, /) -> str: ...
 
 
@@ -27,7 +27,7 @@ class LanguageRules:
     clause_words: frozenset[str]
     strategies: tuple[Strategy, ...]
     idioms: tuple[str, ...] = ()
-    spelling: tuple[Spelling, ...] = ()
+    spelling: tuple[Normalizer, ...] = ()
 
     def read(self, text: str) -> Sentence:
         """The first sentence of a text, spelled the one way that the rules know."""

@@ -35,7 +35,7 @@ def words(tokens: "list[dict[str, Any]]") -> "list[list[Any]]":
     return rows
 
 
-class Worker:
+class TrankitPipeline:
     """One Trankit pipeline that learns languages as they are asked for."""
 
     def __init__(self, cache: str, gpu: bool) -> None:
@@ -63,7 +63,7 @@ class Worker:
             self._pipeline.set_active(language)
 
 
-def answer(worker: Worker, request: "dict[str, Any]") -> "dict[str, Any]":
+def answer(worker: TrankitPipeline, request: "dict[str, Any]") -> "dict[str, Any]":
     """The answer to one request; an exception is an answer that says which text it was."""
     parses: list[Any] = []
     try:
@@ -90,7 +90,7 @@ def main() -> None:
     except Exception as error:
         say({"error": f"{type(error).__name__}: {error}"})
         return
-    worker = Worker(sys.argv[1], gpu=sys.argv[2] == "gpu")
+    worker = TrankitPipeline(sys.argv[1], gpu=sys.argv[2] == "gpu")
     for line in sys.stdin:
         say(answer(worker, json.loads(line)))
 

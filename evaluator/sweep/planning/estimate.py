@@ -8,7 +8,7 @@ from evaluator.sweep.planning.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class PlanEstimate:
     """What a plan estimates for one sweep command.
 
     Attributes:
@@ -27,12 +27,12 @@ class Estimate:
     whole: bool = False
 
     @classmethod
-    def of(cls, plan: Plan, price: float | None) -> "Estimate":
+    def of(cls, plan: Plan, price: float | None) -> "PlanEstimate":
         """At this moment."""
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         return cls(now, round(plan.seconds, 2), plan.speeds.newest if plan.measured else "", plan.fleet.devices, price)
 
-    def with_actual(self, took: float, *, whole: bool) -> "Estimate":
+    def with_actual(self, took: float, *, whole: bool) -> "PlanEstimate":
         """With what came of it."""
         return replace(self, took=round(took, 2), whole=whole)
 

@@ -1,4 +1,4 @@
-"""A way's process as the measuring one sees it; `answering` is the inside."""
+"""A backend's process as the measuring one sees it; `answering` is the inside."""
 
 import json
 import os
@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any, Generic, Protocol, Self, TypeVar
 
-PROGRAM = ("-m", "evaluator.bench.ways")
+PROGRAM = ("-m", "evaluator.bench.backends")
 
 
-class Asking(Protocol):
-    """What a process is for: the way's name, the threads that it may use (0: as many as it likes), its first line."""
+class ProcessJob(Protocol):
+    """What a process is for: the backend's name, the threads that it may use (0: as many as it likes), its first line."""
 
     @property
     def name(self) -> str: ...
@@ -24,12 +24,12 @@ class Asking(Protocol):
     def json(self) -> str: ...
 
 
-Asked = TypeVar("Asked", bound=Asking)
+Asked = TypeVar("Asked", bound=ProcessJob)
 
 
 @dataclass(slots=True)
-class Worker(Generic[Asked]):
-    """One way: its process, what it said when it was ready, and what each slice took.
+class BackendProcess(Generic[Asked]):
+    """One backend: its process, what it said when it was ready, and what each slice took.
 
     Attributes:
         seconds: from the process's start until it was ready.
@@ -64,7 +64,7 @@ class Worker(Generic[Asked]):
         return f"{self.asked.name}: " + (f"can't run here: {self.error}" if self.error else f"ready in {self.seconds:.0f} s")
 
     def slice(self, number: int, line: str) -> None:
-        """Let it score one slice; a way that fails is left out from then on."""
+        """Let it score one slice; a backend that fails is left out from then on."""
         answer = self._ask(line)
         if self.error is None:
             self.slices[number] = answer
@@ -78,7 +78,7 @@ class Worker(Generic[Asked]):
         return self._ask("now")
 
     def total(self, name: str) -> float:
-        """Sum over the slices; 0 for what this way doesn't count."""
+        """Sum over the slices; 0 for what this backend doesn't count."""
         return float(sum(answer.get(name, 0.0) for answer in self.slices.values()))
 
     def close(self) -> None:

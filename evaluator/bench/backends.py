@@ -1,4 +1,4 @@
-"""The process of one way: `python -m evaluator.bench.ways`. Its first line of input is an `Asked`, each other a slice's number.
+"""One backend's process: `python -m evaluator.bench.backends`. It reads a `BenchJob`, then slice numbers.
 
 It answers a line of JSON each: when it is ready what its start took, then what each slice took and the log-probabilities. A
 last line `again` makes an engine load the model once more in the same process.
@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from evaluator.bench import answering, harness
-from evaluator.bench.asked import Asked, Work
 from evaluator.bench.counter import Counter
+from evaluator.bench.job import BenchJob, BenchWorkload
 
 TRIED = 8
-"""Requests that warm a way up: the first pass allocates and compiles."""
+"""Requests that warm a backend up: the first pass allocates and compiles."""
 
 Numbers = dict[str, list[float]]
 """Request's id → log P of each candidate."""
 
 
-class Way(Protocol):
+class Backend(Protocol):
     """Something that answers requests; made with (asked, work, counter)."""
 
     def start(self) -> dict[str, float]:
@@ -35,10 +35,10 @@ class Way(Protocol):
         """Load once more in this process; the seconds, 0 where that says nothing."""
 
 
-class EngineWay:
+class EngineBackend:
     """An engine as a run uses it: encode, merge, cut into chunks, score, store."""
 
-    def __init__(self, asked: Asked, work: Work, counter: Counter) -> None:
+    def __init__(self, asked: BenchJob, work: BenchWorkload, counter: Counter) -> None:
         from evaluator.run.prepare import engine_rows, record
         from evaluator.run.worker import Load, Worker
         from evaluator_serving.encoding import encoder_for
@@ -98,10 +98,10 @@ class EngineWay:
         return time.perf_counter() - begun
 
 
-class LoopWay:
+class LoopBackend:
     """What one writes with transformers alone: an input at a time, a softmax over the logits of all its positions."""
 
-    def __init__(self, asked: Asked, work: Work, counter: Counter) -> None:
+    def __init__(self, asked: BenchJob, work: BenchWorkload, counter: Counter) -> None:
         from evaluator_serving.encoding import encoder_for
 
         self._asked, self._work, self._counter = asked, work, counter
@@ -161,10 +161,10 @@ class LoopWay:
         return 0.0
 
 
-class HarnessWay:
+class HarnessBackend:
     """lm-evaluation-harness's log-likelihoods of (context, continuation): `hf` in its fastest batch size here, or `vllm`."""
 
-    def __init__(self, asked: Asked, work: Work, counter: Counter, *, backend: str) -> None:
+    def __init__(self, asked: BenchJob, work: BenchWorkload, counter: Counter, *, backend: str) -> None:
         self._asked, self._work, self._counter, self._kind = asked, work, counter, backend
         self._backend: Any = None
 
@@ -211,9 +211,9 @@ class HarnessWay:
 
 
 class Ceilings:
-    """This machine's rates at the moment, by way of torch: a large matrix product, and a copy of memory."""
+    """This machine's rates at the moment, with torch: a large matrix product, and a copy of memory."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: BenchJob) -> None:
         import torch
 
         self._device = ("cuda" if torch.cuda.is_available() else "cpu") if asked.device == "auto" else asked.device
@@ -248,37 +248,37 @@ class Ceilings:
         return min(found)
 
 
-WAYS: Mapping[str, Callable[[Asked, Work, Counter], Way]] = {
-    "engine": EngineWay,
-    "transformers-loop": LoopWay,
-    "lm-eval": lambda asked, work, counter: HarnessWay(asked, work, counter, backend="hf"),
-    "lm-eval-vllm": lambda asked, work, counter: HarnessWay(asked, work, counter, backend="vllm"),
+BACKENDS: Mapping[str, Callable[[BenchJob, BenchWorkload, Counter], Backend]] = {
+    "engine": EngineBackend,
+    "transformers-loop": LoopBackend,
+    "lm-eval": lambda asked, work, counter: HarnessBackend(asked, work, counter, backend="hf"),
+    "lm-eval-vllm": lambda asked, work, counter: HarnessBackend(asked, work, counter, backend="vllm"),
 }
-BASELINES = tuple(name for name in WAYS if name != "engine")
+BASELINES = tuple(name for name in BACKENDS if name != "engine")
 """What engines can be measured against."""
 CEILINGS = "ceilings"
 
 
-def serve(asked: Asked, lines: Iterator[str], answers: IO[str]) -> None:
-    """A way's whole life."""
+def serve(asked: BenchJob, lines: Iterator[str], answers: IO[str]) -> None:
+    """A backend's whole life."""
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
-        work = Work.of(asked, Path(folder) / "run")
+        work = BenchWorkload.of(asked, Path(folder) / "run")
         counter = Counter()
-        way = WAYS[asked.way](asked, work, counter)
+        backend = BACKENDS[asked.backend](asked, work, counter)
         prepared = time.perf_counter() - began
-        start = way.start()
-        way.score([key for ids in work.slices for key in ids][:TRIED])
+        start = backend.start()
+        backend.score([key for ids in work.slices for key in ids][:TRIED])
         ready = {"start": start, "prepared": prepared, "model": _model(work), "sentences": list(work.sentences)}
         answering.say(answers, ready)
         for line in lines:
             if line.strip() == "again":
-                answering.say(answers, {"again": way.again()})
+                answering.say(answers, {"again": backend.again()})
             else:
-                answering.say(answers, answering.measured(counter, partial(way.score, work.slices[int(line)])))
+                answering.say(answers, answering.measured(counter, partial(backend.score, work.slices[int(line)])))
 
 
-def serve_ceilings(asked: Asked, lines: Iterator[str], answers: IO[str]) -> None:
+def serve_ceilings(asked: BenchJob, lines: Iterator[str], answers: IO[str]) -> None:
     """The process that measures the machine itself."""
     ceilings = Ceilings(asked)
     ceilings.measure()
@@ -287,7 +287,7 @@ def serve_ceilings(asked: Asked, lines: Iterator[str], answers: IO[str]) -> None
         answering.say(answers, ceilings.measure())
 
 
-def _model(work: Work) -> dict[str, Any]:
+def _model(work: BenchWorkload) -> dict[str, Any]:
     """Sizes of the model, and of its work: what a forward token and a read position cost in multiplications."""
     source = work.model.source
     text = source.config.get_text_config()
@@ -307,13 +307,13 @@ def _model(work: Work) -> dict[str, Any]:
     }
 
 
-def _rows(work: Work) -> Sequence[Any]:
+def _rows(work: BenchWorkload) -> Sequence[Any]:
     from evaluator_serving.rows import merge
 
     return merge(work.model.encoded).rows
 
 
-def _reads(work: Work) -> int:
+def _reads(work: BenchWorkload) -> int:
     """Positions at which a vocabulary is looked at."""
     return sum(len({position for position, _ in row.lookups}) for row in _rows(work))
 
@@ -321,8 +321,8 @@ def _reads(work: Work) -> int:
 def main() -> None:
     """Serve what the first line of input asks."""
     with answering.asked() as (lines, answers):
-        asked = Asked.parse(next(lines))
-        (serve_ceilings if asked.way == CEILINGS else serve)(asked, lines, answers)
+        asked = BenchJob.parse(next(lines))
+        (serve_ceilings if asked.backend == CEILINGS else serve)(asked, lines, answers)
 
 
 if __name__ == "__main__":

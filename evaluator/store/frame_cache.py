@@ -24,7 +24,7 @@ def stamp(paths: Sequence[Path]) -> Stamp:
     return tuple((name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
 
 
-class Kept:
+class FrameCache:
     """Frames by key, each with the stamp of the files that it was read from."""
 
     def __init__(self, most: int = MOST) -> None:

@@ -1,4 +1,4 @@
-"""What a bench asks of every way: a task's real requests for one model, cut into slices of samples."""
+"""What a bench asks of every backend: a task's real requests for one model, cut into slices of samples."""
 
 import json
 import tempfile
@@ -19,11 +19,11 @@ from evaluator_serving.requests import Request
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The job of one way's process; it travels as JSON.
+class BenchJob:
+    """The job of one backend's process; it travels as JSON.
 
     Attributes:
-        way: `engine` or the name of a baseline (see `ways`).
+        backend: `engine` or the name of a baseline (see `backends`).
         engine: that is measured, empty for a baseline.
         model: spec; task: name; limit: its samples; protocol, data: as in a run; languages: codes with commas, of some tasks.
         dtype, device, threads: how it runs.
@@ -31,7 +31,7 @@ class Asked:
         allow_pickle: the model's weights may be pickled files; trust_remote_code: its own repository's programs may be run.
     """
 
-    way: str
+    backend: str
     engine: str
     model: str
     task: str
@@ -48,8 +48,8 @@ class Asked:
 
     @property
     def name(self) -> str:
-        """What the way is called in tables: the engine, with its dtype where it isn't float32."""
-        base = self.engine or self.way
+        """What the backend is called in tables: the engine, with its dtype where it isn't float32."""
+        base = self.engine or self.backend
         return base if self.dtype == "float32" else f"{base} {self.dtype}"
 
     @classmethod
@@ -79,7 +79,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class BenchWorkload:
     """A model, its requests by id, and the ids of each slice; a request that samples share is in the first one's slice."""
 
     spec: RunSpec
@@ -91,7 +91,7 @@ class Work:
     """Samples of each slice."""
 
     @classmethod
-    def of(cls, asked: Asked, folder: Path) -> Self:
+    def of(cls, asked: BenchJob, folder: Path) -> Self:
         """As a run prepares it. Raises InputError for a model or task that can't be asked."""
         spec = asked.spec(folder)
         tasks = load_tasks(spec)
@@ -115,14 +115,14 @@ class Work:
         return cls(spec, tuple(tasks), model, requests, tuple(map(tuple, slices)), tuple(counts))
 
 
-def check(asked: Asked) -> None:
-    """Raise InputError for a model, task or data that no way could measure: each would find out in a process of its own."""
+def check(asked: BenchJob) -> None:
+    """Raise InputError for a model, task or data that no backend could measure: each would find out in a process of its own."""
     if not task(asked.task).heads:
         raise InputError(f"{asked.task} asks no model: there is nothing to measure; choose another --task")
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # which engine is the fastest is to be seen
-        any_engine = replace(asked, way="engine", engine="auto")
-        work = Work.of(any_engine, Path(folder) / "run")
+        any_engine = replace(asked, backend="engine", engine="auto")
+        work = BenchWorkload.of(any_engine, Path(folder) / "run")
         if not min(work.sentences):
             few = f"{sum(work.sentences)} sentences of {asked.task} can't be cut into {asked.slices} slices"
             raise InputError(f"{few}: give fewer --slices or more --samples")
