@@ -41,10 +41,10 @@ EVERY = 10
 @click.option(
     "--format",
     "format_",
-    type=click.Choice(["table", "csv", "json", "markdown", "latex", "html"]),
+    type=click.Choice(["table", "csv", "json", "markdown", "latex", "latex-long", "html"]),
     default="table",
     show_default=True,
-    help="csv, json: a row a difference; html: one file with figures.",
+    help="csv, json: a row a difference; latex: one table a task; latex-long: all tables; html: one file with figures.",
 )
 @click.option("--scale", type=click.Choice(get_args(Scale)), default="ratio", show_default=True, help="Units of the rates.")
 @click.option(
@@ -155,7 +155,7 @@ def _show(comparison: "Comparison", format_: str) -> None:
     from evaluator.comparison import tables
     from evaluator.reports import latex, markdown
 
-    if format_ in ("csv", "json", "latex"):
+    if format_ in ("csv", "json", "latex", "latex-long"):
         for note in comparison.notes:
             click.echo(f"note: {note}", err=True)
     if format_ == "csv":
@@ -168,11 +168,15 @@ def _show(comparison: "Comparison", format_: str) -> None:
         for block in tables.tables(comparison):
             made += [f"## {markdown.escape(block.title)}", "", *markdown.table(block)]
         write("\n".join(["# Comparison", "", *above, "", *made]).rstrip() + "\n")
-    elif format_ == "latex":
-        above = [latex.PREAMBLE, *(f"% {line}" for line in tables.lines(comparison))]
-        said = tables.choices(comparison)
-        made = [line for block in tables.tables(comparison) for line in ("", *latex.table(block, said))]
-        write("\n".join([*above, *made]) + "\n")
+    elif format_ in ("latex", "latex-long"):
+        long = format_ == "latex-long"
+        above = [latex.PREAMBLE_LONG if long else latex.PREAMBLE, *(f"% {line}" for line in tables.lines(comparison))]
+        symbols = {*comparison.rows["measure"], "p"}
+        if long:
+            above += latex.long_tables("differences", tables.tables(comparison), symbols)
+        else:
+            above += [line for table in tables.paper(comparison) for line in ("", *latex.paper(table))]
+        write("\n".join(above) + "\n")
     elif format_ == "html":
         from evaluator.comparison import html
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from evaluator.reports.page import Part
     from evaluator.reports.report import Report
 
-FORMATS = ("table", "csv", "json", "markdown", "latex", "html")
+FORMATS = ("table", "csv", "json", "markdown", "latex", "latex-long", "html")
 MANY_MODELS = 6
 """After a run of more models than this only each task's first table is printed."""
 
@@ -27,7 +27,12 @@ MANY_MODELS = 6
 @click.command(name="report")
 @click.argument("run", type=RUN)
 @click.option(
-    "--format", "format_", type=click.Choice(FORMATS), default="table", show_default=True, help="csv, json: tidy rows."
+    "--format",
+    "format_",
+    type=click.Choice(FORMATS),
+    default="table",
+    show_default=True,
+    help="csv, json: tidy rows; latex: one table a task; latex-long: all tables.",
 )
 @click.option(
     "--scale",
@@ -135,7 +140,7 @@ def emit(report: "Report", format_: str, more: "Sequence[Part]" = ()) -> None:
     """Write a report to stdout, a page with `more` parts; with csv, json and latex its notes and warnings go to stderr."""
     from evaluator.reports import latex, markdown, tidy
 
-    if format_ in ("csv", "json", "latex"):
+    if format_ in ("csv", "json", "latex", "latex-long"):
         for note in report.notes:
             click.echo(f"note: {note}", err=True)
         for warning in report.warnings:
@@ -144,8 +149,8 @@ def emit(report: "Report", format_: str, more: "Sequence[Part]" = ()) -> None:
         _table(report)
     elif format_ == "markdown":
         write(markdown.render(report))
-    elif format_ == "latex":
-        write(latex.render(report))
+    elif format_ in ("latex", "latex-long"):
+        write(latex.render(report, long=format_ == "latex-long"))
     elif format_ == "csv":
         write(tidy.csv_text(report.rows))
     elif format_ == "json":

@@ -11,12 +11,22 @@ from evaluator.comparison.build import Comparison
 from evaluator.comparison.differences import largest_first
 from evaluator.measures.intervals import BOOTSTRAPS
 from evaluator.reports.blocks import OVER_ALL, UNDEFINED, Block, Row, digits_for, number, significant, with_interval
+from evaluator.reports.overall import compared
+from evaluator.reports.paper import Column, PaperTable, main_measures
 from evaluator.vocabulary import SCALES, Layout
 
 LEVEL = 0.05
 TOP = 10
 """Differences by group that are shown of each measure and model in brief tables."""
 COLUMNS = ("difference [95%]", "value", "baseline", "p (Holm)", "detectable")
+PAPER = {
+    "Baseline": "baseline",
+    "Value": "value",
+    "Difference": "difference [95%]",
+    "p_holm": "p (Holm)",
+    "Detectable": "detectable",
+}
+"""Columns of the table for a paper, by their heads."""
 NOTES = (
     "difference: value − baseline on the samples that both have. p (Holm): paired permutation test, Holm-adjusted over the "
     "models, templates and groups of a measure. detectable: the minimum detectable effect down and up, which is the true "
@@ -97,7 +107,7 @@ def _block(
     title: str, rows: pl.DataFrame, models: Sequence[str], layout: Layout, notes: tuple[str, ...], *, several: bool
 ) -> Block:
     """`several`: whether the task has several languages, which labels name then."""
-    largest = dict(rows.group_by("measure").agg(pl.max_horizontal(pl.col("value", "baseline_value").abs()).max()).iter_rows())
+    largest = _largest(rows)
     table: list[Row] = []
     for model in models:
         mine = rows.filter(pl.col("model") == model)
@@ -132,6 +142,40 @@ def _detectable(low: float | None, high: float | None, digits: int) -> str:
     if UNDEFINED in (down, up) or down.removeprefix("-") == up:
         return up if up == UNDEFINED else f"±{up}"
     return f"{down}/+{up}"
+
+
+def paper(comparison: Comparison) -> Iterator[PaperTable]:
+    """A table a task for a paper: how each model's main rates differ from the baseline's."""
+    for (task,), rows in comparison.rows.group_by("task", maintain_order=True):
+        layout = comparison.layouts[str(task)]
+        plain = rows.filter(pl.col("group").is_null() | (pl.col("group") == "all"))
+        main = main_measures(layout, plain)
+        shown = plain.filter(pl.col("measure").is_in(main)).filter(compared())
+        if shown.is_empty():
+            continue
+        shown = shown.sort(
+            pl.col("model").replace_strict({name: place for place, name in enumerate(comparison.models)}), maintain_order=True
+        )
+        several = shown["language"].n_unique() > 1
+        largest = _largest(shown)
+        made = [_row(row, layout, digits_for(largest[row["measure"]]), several) for row in shown.iter_rows(named=True)]
+        single = len({row.label for row in made}) == 1
+        labels = tuple((model,) if single else (model, row.label) for model, row in zip(shown["model"], made, strict=True))
+        columns = tuple(Column(head, "", tuple(row.cells[COLUMNS.index(name)] for row in made)) for head, name in PAPER.items())
+        interval = BOOTSTRAPS[comparison.options.interval]
+        caption = (
+            f"{', '.join(map(layout.shown, main))} against {comparison.baseline} on the same samples, with 95% intervals "
+            f"({interval}). p_holm: paired permutation test, Holm-adjusted. Detectable: effects that a test at 5% finds with "
+            "80% power."
+        )
+        symbols = frozenset({*rows["measure"], "p_holm"})
+        heads = ("Model",) if single else ("Model", "")
+        yield PaperTable(str(task), caption, symbols, heads, labels, columns, "differences")
+
+
+def _largest(rows: pl.DataFrame) -> dict[str, float | None]:
+    """Measure → its largest value, without its sign."""
+    return dict(rows.group_by("measure").agg(pl.max_horizontal(pl.col("value", "baseline_value").abs()).max()).iter_rows())
 
 
 def _number(value: float | None, digits: int) -> str:

@@ -231,7 +231,11 @@ def test_every_format_holds_the_same_numbers(run: Path) -> None:
     assert f" {same['detectable_low']:.3f}/+{same['detectable_high']:.3f} " in table
     assert shown in invoke("compare", *options).stdout
     assert shown in invoke("compare", *options, "--format", "markdown").stdout.replace("\\", "")
-    assert shown in invoke("compare", *options, "--format", "latex").stdout
+    assert shown in invoke("compare", *options, "--format", "latex-long").stdout
+    assert (
+        f"{same['difference']:.3f} & {{\\scriptsize [{same['low']:.3f}"
+        in invoke("compare", *options, "--format", "latex").stdout
+    )
     assert all(len(line) <= 80 for line in invoke("compare", *options).stdout.splitlines())
     page = invoke("compare", *options, "--format", "html").stdout
     assert pages.read(page).loads == []

@@ -77,7 +77,7 @@ def _table(report: Report) -> str:
 
 @pytest.mark.parametrize(
     ("render", "first"),
-    [(_table, "template"), (markdown.render, "| --- |"), (latex.render, "longtable}{"), (html.render, "<td")],
+    [(_table, "template"), (markdown.render, "| --- |"), (latex.render, "tabular}{"), (html.render, "<td")],
 )
 def test_notes_stand_before_the_first_table(small: Report, render: Any, first: str) -> None:
     record = {**small.record, "models": {"fast": {"engine": "onnx", "verified": False}}}
