@@ -119,6 +119,7 @@ def command(
         find = open_translator(prompted, answers, money, talking).translate
     system, words = plain.inner.system, prompt_of(translator, talking)
     made = Made(translator, system, dataset, dict(plain.inner.parameters), words.text if words else None)
+    made = replace(made, settings=getattr(plain.inner, "settings", {}))
     where = out / called(name, system, talking["prompt"] if words else None)
     for code in languages:
         made.check(where / code)

@@ -5,6 +5,7 @@ with the model's or task's name. A field that is missing (an older run, say) has
 add a function of (name, entry) to MODEL_NOTES or TASK_NOTES. Limits come first: they concern both.
 """
 
+import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
@@ -285,6 +286,21 @@ def _chats(name: str, entry: Entry) -> Iterator[str]:
         )
 
 
+def _decoding(name: str, entry: Entry) -> Iterator[str]:
+    """`decoding`: what of the model's generation_config.json was applied to its answers in words, and what wasn't."""
+    decoding = entry.get("decoding", {})
+    if applied := decoding.get("applied"):
+        yield f"{name}: its own generation_config.json was applied to its answers in words: {_settings(applied)}."
+    elif before := decoding.get("before"):
+        ignored = _settings({key: decoding["ignored"][key] for key in before})
+        yield f"{name}: its generation_config.json sets {ignored}, which was not applied to its answers in words."
+
+
+def _settings(values: Mapping[str, Any]) -> str:
+    shown = [f"{key} {json.dumps(value)}" for key, value in values.items()]
+    return ", ".join(one if len(one) <= 60 else f"{one[:60]}…" for one in shown)
+
+
 def _condition(name: str, entry: Entry) -> Iterator[str]:
     """`condition`: the system prompt under which a model was asked."""
     condition = entry.get("condition")
@@ -328,6 +344,7 @@ MODEL_NOTES: tuple[Notes, ...] = (
     _unknown_text,
     _several_devices,
     _chats,
+    _decoding,
     _condition,
 )
 TASK_NOTES: tuple[Notes, ...] = (_read_as, _wrong_rows, _normal_forms, _without_beginning)

@@ -34,6 +34,7 @@ from evaluator_serving.checks.verify import sample_rows
 from evaluator_serving.engine import DeviceKind, EngineInfo
 from evaluator_serving.errors import InputError, ModelError
 from evaluator_serving.identity import fingerprint, identity
+from evaluator_serving.models.decoding import decoding_record
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.registry import check_fit, engine_class
 from evaluator_serving.requests import kind
@@ -130,6 +131,8 @@ class PreparedModel:
         """The model's entry in run.json."""
         adapter = {"adapter": asdict(self.source.adapter)} if self.source.adapter else {}
         condition = {"condition": asdict(self.spec.condition)} if self.spec.condition else {}
+        spoken = "chat" in frozenset().union(*self.heads.values())
+        decoding = decoding_record(self.source, self.info.engine, self.spec.options.extra) if spoken else {}
         return {
             "spec": self.spec.spec,
             "revision": self.info.revision,
@@ -147,6 +150,7 @@ class PreparedModel:
             **({"pickled": True} if self.source.pickled else {}),
             **({"code": asdict(self.source.code)} if self.source.code else {}),
             **condition,
+            **({"decoding": decoding} if decoding else {}),
         }
 
     @property

@@ -65,6 +65,12 @@ def with_model(known: Entry | None, entry: Entry, name: str, run: str, *, answer
         # What was asked is named where that is another model; the same one may be spelled otherwise (another path).
         spec = ("spec",) if known.get("revision") != new.get("revision") else ()
         _refuse(known, new, (*spec, *MODEL_IDENTITY, "fingerprint"), f"model {name}", run)
+    spoken = any("chat" in heads for heads in known.get("heads_used", {}).values())
+    if answered and spoken and "decoding" not in known and (before := new.get("decoding", {}).get("before")):
+        raise InputError(
+            f"{run} has answers of {name} that an earlier version shaped by its generation_config.json ({', '.join(before)}), "
+            "which is no longer applied unasked: use another --out folder"
+        )
     heads = {**known.get("heads_used", {}), **new.get("heads_used", {})}
     unasked = {**known.get("unasked", {}), **new.get("unasked", {})}
     unasked = {task: reason for task, reason in unasked.items() if task not in new.get("heads_used", {})}

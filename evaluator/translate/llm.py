@@ -1,5 +1,6 @@
 """Language models as translators: any model that chats, in this process, on Ray or at a server."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,6 +18,7 @@ from evaluator_serving.encoding import encoder_for
 from evaluator_serving.engine import Engine, EngineOptions
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.identity import identity
+from evaluator_serving.models.decoding import decoding_record
 from evaluator_serving.models.served import is_served, served_source
 from evaluator_serving.opening import open_engine
 from evaluator_serving.registry import engine_class
@@ -77,6 +79,8 @@ class LLMTranslator:
     def parameters(self) -> Mapping[str, str]:
         """Everything that an answer depends on: the model's and its engine's identity, the prompt, the most tokens."""
         info = identity(self._engine_name, self._source, self._asking.options)
+        decoding = decoding_record(self._source, self._engine_name, self._asking.options.extra)
+        shaped = decoding.get("applied") or ("before" in decoding and "not applied")
         return {
             "revision": self._source.revision,
             "engine": self._engine_name,
@@ -84,6 +88,7 @@ class LLMTranslator:
             "prompt": self._asking.prompt.mark,
             "max_tokens": str(self._asking.max_tokens),
             "details": answer_key(dict(info.details)),
+            **({"generation_config": shaped if isinstance(shaped, str) else json.dumps(shaped)} if shaped else {}),
         }
 
     @cached_property

@@ -23,6 +23,7 @@ class Made:
         dataset: what was translated.
         parameters: of the translator: what else its answers depend on.
         prompt: the TOML that a language model was asked with, None for other systems.
+        settings: what an encoder-decoder model's generation_config.json sets, which is applied.
         outcomes: of a language model's answers, how many distinct texts came to what (see `tidy.Outcome`).
         sha256: of translations.csv; empty while it isn't written.
     """
@@ -32,6 +33,7 @@ class Made:
     dataset: str
     parameters: Mapping[str, str]
     prompt: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
     outcomes: Mapping[str, int] = field(default_factory=dict)
     sha256: str = ""
 

@@ -7,6 +7,7 @@ from typing import Any
 from evaluator.translate.base import local_source
 from evaluator_serving.encoding.text import TextTokenizer
 from evaluator_serving.errors import InputError
+from evaluator_serving.models.decoding import recommended
 from evaluator_serving.models.tokenizer import load_tokenizer
 
 NLLB = {
@@ -67,6 +68,11 @@ class Seq2SeqTranslator:
         """Revision, number of beams, and the model's own code, if any."""
         code = {"code": self._source.code.revision} if self._source.code else {}
         return {"revision": self._source.revision, "beams": str(self._beams), **code}
+
+    @cached_property
+    def settings(self) -> Mapping[str, Any]:
+        """What the model's generation_config.json sets: part of a translation model (its revision pins it), and applied."""
+        return recommended(self._source)
 
     def translate(self, texts: Sequence[str], language: str) -> list[str]:
         """The texts in `language`. Raises InputError for a language that the model has no code for."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from evaluator_serving.chats import Kept, Reply
 from evaluator_serving.devices import check_cuda
 from evaluator_serving.errors import EngineError, InputError
+from evaluator_serving.models.decoding import OPTION
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.rows import Head, Row, Workload
 
@@ -115,6 +116,15 @@ class Extra:
     help: str
     harmless: bool = False
     choices: tuple[str, ...] = ()
+
+
+DECODING = Extra(
+    OPTION,
+    "model: apply to answers in words what the model's own generation_config.json sets (penalties, suppressed tokens; for "
+    "drawn answers top_p and alike); temperature and length stay the run's [none of it is applied]",
+    choices=("model",),
+)
+"""Of the engines that load models which answer in words."""
 
 
 class Engine(ABC):

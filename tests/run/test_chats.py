@@ -1,6 +1,8 @@
 """Runs of chat models: an endpoint with every fault, killed at any moment, limited in cost; and a local one, twice."""
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -172,6 +174,32 @@ def test_words_are_shared_out_over_ray(data: Path, talker: Path, tmp_path: Path)
     a, b = (run.answers("here").sort("request") for run in (alone, shared))
     assert a.equals(b)
     assert shared.record["models"]["here"]["chats"]["replies"] == ASKED
+
+
+# --- what a model's generation_config.json sets ------------------------------------------------------------------------
+
+
+def test_answers_that_older_versions_shaped_are_not_mixed_with_others(data: Path, talker: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(talker, model)
+    (model / "generation_config.json").write_text('{"suppress_tokens": [5, 6], "eos_token_id": 2}')
+
+    def asked(**how: Any) -> Run:
+        plain = local(model, data, tmp_path / "run", **how)
+        return execute(replace(plain, models=(replace(plain.models[0], engine="transformers"),))).run
+
+    run = asked()
+    assert "decoding" not in run.record["models"]["here"], "log-probabilities never hung on it"
+    asked(way="text", max_tokens=4)
+    assert run.record["models"]["here"]["decoding"] == {"ignored": {"suppress_tokens": [5, 6]}, "before": ["suppress_tokens"]}
+    assert any("generation_config.json sets suppress_tokens [5, 6], which was not" in note for note in run_notes(run.record))
+    asked(way="text", max_tokens=4)
+    record = run.record
+    del record["models"]["here"]["decoding"]
+    (run.path / "run.json").write_text(json.dumps(record))
+    with pytest.raises(InputError, match=r"an earlier version shaped by its generation_config.json \(suppress_tokens\)"):
+        asked(way="text", max_tokens=4)
+    assert not build_report(run, MeasureOptions(resamples=20)).rows.is_empty()
 
 
 # --- thoughts --------------------------------------------------------------------------------------------------------

@@ -1,6 +1,8 @@
 """Answers in words: the transformers engine's batches against plain `generate`, one chat at a time; chats as rows."""
 
 import functools
+import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +19,7 @@ from evaluator_serving.chats import Chat, Turn
 from evaluator_serving.encoding import Encoder, encoder_for
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import EngineError, InputError
+from evaluator_serving.models.decoding import decoding_record
 from evaluator_serving.models.resolving import resolve
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.registry import check_fit
@@ -334,3 +337,63 @@ def test_chats_that_begin_alike_are_in_one_chunk(encoder: Encoder) -> None:
     cut = chunks(items, tokens=4 * weight)
     asked = [{row.chat.turns[0].content[:9] for item in chunk.encoded for row in item.rows if row.chat} for chunk in cut]
     assert sorted(map(list, asked)) == [["I am stro"], ["I am tire"], ["I am weak"]]
+
+
+# --- what a model's generation_config.json sets ------------------------------------------------------------------------
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "suppress": {"suppress_tokens": list(range(3, 80)), "begin_suppress_tokens": list(range(80, 160))},
+    "bad words": {"bad_words_ids": [[i] for i in range(3, 80)], "sequence_bias": [[[200], 50.0]]},
+    "ends": {"forced_eos_token_id": 2, "exponential_decay_length_penalty": [1, 9.0], "max_length": 20, "max_time": 1e-9},
+    "repeats": {"repetition_penalty": 3.0, "no_repeat_ngram_size": 1, "encoder_no_repeat_ngram_size": 1},
+    "ways": {"num_beams": 3, "do_sample": True, "temperature": 1.9, "min_new_tokens": 9, "guidance_scale": 3.0},
+}
+
+
+def by_hand(source: ModelSource, text: str) -> list[int]:
+    """The most probable token each time, in float64, without `generate`."""
+    tokens = transformers.AutoTokenizer.from_pretrained(source.path)
+    model = transformers.AutoModelForCausalLM.from_pretrained(source.path, dtype=torch.float64).eval()
+    turns = [{"role": "user", "content": text}]
+    ids = list(tokens.apply_chat_template(turns, add_generation_prompt=True, return_dict=True)["input_ids"])
+    said: list[int] = []
+    with torch.inference_mode():
+        while len(said) < LENGTH:
+            new = int(model(input_ids=torch.tensor([ids + said])).logits[0, -1].argmax())
+            if new == tokens.eos_token_id:
+                break
+            said.append(new)
+    return said
+
+
+def with_settings(source: ModelSource, folder: Path, settings: dict[str, Any]) -> ModelSource:
+    shutil.copytree(source.path, folder)
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": 2, **settings}))
+    return resolve(str(folder))
+
+
+def spoken(source: ModelSource, extra: dict[str, str] | None = None, **how: Any) -> list[tuple[int, ...]]:
+    asked = rows(encoder_for(source), **how)
+    engine = TransformersEngine(source, EngineOptions(extra=extra or {}), asked)
+    try:
+        return [reply.tokens for (reply,) in engine.generate(asked)]
+    finally:
+        engine.close()
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_no_setting_of_the_model_shapes_an_answer(source: ModelSource, tmp_path: Path, settings: dict[str, Any]) -> None:
+    made = with_settings(source, tmp_path / "m", settings)
+    assert spoken(made) == [tuple(by_hand(source, text)) for text in TEXTS]
+
+
+def test_what_the_model_sets_is_applied_where_it_is_asked_for(source: ModelSource, tmp_path: Path) -> None:
+    settings = {"repetition_penalty": 1.7, "suppress_tokens": list(range(3, 40)), "top_k": 1}
+    made = with_settings(source, tmp_path / "m", settings)
+    found = spoken(made, {"generation_config": "model"})
+    plain = [tuple(plainly(made, text)) for text in TEXTS]
+    assert found == plain != [tuple(by_hand(source, text)) for text in TEXTS]
+    assert spoken(made, {"generation_config": "model"}, temperature=1.5) == plain, "of one token, draws are the likeliest"
+    assert decoding_record(made, "transformers", {"generation_config": "model"}) == {"applied": settings}
+    assert decoding_record(made, "vllm", {}) == {"ignored": settings}
+    assert decoding_record(source, "transformers", {}) == {}

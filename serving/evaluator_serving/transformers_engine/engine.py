@@ -16,9 +16,10 @@ from torch import Tensor
 from evaluator_serving.batching import batches, narrow, parted, prefix_batches
 from evaluator_serving.chats import Kept, Reply
 from evaluator_serving.checks.padding import Found, find_mates
-from evaluator_serving.engine import Engine, EngineInfo, EngineOptions, Spread
+from evaluator_serving.engine import DECODING, Engine, EngineInfo, EngineOptions, Spread
 from evaluator_serving.errors import EngineError, InputError, first_line
 from evaluator_serving.models.config import rotary_turn
+from evaluator_serving.models.decoding import OPTION, recommended
 from evaluator_serving.models.loading import DTYPES, load
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.models.speech import Speech
@@ -46,6 +47,7 @@ class TransformersEngine(Engine):
     heads = frozenset[Head]({"masked", "causal", "seq2seq", "pair", "chat"})
     dtypes = tuple(DTYPES)
     spread: ClassVar[Spread] = "layers"
+    extra = (DECODING,)
     packages = ("torch", "transformers", "tokenizers")
     start_seconds: ClassVar[Mapping[str, float]] = {"cuda": 8.0, "cpu": 2.0}
 
@@ -63,6 +65,7 @@ class TransformersEngine(Engine):
         # On a CPU the devices of a replica are threads of one process, with one memory.
         self._spread = options.spread if self._device.type == "cuda" else 1
         self._batch_tokens = options.batch_tokens
+        self._asked = OPTION in options.extra
         self._forwards: dict[Head, Forward] = {}
         self._mates: dict[Head, Found] = {}
         self._generation: Generation | None = None
@@ -142,7 +145,8 @@ class TransformersEngine(Engine):
         if self._generation is None:
             forward = self._forwards.get("causal")
             model = forward.model if forward else load(self._source, "causal", self._dtype, self._device, self._spread)
-            self._generation = Generation(model, Speech.of(self._source), self._dtype_name, self._batch_tokens)
+            asked = recommended(self._source) if self._asked else None
+            self._generation = Generation(model, Speech.of(self._source), self._dtype_name, self._batch_tokens, asked)
         return self._generation
 
     def close(self) -> None:

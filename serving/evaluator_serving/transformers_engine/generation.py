@@ -4,7 +4,7 @@ A batch is a matter of speed alone: what is drawn for an answer depends on its o
 a batch only where the model's first logits are those that each prompt has alone.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +12,18 @@ import torch
 from torch import Tensor
 from transformers import (
     DynamicCache,
+    EpsilonLogitsWarper,
+    EtaLogitsWarper,
     GenerationConfig,
     LogitsProcessor,
     LogitsProcessorList,
+    MinPLogitsWarper,
     StoppingCriteria,
     StoppingCriteriaList,
+    TopHLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+    TypicalLogitsWarper,
 )
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
@@ -24,6 +31,7 @@ from evaluator_serving.chats import Chat, Reply
 from evaluator_serving.checks.padding import TOLERANCE
 from evaluator_serving.errors import EngineError
 from evaluator_serving.models.config import padding, rotary_turn
+from evaluator_serving.models.decoding import CUTS, PENALTIES
 from evaluator_serving.models.speech import Speech
 from evaluator_serving.rows import Row
 from evaluator_serving.transformers_engine.beginnings import Beginnings, beginnings
@@ -34,6 +42,16 @@ _TOKENS = {"cpu": 8192, "cuda": 65536}
 _LAYERS = (DynamicLayer, DynamicSlidingWindowLayer)
 """What remembers the rows of a batch apart from each other; those derived from them may remember more."""
 
+_CUTS: Mapping[str, Callable[[Any], LogitsProcessor]] = {
+    "top_h": TopHLogitsWarper,
+    "top_k": TopKLogitsWarper,
+    "top_p": TopPLogitsWarper,
+    "min_p": MinPLogitsWarper,
+    "typical_p": TypicalLogitsWarper,
+    "epsilon_cutoff": EpsilonLogitsWarper,
+    "eta_cutoff": EtaLogitsWarper,
+}
+
 _Wanted = tuple[int, Chat]
 """A row's index and a chat of one answer."""
 
@@ -41,8 +59,15 @@ _Wanted = tuple[int, Chat]
 class Generation:
     """A loaded causal model that answers chats."""
 
-    def __init__(self, model: Any, speech: Speech, dtype: str, tokens: int | None = None) -> None:
+    def __init__(
+        self, model: Any, speech: Speech, dtype: str, tokens: int | None = None, asked: Mapping[str, Any] | None = None
+    ) -> None:
+        """`asked`: settings of the model's authors that are to be applied (see `models.decoding`)."""
         self.model = model
+        # transformers fills in from here whatever a call leaves unset.
+        model.generation_config = GenerationConfig()
+        self._penalties = {name: value for name, value in (asked or {}).items() if name in PENALTIES}
+        self._cuts = tuple(_CUTS[name](value) for name, value in (asked or {}).items() if name in CUTS)
         self._speech = speech
         self._tolerance = TOLERANCE[dtype]
         self._tokens = tokens or _TOKENS[model.device.type]
@@ -88,7 +113,9 @@ class Generation:
             full = first is not None and (len(batch) + 1) * first.places > self._tokens
             # What may get past the first frequencies would take the others along.
             far = first is not None and self._turn is not None and first.places > self._turn
-            if apart or other or full or far:
+            # Penalties count the tokens of padding, too.
+            penalised = first is not None and bool(self._penalties)
+            if apart or other or full or far or penalised:
                 yield batch
                 batch = []
             batch.append(one)
@@ -107,7 +134,7 @@ class Generation:
         inputs, cache = self._begun([rows[index].ids for index, _ in batch])
         while going:
             width = inputs["input_ids"].shape[1]
-            choosing = _Choosing([drawing[at] for at in going], [batch[at][0] for at in going])
+            choosing = _Choosing([drawing[at] for at in going], [batch[at][0] for at in going], self._cuts)
             made = self._said(inputs, choosing, most - len(answers[going[0]]), cache)
             for at, ids in zip(going, made.sequences[:, width:].tolist(), strict=True):
                 answers[at] += ids
@@ -124,11 +151,7 @@ class Generation:
             max_new_tokens=most,
             do_sample=False,
             num_beams=1,
-            repetition_penalty=1.0,
-            encoder_repetition_penalty=1.0,
-            no_repeat_ngram_size=0,
-            min_new_tokens=0,
-            min_length=0,
+            **self._penalties,
             eos_token_id=list(self._speech.ends) or None,
             pad_token_id=self._pad,
             use_cache=True,
@@ -239,8 +262,9 @@ class _Drawing:
 class _Choosing(LogitsProcessor):
     """Leaves one token to greedy decoding: the most probable one, or for a chat with a temperature the one that it draws."""
 
-    def __init__(self, drawing: Sequence[_Drawing | None], rows: Sequence[int]) -> None:
+    def __init__(self, drawing: Sequence[_Drawing | None], rows: Sequence[int], cuts: Sequence[LogitsProcessor] = ()) -> None:
         self._rows = rows
+        self._cuts = cuts
         self._drawing = {at: one for at, one in enumerate(drawing) if one is not None}
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
@@ -249,8 +273,10 @@ class _Choosing(LogitsProcessor):
             row = self._rows[good.index(False)]
             raise EngineError(f"row {row}: the model's logits are NaN or infinite", row)
         for at, one in self._drawing.items():
-            probabilities = torch.softmax(scores[at].double().cpu() / one.temperature, dim=-1)
-            token = int(torch.multinomial(probabilities, 1, generator=one.dice))
+            logits = scores[at : at + 1].double().cpu() / one.temperature
+            for cut in self._cuts:
+                logits = cut(input_ids[at : at + 1].cpu(), logits)
+            token = int(torch.multinomial(torch.softmax(logits[0], dim=-1), 1, generator=one.dice))
             scores[at] = float("-inf")
             scores[at, token] = 0.0
         return scores

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from evaluator_serving.chats import Chat, Kept, Reply
 from evaluator_serving.devices import has_cuda
-from evaluator_serving.engine import Engine, EngineInfo, EngineOptions, Extra, Spread, option_value
+from evaluator_serving.engine import DECODING, Engine, EngineInfo, EngineOptions, Extra, Spread, option_value
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.identity import identity
+from evaluator_serving.models.decoding import OPTION, recommended
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.models.speech import Speech
 from evaluator_serving.rows import Head, Row, Workload
@@ -37,7 +38,7 @@ choice there, 128 tokens, is longer than most prompts. On GPUs it is 16."""
 
 _OWN = {
     *("model", "tokenizer", "skip_tokenizer_init", "dtype", "quantization", "tensor_parallel_size", "pipeline_parallel_size"),
-    *("runner", "logprobs_mode", "max_logprobs", "revision", "hf_config_path"),
+    *("runner", "logprobs_mode", "max_logprobs", "revision", "hf_config_path", "generation_config"),
     "trust_remote_code",
 }
 """vLLM's arguments that this engine sets itself, so that they can't be given as extra options."""
@@ -63,6 +64,12 @@ read, what is logged. max_model_len isn't among them: models with two sets of ro
 
 QUANTIZED = {"fp8": 1.0, "awq": 0.6, "gptq": 0.6}
 """Bytes a parameter under vLLM's quantizations, their scales included."""
+
+_SAMPLING = {
+    **{name: name for name in ("repetition_penalty", "top_k", "top_p", "min_p")},
+    "min_new_tokens": "min_tokens",
+}
+"""Settings of a generation_config.json that vLLM has, and what it calls them."""
 
 _ENVIRONMENT = {
     # In this process: starting a process for the engine takes longer than most models' scoring.
@@ -93,7 +100,7 @@ class VllmEngine(Engine):
     heads = frozenset[Head]({"causal", "chat"})
     dtypes = tuple(DTYPE_BYTES)
     spread: ClassVar[Spread] = "tensors"
-    extra = tuple(Extra(name, help, harmless=True) for name, help in _HARMLESS.items())
+    extra = (DECODING, *(Extra(name, help, harmless=True) for name, help in _HARMLESS.items()))
     passes_on = True
     sized = True
     repeatable = False  # sums are made in an order that depends on what else is computed
@@ -122,7 +129,8 @@ class VllmEngine(Engine):
         self._vocabulary: int = source.config.get_text_config().vocab_size
         self._threads = torch.get_num_threads()
         self._speech: Speech | None = None
-        self._llm = self._load(_extra(options.extra))
+        self._asked = _sampling(source) if OPTION in options.extra else {}
+        self._llm = self._load(_extra({name: value for name, value in options.extra.items() if name != OPTION}))
         config = self._llm.llm_engine.vllm_config
         mode = config.model_config.logprobs_mode
         assert mode == "raw_logprobs", f"vLLM gives {mode}"
@@ -225,7 +233,7 @@ class VllmEngine(Engine):
             self._check_row(index, row)
         self._speech = self._speech or Speech.of(self._source)
         wanted = [(index, one) for index, row in enumerate(rows) if (chat := row.chat) for one in chat.single()]
-        parameters = [_speaking(one, self._speech) for _, one in wanted]
+        parameters = [_speaking(one, self._speech, self._asked) for _, one in wanted]
         said: list[list[Reply]] = [[] for _ in rows]
         for (index, _), output in zip(wanted, self._run([rows[i].ids for i, _ in wanted], parameters), strict=True):
             said[index].append(self._speech.reply(rows[index], output.outputs[0].token_ids))
@@ -317,6 +325,7 @@ def engine_arguments(source: ModelSource, options: EngineOptions, sizes: Sizes) 
         "tensor_parallel_size": options.tensor_parallel,
         "pipeline_parallel_size": options.pipeline_parallel,
         "distributed_executor_backend": executor(options),
+        "generation_config": "vllm",  # not the model's: what is asked for is in each request
         "logprobs_mode": "raw_logprobs",
         "max_logprobs": WIDTH,
         # What costs seconds at start and brings nothing to requests that decode one or two tokens.
@@ -368,11 +377,12 @@ def _parameters(query: Query, *, cached: bool = True) -> Any:
     )
 
 
-def _speaking(chat: Chat, speech: Speech) -> Any:
-    """vLLM's sampling parameters for a chat of one answer; nothing of the model's own generation config."""
+def _speaking(chat: Chat, speech: Speech, asked: Mapping[str, Any]) -> Any:
+    """vLLM's sampling parameters for a chat of one answer; of the model's own generation config what is `asked` for alone."""
     from vllm import SamplingParams
 
     return SamplingParams(
+        **asked,
         temperature=chat.temperature,
         max_tokens=chat.max_tokens,
         seed=chat.seed if chat.temperature else None,
@@ -450,6 +460,16 @@ def _extra(given: dict[str, Any]) -> dict[str, Any]:
             why = "is set by the program itself" if name in _OWN else "is no engine argument of vLLM"
             raise InputError(f"extra option {name!r} {why}: leave it out")
     return {name: option_value(value) for name, value in given.items()}
+
+
+def _sampling(source: ModelSource) -> dict[str, Any]:
+    """What the model's authors recommend, as vLLM's sampling parameters. Raises InputError for what vLLM doesn't have."""
+    asked = {_SAMPLING.get(name, name): value for name, value in recommended(source).items()}
+    if unknown := sorted(asked.keys() - set(_SAMPLING.values())):
+        raise InputError(
+            f"model {source.spec}: vLLM has no {unknown[0]}, which its generation_config.json sets: use --engine transformers"
+        )
+    return asked
 
 
 def _sizes(source: ModelSource, options: EngineOptions, work: Workload, *, on_cpu: bool) -> Sizes:
