@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,12 @@ class AnswerCache:
             os.fsync(file.fileno())
         self._refresh()
 
+    def entries(self) -> Iterator[dict[str, Any]]:
+        """All entries in the file, whole."""
+        if self.path.is_file():
+            with self.path.open("rb") as file:
+                yield from filter(None, map(_entry, file))
+
     def _refresh(self) -> None:
         """Read what was appended, by this process or another, since the last time."""
         if not self.path.is_file():
@@ -69,6 +75,14 @@ class AnswerCache:
             for line in file:
                 if line.endswith(b"\n"):
                     self._read += len(line)
-                with contextlib.suppress(ValueError, KeyError, TypeError):
-                    entry = json.loads(line)
+                if entry := _entry(line):
                     self._answers.setdefault(entry["key"], entry["answer"])
+
+
+def _entry(line: bytes) -> dict[str, Any] | None:
+    """The entry in a line; None where it was cut short."""
+    with contextlib.suppress(ValueError):
+        entry = json.loads(line)
+        if isinstance(entry, dict) and entry.keys() >= {"key", "answer"}:
+            return entry
+    return None

@@ -98,9 +98,9 @@ class ChatServer:
             def reply(self, fault: Fault, body: Any) -> None:
                 content = body if isinstance(body, bytes) else json.dumps(body).encode()
                 self.send_response(fault.status)
-                self.send_header("content-type", "application/json")
+                self.send_header("content-type", fault.headers.get("content-type", "application/json"))
                 self.send_header("content-length", str(len(content)))
-                for name, value in fault.headers.items():
+                for name, value in fault.headers.items() - {("content-type", fault.headers.get("content-type"))}:
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(content[: len(content) // 2] if fault.cut else content)

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from evaluator.run.earlier import recover
 from evaluator.run.failures import Failures, record_failures
 from evaluator.run.local import ThisProcess
 from evaluator.run.loop import Loop
@@ -129,7 +130,9 @@ def score_models(
 
     Metrics go to the exporter, and where `spec` says. With one model its error is raised.
     """
-    # Another process may have held the run until now. Only what is left to do is looked at again.
+    # Another process may have held the run until now, or been killed. Only what is left to do is looked at again.
+    for model in ready.models:
+        recover(run, model)
     ready = replace(ready, models=tuple(m.since(run.done(m.name)) if m.encoded else m for m in ready.models))
     errors = Failures(ready.errors)
     record_failures(run, errors)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from evaluator.run.askable import name_samples
+from evaluator.run.earlier import earlier, recover
 from evaluator.run.failures import Failures, failure_kind, record_failures
 from evaluator.run.metrics import Meter
 from evaluator.run.prepare import PreparedModel, engine_rows
@@ -66,6 +67,8 @@ class Loop:
         finally:
             for member in list(state.members):
                 self._drop(member)
+            for model in models:
+                recover(self._run, model)
             self._meter.look(state, now=True)
             self._supplier.close()
         return {name: model.error for name, model in state.models.items() if model.error is not None}
@@ -151,6 +154,7 @@ class Loop:
             workload=member.model.workload,
             verify=self._verify,
             journal=self._run.journal(member.model.name),
+            earlier=earlier(self._run, prepared),
         )
 
     def _load(self, member: Member, held_for: str = "") -> None:
@@ -360,6 +364,7 @@ class Loop:
     def _give_up(self, model: Model, error: Exception) -> None:
         if model.error is None:
             model.error = error
+            recover(self._run, model.prepared)
             self._note_replies(model)
             record_failures(self._run, {model.name: error})
             self._view.state(model.name, "failed", in_words(error))

@@ -9,9 +9,9 @@ from typing import Any
 from evaluator_serving.answers import Answer, Values, assemble
 from evaluator_serving.chats import Kept
 from evaluator_serving.engine import Engine
-from evaluator_serving.errors import EngineError
+from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.memory import peak_memory
-from evaluator_serving.rows import Chunk, Row
+from evaluator_serving.rows import Chunk, Encoded, Row, make_chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,37 @@ class Scored:
             "host_memory": self.host_memory,
             "device_memory": self.device_memory,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """Requests of log-probabilities that a server's model has answered, with what it said per candidate and token.
+
+    The model is known by its name alone: whether the same weights are behind the name is seen by asking again.
+    """
+
+    items: tuple[Encoded, ...] = ()
+    logprobs: tuple[tuple[tuple[float, ...], ...], ...] = ()
+
+    def check(self, engine: Engine, tolerance: float) -> None:
+        """Raise InputError where the engine says something else now than it did."""
+        if not self.items:
+            return
+        chunk = make_chunk(self.items)
+        now = assemble(chunk, engine.score(chunk.merged.rows))
+        pairs = [
+            (x, y)
+            for then, answer in zip(self.logprobs, now, strict=True)
+            for a, b in zip(then, answer.logprobs, strict=True)
+            for x, y in zip(a, b, strict=True)
+        ]
+        before, after = max(pairs, key=lambda pair: abs(pair[0] - pair[1]))
+        if not abs(before - after) <= tolerance:
+            raise InputError(
+                f"the server's model isn't the one that this run has answers of: log P of a token was {before:.4f} and is "
+                f"{after:.4f}, the largest difference among {len(pairs)} that were asked again (tolerance {tolerance:g}); "
+                "serve the earlier weights in the same dtype, or use another --out folder"
+            )
 
 
 def start_record(
@@ -67,7 +98,7 @@ def _values(engine: Engine, rows: Sequence[Row], kept: Kept | None) -> list[Valu
             continue
         mine = [rows[index] for index in members]
         try:
-            given: Sequence[Values] = engine.generate(mine, kept) if chats else engine.score(mine)
+            given: Sequence[Values] = engine.generate(mine, kept) if chats else engine.score_kept(mine, kept)
         except EngineError as error:
             if error.row is not None:
                 error.row = members[error.row]

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from evaluator.journal import Journal
-from evaluator.run.score import Scored, score_chunk
+from evaluator.run.score import Earlier, Scored, score_chunk
 from evaluator_serving.chats import Kept
-from evaluator_serving.checks.verify import is_checked, needs_weights, verify_engine
+from evaluator_serving.checks.verify import TOLERANCE, is_checked, needs_weights, verify_engine
 from evaluator_serving.engine import DeviceKind, Engine, EngineOptions
 from evaluator_serving.errors import EngineError, InputError, UnexpectedError, in_words
 from evaluator_serving.identity import identity
@@ -20,13 +20,16 @@ from evaluator_serving.models.source import ModelSource
 from evaluator_serving.opening import open_engine
 from evaluator_serving.rows import Chunk, Row, Workload
 
+UNPROVEN = TOLERANCE["bfloat16"]
+"""Largest |Δ log P| between two starts of a server whose dtype nothing proves."""
+
 
 @dataclass(frozen=True, slots=True)
 class Load:
     """What a replica is to load: the engine's arguments (`rows` are some of the run's own), and whether to verify it.
 
     `journal` is the file for answers that cost money, which are kept one by one; on a machine without its folder they are kept
-    a chunk at a time, as all others are.
+    a chunk at a time, as all others are. `earlier`: what a server's model is asked again.
     """
 
     engine: str
@@ -36,6 +39,7 @@ class Load:
     workload: Workload | None
     verify: bool
     journal: Path | None = None
+    earlier: Earlier = field(default_factory=Earlier)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +114,11 @@ class Worker:
             opened = time.perf_counter()
             verified: str | bool | None = None
             chats_alone = bool(load.rows) and all(row.chat is not None for row in load.rows)
+            exact = False
             if is_checked(load.engine) and not chats_alone:
-                verified = load.verify and str(verify_engine(self._engine, source, load.options, load.rows))
+                found = verify_engine(self._engine, source, load.options, load.rows) if load.verify else None
+                verified, exact = str(found) if found else False, found is not None and found.by_oracle
+            load.earlier.check(self._engine, min(TOLERANCE[load.options.dtype], UNPROVEN) if exact else UNPROVEN)
             seconds = {"fetch": self._fetched, "engine": opened - begun, "verify": time.perf_counter() - opened}
             kind, reused = self._engine.device_kind, self._before > 0
             self._before += 1

@@ -1,6 +1,6 @@
 """Chats: what a model that answers in words is asked, and what it says. Plain data, known to every layer."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
@@ -95,10 +95,19 @@ class Reply:
 
 
 class Kept(Protocol):
-    """Replies that are on disk already: an engine whose answers cost money asks for nothing that is here."""
+    """Answers that are on disk already: an engine whose answers cost something asks for nothing that is here.
+
+    What is added is on disk when the call returns. May be used from several threads at once.
+    """
 
     def get(self, chat: Chat) -> Reply | None:
         """The reply to a chat of one answer, None where there is none."""
 
     def add(self, chat: Chat, reply: Reply) -> None:
-        """Keep a reply; it is on disk when this returns. May be called from several threads at once."""
+        """Keep a reply."""
+
+    def number(self, prefix: tuple[int, ...], token: int) -> float | None:
+        """log P of a token behind others, None where it isn't known."""
+
+    def add_numbers(self, found: Sequence[tuple[tuple[int, ...], int, float]]) -> None:
+        """Keep such numbers: (prefix, token, log P)."""

@@ -148,7 +148,7 @@ class Engine(ABC):
             purpose is only checked against itself.
         sized: whether it is loaded with room for its rows and has none for longer ones.
         repeatable: whether a chat without randomness (temperature 0) gets the same answer from the same rows every time.
-        costs: whether its answers to chats are paid for: each is then on disk before the next one is asked for.
+        costs: whether its answers may be paid for: each is then on disk before the next one is asked for.
         device_kind: where this one computes; set by `__init__`. Work is cut for it.
     """
 
@@ -191,6 +191,10 @@ class Engine(ABC):
         Batches by itself (token budget; on out-of-memory it splits and tries again). Raises EngineError, with the row's
         index, where a logit is NaN or log P is not finite for a finite vocabulary entry.
         """
+
+    def score_kept(self, rows: Sequence[Row], kept: Kept | None) -> list[NDArray[np.floating]]:
+        """As `score`. An engine that `costs` asks for no number that `kept` has, and keeps the others as they come."""
+        return self.score(rows)
 
     def generate(self, rows: Sequence[Row], kept: Kept | None = None) -> list[tuple[Reply, ...]]:
         """What is said to `chat` rows, as many replies as each wants, in the rows' order; for an engine with that head.

@@ -85,6 +85,11 @@ def test_several_answers_are_asked_for_one_by_one() -> None:
         Fault(cut=True),
         Fault(body=b'{"choices": [{"mess'),
         Fault(body={"object": "nothing"}),
+        *[Fault(status, body=b"<html>a moment, please</html>") for status in (408, 409, 425, 501, 520, 524, 529)],
+        *[Fault(finish=reason, message={"content": "(a)"}) for reason in ("error", "ABORT", "network_error", "who knows")],
+        Fault(finish="", message={"content": ""}),
+        Fault(top={"error": {"message": "Provider returned error", "code": 502}}),
+        Fault(body={"choices": [{"message": {"content": "(a)"}, "finish_reason": "stop", "error": {"message": "gone"}}]}),
     ],
 )
 def test_what_passes_is_asked_again(fault: Fault, waits: list[float]) -> None:
@@ -93,6 +98,42 @@ def test_what_passes_is_asked_again(fault: Fault, waits: list[float]) -> None:
     assert [reply.text for (reply,) in said] == [words(text) for text in TEXTS]
     assert set(server.asked.values()) == {2}
     assert len(waits) == len(TEXTS)
+
+
+def test_a_chat_at_which_a_server_always_fails_is_at_fault_alone(tmp_path: Path, waits: list[float]) -> None:
+    """It is tried again after all others, then given up, and not asked for when the others of its chunk are."""
+    fault = Fault(500, body={"error": {"message": "oops"}})
+    journal = Journal(tmp_path / "journal.jsonl")
+    with (
+        ChatServer(lambda content, _: fault if content == TEXTS[3] else None) as server,
+        engine(server, concurrency="1") as talker,
+    ):
+        for _ in range(2):
+            with pytest.raises(EngineError, match=r"row 3: .*fails at this chat, and answers others: HTTP 500: oops") as caught:
+                talker.generate(rows(server.spec), journal)
+            assert (caught.value.row, caught.value.again) == (3, False)
+    assert {text: n for (text, _), n in server.asked.items() if n > 1 and text in TEXTS} == {TEXTS[3]: 8}
+    assert all(journal.get(Chat((Turn("user", text),))) for text in TEXTS if text != TEXTS[3])
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_where_one_chat_is_left_the_server_is_asked_whether_it_answers_at_all(answers: bool, waits: list[float]) -> None:
+    fault = Fault(500, body={"error": {"message": "oops"}})
+    with (
+        ChatServer(lambda content, _: None if answers and content not in TEXTS else fault) as server,
+        engine(server) as talker,
+        pytest.raises(EngineError, match="oops") as caught,
+    ):
+        talker.generate(rows(server.spec, TEXTS[:1]))
+    assert (caught.value.row, caught.value.again) == ((0, False) if answers else (None, True))
+    assert len(server.asked) == 2
+
+
+@pytest.mark.parametrize("fault", [Fault(429, body={"error": {"message": "slow"}}), Fault(503), Fault(529)])
+def test_a_server_that_is_busy_for_all_is_no_fault_of_a_chat(fault: Fault, waits: list[float]) -> None:
+    with ChatServer(lambda *_: fault) as server, engine(server) as talker, pytest.raises(EngineError) as caught:
+        talker.generate(rows(server.spec))
+    assert (caught.value.row, caught.value.again) == (None, True)
 
 
 @pytest.mark.parametrize(
@@ -191,6 +232,20 @@ def test_headers_that_say_how_fast() -> None:
         (Fault(message={"content": None}, finish="content_filter"), "filtered", ""),
         (Fault(400, body={"error": {"message": "policy", "code": "content_filter"}}), "filtered", ""),
         (Fault(message={"content": "(a) because"}, finish="length"), "length", "(a) because"),
+        *[
+            (Fault(message={"content": "(a)"}, finish=end), "length", "(a)")
+            for end in ("max_tokens", "MAX_TOKENS", "model_length")
+        ],
+        *[
+            (Fault(message={"content": "(a)"}, finish=end), "stop", "(a)")
+            for end in ("eos", "end_turn", "stop_sequence", "STOP")
+        ],
+        *[(Fault(message={"content": ""}, finish=end), "filtered", "") for end in ("SAFETY", "RECITATION")],
+        (Fault(message={"content": "No."}, finish="refusal"), "refused", "No."),
+        (Fault(message={"content": None, "tool_calls": [{"id": "1"}]}, finish="tool_calls"), "stop", ""),
+        (Fault(message={"content": "(a)"}, finish=""), "stop", "(a)"),
+        (Fault(message={"content": "(a)", "error": None}), "stop", "(a)"),
+        (Fault(message={"content": [{"type": "text", "text": None}, {"type": "text", "text": "(a)"}]}), "stop", "(a)"),
         (Fault(message={"content": [{"type": "text", "text": "(a)"}, {"type": "text", "text": "!"}]}), "stop", "(a)!"),
         (Fault(message={"content": "(a) \ud83d\ude00 \ud83d"}), "stop", "(a) \U0001f600 \ufffd"),
         (Fault(top={"usage": None, "model": "talker-2026-11-01", "system_fingerprint": None}), "stop", words(TEXTS[0])),
@@ -212,9 +267,11 @@ def test_what_a_server_calls_itself_is_part_of_a_line() -> None:
     assert (reply.served, reply.system) == ("a[2J b", "7")
 
 
-def test_the_other_name_of_the_limit() -> None:
-    message = "Unsupported parameter: use 'max_completion_tokens' instead"
-
+@pytest.mark.parametrize(
+    "message",
+    ["Unsupported parameter: use 'max_completion_tokens' instead", "Unrecognized request argument supplied: max_tokens"],
+)
+def test_the_other_name_of_the_limit(message: str) -> None:
     def newer(content: str, before: int) -> Fault | None:
         mine = [body for body in server.bodies if body["messages"][-1]["content"] == content]
         return Fault(400, body={"error": {"message": message}}, wait=0.1) if "max_tokens" in mine[-1] else None
@@ -232,6 +289,19 @@ def test_the_other_name_of_the_limit() -> None:
         (Fault(401, body={"error": {"message": "bad key"}}), InputError, r"refuses access \(HTTP 401: bad key\): set MY_KEY"),
         (Fault(404, body={"error": {"message": "no model"}}), InputError, "has no such model .*correct URL#NAME"),
         (Fault(400, body={"error": {"message": "'temperature' must be 1"}}), EngineError, "row 0: .*--extra omit=temperature"),
+        (
+            Fault(400, body={"error": {"message": "x" * 400 + " Unsupported value: 'temperature'"}}),
+            InputError,
+            r"every chat with a temperature.*--extra omit=temperature",
+        ),
+        (
+            Fault(422, body={"detail": [{"loc": ["body", "seed"], "msg": "Extra inputs are not permitted"}]}),
+            InputError,
+            r"every chat with a seed.*--extra omit=seed",
+        ),
+        (Fault(headers={"content-type": "text/html"}, body=b"<html>log in</html>"), InputError, "a web page: correct the URL"),
+        (Fault(headers={"content-type": "text/event-stream"}, body=b"data: {}"), InputError, "turn streaming off"),
+        (Fault(body={"choices": [{"message": None, "finish_reason": "stop"}]}), EngineError, "row 0: .* holds no message"),
         (Fault(body={"error": {"message": "overloaded"}}), EngineError, "not a chat completion: overloaded"),
     ],
 )
@@ -388,6 +458,33 @@ def test_an_answer_that_broke_off_counts_as_spent(waits: list[float]) -> None:
     with ChatServer(once(Fault(500))) as server, engine(server, max_cost="1", **PRICES) as talker:
         talker.generate(rows(server.spec, TEXTS[:1], max_tokens=20))
         assert talker._meter.purse.spent == pytest.approx(EACH)
+
+
+@pytest.mark.parametrize(
+    ("usage", "billed"),
+    [
+        ({"completion_tokens": 5, "total_tokens": 1080, "completion_tokens_details": {"reasoning_tokens": 1000}}, 1005),
+        ({"completion_tokens": 5, "total_tokens": 1080}, 1005),
+        ({"completion_tokens": 5, "completion_tokens_details": {"reasoning_tokens": 1000}}, 1005),
+        ({"completion_tokens": 5, "total_tokens": 80, "completion_tokens_details": {"reasoning_tokens": 1000}}, 1005),
+        ({"completion_tokens": 1005, "total_tokens": 1080, "completion_tokens_details": {"reasoning_tokens": 1000}}, 1005),
+        ({"completion_tokens": 5, "total_tokens": None, "completion_tokens_details": None}, 5),
+    ],
+)
+def test_thoughts_that_are_billed_are_counted(usage: dict[str, Any], billed: int, tmp_path: Path) -> None:
+    """At 1 and 10 dollars a million an answer of 75 and 1,005 tokens is $0.010125: five cents buy four of them."""
+    prices = {"prompt_price": "1", "answer_price": "10", "concurrency": "8", "max_cost": "0.05"}
+    with (
+        ChatServer(lambda *_: Fault(top={"usage": {"prompt_tokens": 75, **usage}})) as server,
+        engine(server, **prices) as talker,
+    ):
+        if billed < 1000:
+            said = talker.generate(rows(server.spec))
+            assert {reply.answer_tokens for (reply,) in said} == {billed}
+            return
+        with pytest.raises(CostError, match=r"\$0\.0405 spent"):
+            talker.generate(rows(server.spec))
+    assert sum(server.asked.values()) == 4
 
 
 def test_tokens_that_a_server_does_not_count_are_the_most() -> None:

@@ -17,6 +17,7 @@ from completions_server import CompletionsServer, log_p
 from ports import free_port, silent_port
 from transformers import LlamaConfig
 
+from evaluator.journal import Journal
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import EngineError, InputError, NotNowError
 from evaluator_serving.models.source import ModelSource
@@ -333,3 +334,59 @@ def test_real_vllm_server(smollm: ModelSource, plain_loop: Any, tmp_path: Path) 
                 engine.score(rows)
         finally:
             engine.close()
+
+
+# --- what is kept ----------------------------------------------------------------------------------------------------
+
+
+def test_each_number_is_on_disk_before_its_thread_asks_again(serve: Any, tmp_path: Path) -> None:
+    """A server that dies in the middle of a chunk: what it has said is not asked for again, in whatever chunk."""
+    path = tmp_path / "journal.jsonl"
+    rows = [Row("causal", (n, n + 1, 4), ((1, 8), (1, 9), (2, 10), (2, 11))) for n in range(200)]
+    kept: list[int] = []
+
+    def dying(body: Any, before: int) -> Any:
+        kept.append(len(path.read_text().splitlines()) if path.exists() else 0)
+        return (401, {"error": {"message": "gone"}}) if before >= 5 else None
+
+    server = serve(failure=dying)
+    with opened(server, rows, concurrency="1") as engine, pytest.raises(EngineError, match="gone"):
+        engine.score_kept(rows, Journal(path))
+    assert kept[:6] == [0, 0, 0, 128, 256, 384], "two prompts that look at the server, then 32 rows of four numbers a request"
+    again = serve()
+    with opened(again, rows) as engine:
+        before = again.seen["prompts"]
+        found = engine.score_kept(rows[::-1], Journal(path))
+        assert again.seen["prompts"] - before == 200 - 96
+        np.testing.assert_allclose(
+            found, [[log_p(row.ids[: at + 1], t) for at, t in row.lookups] for row in rows[::-1]], rtol=1e-6
+        )
+        engine.score_kept(rows, Journal(path))
+        assert again.seen["prompts"] - before == 200 - 96
+
+
+def test_a_prompt_at_which_a_server_always_fails_is_named(serve: Any, waits: list[float]) -> None:
+    def failing(body: dict[str, Any], before: int) -> Any:
+        return (500, {"error": {"message": "oops"}}) if any(66 in ids for ids in body["prompt"]) else None
+
+    rows = [Row("causal", (n, 3), ((1, 8),)) for n in (1, 66, 2)]
+    with opened(serve(failure=failing), rows[:1]) as engine, pytest.raises(EngineError, match=r"row 1: .*oops") as caught:
+        engine.score(rows)
+    assert (caught.value.row, caught.value.again) == (1, False)
+
+
+def test_a_server_that_fails_at_all_is_no_fault_of_a_prompt(serve: Any, waits: list[float]) -> None:
+    server = serve(failure=lambda body, before: (500, {"error": {"message": "oops"}}) if before > 1 else None)
+    with opened(server) as engine, pytest.raises(EngineError, match="oops") as caught:
+        engine.score(ROWS)
+    assert (caught.value.row, caught.value.again) == (None, True)
+
+
+def test_an_error_in_place_of_an_answer_is_asked_again(serve: Any, waits: list[float]) -> None:
+    def broken(body: dict[str, Any], before: int) -> Any:
+        return (200, {**server.complete(body), "error": {"message": "lost"}}) if before == 2 else None
+
+    server = serve(failure=broken)
+    with opened(server) as engine:
+        assert np.isfinite(np.concatenate(engine.score(ROWS))).all()
+    assert len(waits) == 1

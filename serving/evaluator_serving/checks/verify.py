@@ -40,6 +40,11 @@ class Verified:
     tolerance: float
     reads: int
 
+    @property
+    def by_oracle(self) -> bool:
+        """Whether the oracle's numbers were among those that it was compared with: the dtype is then what it was said to be."""
+        return self.method.startswith(ORACLE)
+
     def __str__(self) -> str:
         return (
             f"verified against {self.method}: max |Δ log P| {self.difference:.1e} over {self.reads} log-probabilities "

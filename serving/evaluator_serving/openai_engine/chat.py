@@ -3,24 +3,41 @@
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
 from datetime import UTC, datetime
-from threading import Event
+from threading import Event, Lock
 from typing import Any
 
-from evaluator_serving.chats import Chat, Finish, Kept, Reply
+from evaluator_serving.chats import Chat, Finish, Kept, Reply, Turn
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.openai_engine.client import Client, Patience, ServerError, told_error
 from evaluator_serving.openai_engine.costs import Meter
 from evaluator_serving.purse import CostError
 from evaluator_serving.rows import Row
 
-_FINISHES: dict[str, Finish] = {"length": "length", "max_tokens": "length", "content_filter": "filtered"}
+_ENDS: dict[Finish, str] = {
+    "stop": "stop eos eos_token end end_turn stop_sequence complete finished tool_calls tool_use function_call",
+    "length": "length max_tokens max_output_tokens max_completion_tokens model_length model_context_window_exceeded",
+    "filtered": "content_filter content_filtered safety recitation blocklist prohibited_content spii guardrail_intervened "
+    "sensitive error_toxic",
+    "refused": "refusal",
+}
+_FINISHES: dict[str, Finish] = {name: finish for finish, names in _ENDS.items() for name in names.split()}
+"""What servers and the providers behind gateways call the end of an answer. Any other name (error, abort, …) says that the
+answer was not finished."""
 _LIMITS = ("max_tokens", "max_completion_tokens")
 """What servers call the most tokens of an answer; some refuse the one and some the other."""
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 """Fields of a message in which servers give what was thought before the answer."""
 _MOST = 1e9
 """No chat has so many tokens."""
+_REFUSES = re.compile(
+    r"un(supported|recognized|recognised|known|expected)|not (supported|permitted|allowed)|(not|n't) support|instead",
+    re.IGNORECASE,
+)
+"""How servers say that they don't take a field of a request."""
+_CONTROL = Turn("user", "Say yes.")
+"""What is asked to see whether a server answers at all."""
 
 
 class _StoppedError(Exception):
@@ -43,17 +60,33 @@ class Conversation:
         self._concurrency = concurrency
         self._omit = omit
         self._limit = _LIMITS[0]
+        self._lock = Lock()
+        self._answered = 0
+        self._failed: dict[Chat, ServerError] = {}
 
     def replies(self, rows: Sequence[Row], kept: Kept | None) -> list[tuple[Reply, ...]]:
         """The replies to every row, in the rows' order.
 
         Where one can't be had, those that are under way are waited for and kept, nothing else is asked for, and EngineError is
-        raised, with the row's index where the server refuses that chat alone; InputError where it refuses everything.
+        raised, with the row's index where the server refuses that chat alone; InputError where it refuses everything. A chat at
+        which the server goes on failing while it answers others is tried again after all of them, then it is at fault alone.
         """
         wanted = [(index, one) for index, row in enumerate(rows) if row.chat for one in row.chat.single()]
+        replies = self._round(wanted, kept, last=False)
+        left = [job for job, reply in zip(wanted, replies, strict=True) if reply is None]
+        later = iter(self._round(left, kept, last=True))
+        said: list[list[Reply]] = [[] for _ in rows]
+        for (index, chat), early in zip(wanted, replies, strict=True):
+            if (reply := early or next(later)) is None:
+                raise self._told(index, self._failed[chat])
+            said[index].append(reply)
+        return [tuple(replies) for replies in said]
+
+    def _round(self, wanted: Sequence[tuple[int, Chat]], kept: Kept | None, *, last: bool) -> list[Reply | None]:
+        """The replies to these chats of one row each; None where the server failed at a chat, but not at others."""
         with ThreadPoolExecutor(self._concurrency) as pool:
             stop = Event()
-            futures = [pool.submit(self._reply, index, one, kept, stop) for index, one in wanted]
+            futures = [pool.submit(self._reply, index, one, kept, stop, last=last) for index, one in wanted]
             try:
                 for future in as_completed(futures):
                     error = future.exception()
@@ -63,21 +96,25 @@ class Conversation:
                 stop.set()
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
-        said: list[list[Reply]] = [[] for _ in rows]
-        for (index, _), future in zip(wanted, futures, strict=True):
-            said[index].append(future.result())
-        return [tuple(replies) for replies in said]
+        return [future.result() for future in futures]
 
-    def _reply(self, index: int, chat: Chat, kept: Kept | None, stop: Event) -> Reply:
+    def _reply(self, index: int, chat: Chat, kept: Kept | None, stop: Event, *, last: bool) -> Reply | None:
         if kept is not None and (known := kept.get(chat)) is not None:
             return known
         if stop.is_set():
             raise _StoppedError
+        if chat in self._failed:
+            return None
+        before = self._answered
         try:
             reply: Reply = self._patience.retrying(stop)(self._asked, chat)
         except ServerError as error:
             if error.passing and stop.is_set():
                 raise _StoppedError from error
+            if error.of_one and self._answers(chat, before):
+                if last:
+                    self._failed[chat] = error
+                return None
             stop.set()
             raise self._told(index, error) from error
         except CostError:
@@ -85,20 +122,37 @@ class Conversation:
             raise
         if kept is not None:
             kept.add(chat, reply)
+        with self._lock:
+            self._answered += 1
         return reply
+
+    def _answers(self, chat: Chat, before: int) -> bool:
+        """Whether the server answers others than this chat: it has since so many were answered, or does when it is asked."""
+        with self._lock:
+            if self._answered == before:
+                try:
+                    self._asked(replace(chat, turns=(*chat.turns[:-1], _CONTROL)))
+                except (ServerError, CostError):
+                    return False
+                self._answered += 1
+            return True
 
     def _asked(self, chat: Chat) -> Reply:
         """One request. Raises ServerError, and CostError before anything is sent."""
         reserved, limit = self._meter.reserve(chat), self._limit
+        answer: Any = None
         try:
             answer = self._client.ask("POST", "chat/completions", self._body(chat, limit))
             reply = _read(answer)
         except ServerError as error:
+            if (counted := _counted(answer)) != (None, None):  # it came, and says what is billed for its failure
+                self._meter.settle(reserved, *counted)
+                raise
             # A request that was refused costs nothing; one whose answer broke off may have been answered and billed.
             self._meter.release(reserved, perhaps=error.perhaps_done)
-            if error.status == 400 and "content_filter" in str(error):
+            if error.status == 400 and "content_filter" in error.whole:
                 return Reply("", "filtered", served=self._model, date=_now())
-            if error.status in (400, 422) and limit == _LIMITS[0] and _LIMITS[1] in str(error):
+            if limit == _LIMITS[0] and _refused(error, _LIMITS):
                 self._limit = _LIMITS[1]
                 return self._asked(chat)
             raise
@@ -121,33 +175,54 @@ class Conversation:
     def _told(self, index: int, error: ServerError) -> Exception:
         """The error as the run's."""
         where = f"{self._client.url} ({self._model})"
+        if error.general:
+            return InputError(f"the server at {where} can't be used: {error}")
+        if error in self._failed.values():
+            return EngineError(f"row {index}: the server at {where} fails at this chat, and answers others: {error}", index)
         match error.status:
             case 401 | 403:
                 return InputError(f"the server at {where} refuses access ({error}): set {self._client.key_name} to your key")
             case 404 | 405:
                 return InputError(f"the server at {where} has no such model or no chat completions ({error}): correct URL#NAME")
             case 400 | 413 | 422:
-                named = next((field for field in ("seed", "temperature") if field in str(error)), None)
-                remedy = f"; leave it out with --extra omit={named}" if named else ""
+                named = next((field for field in ("seed", "temperature") if field in error.whole), None)
+                remedy = f"; leave it out with --extra omit={','.join([*sorted(self._omit), named])}" if named else ""
+                if named and _refused(error, (named,)):
+                    return InputError(f"the server at {where} refuses every chat with a {named}: {error}{remedy}")
                 return EngineError(f"row {index}: the server at {where} refuses the chat: {error}{remedy}", index)
+            case 200 if not error.passing:
+                return EngineError(f"row {index}: the server at {where} failed: {error}", index)
             case _:
                 return EngineError(f"the server at {where} failed: {error}", again=True)
 
 
+def _refused(error: ServerError, fields: Sequence[str]) -> bool:
+    """Whether the server says that it doesn't take one of these fields of a request, whatever is in them."""
+    named = any(field in error.whole for field in fields)
+    return error.status in (400, 422) and named and _REFUSES.search(error.whole) is not None
+
+
 def _read(answer: Any) -> Reply:
-    """The reply in a server's answer. Raises ServerError where there is none."""
+    """The reply in a server's answer. Raises ServerError where there is none, and where the server says that it failed."""
     try:
         choice = answer["choices"][0]
-        message, (prompt_tokens, answer_tokens) = choice["message"], _counted(answer)
+        message, reason = choice.get("message"), str(choice.get("finish_reason") or "").strip().lower()
+        if told := next(filter(None, map(told_error, (answer, choice, message))), ""):
+            raise ServerError(f"an error in place of an answer: {told}", 200, passing=True, perhaps_done=True)
+        if message is None and _FINISHES.get(reason) != "filtered":
+            raise ServerError("the answer holds no message", 200, perhaps_done=True)
+        message, (prompt_tokens, answer_tokens) = message or {}, _counted(answer)
         text, refusal = message.get("content"), message.get("refusal")
-        finish: Finish = "refused" if refusal else _FINISHES.get(str(choice.get("finish_reason")), "stop")
+        if reason not in _FINISHES and not (reason == "" and any(message.get(part) for part in _SAID)):
+            end = f"finish_reason {choice.get('finish_reason')!r}"
+            raise ServerError(f"an answer that wasn't finished ({end})", 200, passing=True, perhaps_done=True)
         thought = next((given for name in _THOUGHTS if (given := _text(message.get(name)))), "")
         if isinstance(text, list):  # some servers answer in parts, thoughts among them
             thought = thought or _text([part.get("thinking") for part in text])
             text = _text([part.get("text") for part in text])
         return Reply(
             text=_whole(str(text or refusal or "")),
-            finish=finish,
+            finish="refused" if refusal else _FINISHES.get(reason, "stop"),
             prompt_tokens=prompt_tokens or 0,
             answer_tokens=answer_tokens or 0,
             thought=_whole(thought),
@@ -168,15 +243,30 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else _text(value.get("text")) if isinstance(value, dict) else ""
 
 
-def _counted(answer: Any) -> tuple[int | None, int | None]:
-    """The tokens of chat and answer as the server counts them; None where it doesn't, or says what is no number of tokens.
+_SAID = ("content", "refusal", "tool_calls", "function_call", *_THOUGHTS)
+"""Fields of a message of which one is filled where something was said; some servers then give no reason for the end."""
 
-    An answer is none the worse for that, and asking again would be paid for again.
+
+def _counted(answer: Any) -> tuple[int | None, int | None]:
+    """The tokens of chat and answer that the server bills; None where it doesn't count, or says what is no number of tokens.
+
+    An answer is none the worse for that, and asking again would be paid for again. Thoughts are billed as answers: some servers
+    have them in the total alone, or beside the answer's tokens.
     """
-    usage = answer.get("usage")
-    counts = [usage.get(name) if isinstance(usage, dict) else None for name in ("prompt_tokens", "completion_tokens")]
-    told = [int(n) for n in counts if isinstance(n, int | float) and not isinstance(n, bool) and 0 <= n < _MOST]
-    return (told[0], told[1]) if len(told) == len(counts) else (None, None)
+    usage = answer.get("usage") if isinstance(answer, dict) else None
+    if not isinstance(usage, dict):
+        return None, None
+    prompt, said, total = (_tokens(usage, f"{name}_tokens") for name in ("prompt", "completion", "total"))
+    if prompt is None or said is None:
+        return None, None
+    thoughts = _tokens(usage.get("completion_tokens_details"), "reasoning_tokens") or 0
+    beside = said + thoughts if thoughts > said else said
+    return prompt, max(beside, (total or 0) - prompt)
+
+
+def _tokens(usage: Any, name: str) -> int | None:
+    count = usage.get(name) if isinstance(usage, dict) else None
+    return int(count) if isinstance(count, int | float) and not isinstance(count, bool) and 0 <= count < _MOST else None
 
 
 def _name(value: Any) -> str:

@@ -24,8 +24,10 @@ from evaluator_serving.errors import InputError
 from evaluator_serving.openai_engine.pace import Pace, asked_wait, exhausted
 from evaluator_serving.secrets import keep_secret, redacted
 
-_PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
-"""Statuses that the same request may not meet again a little later."""
+_PASSING = frozenset({408, 409, 425, 429})
+"""Statuses below 500 that the same request may not meet again a little later; of 500 and above it is all of them."""
+_SHOWN = 300
+"""Characters of what a server says that a message shows."""
 _LONGEST_WAIT = 30.0
 _LONGEST_ASKED = 300.0
 """Seconds that a server may ask to wait; what wants more (a day's quota, say) is told instead."""
@@ -39,6 +41,8 @@ class ServerError(Exception):
         passing: whether the same request may succeed a little later.
         wait: seconds that the server asks to wait before that.
         perhaps_done: whether the server may have done what it was asked all the same.
+        general: whether every request would meet it: the command or the server's set-up is wrong.
+        whole: all that the server said, in one line; the message is cut.
     """
 
     def __init__(
@@ -49,12 +53,21 @@ class ServerError(Exception):
         passing: bool = False,
         wait: float | None = None,
         perhaps_done: bool = False,
+        general: bool = False,
+        whole: str = "",
     ) -> None:
         super().__init__(message)
         self.perhaps_done = perhaps_done
+        self.general = general
+        self.whole = whole or message
         self.status = status
         self.passing = passing
         self.wait = wait
+
+    @property
+    def of_one(self) -> bool:
+        """Whether the request itself may be its cause, where the server answers others: it was reached, and set no limit."""
+        return self.passing and self.status != 429 and (self.status is not None or self.perhaps_done)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,17 +129,13 @@ class Client:
 
     def get(self, path: str) -> Any:
         """The JSON at `path`. Raises ServerError."""
-        return self._patience.retrying()(self.ask, "GET", path, None)
-
-    def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """The JSON that answers `body`. Raises ServerError."""
-        return self._patience.retrying()(self.ask, "POST", path, body)
+        return self._patience.retrying()(self.ask, "GET", path)
 
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
 
-    def ask(self, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
+    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """The JSON that comes of one request, sent when the server's pace allows it. Raises ServerError."""
         self._pace.wait()
         try:
@@ -140,13 +149,14 @@ class Client:
             if (rest := exhausted(response.headers)) is not None and rest <= _LONGEST_ASKED:
                 self._pace.hold(rest)
             return _json(response)
-        message, wait = _message(response), asked_wait(response.headers)
-        passing = status in _PASSING and "insufficient_quota" not in message
+        whole, wait = _whole_message(response), asked_wait(response.headers)
+        message = whole[:_SHOWN]
+        passing = (status in _PASSING or status >= 500) and "insufficient_quota" not in whole
         if wait is not None and wait > _LONGEST_ASKED:
             passing, message = False, f"{message} (it asks to wait {wait:,.0f} s)"
         elif passing and wait is not None:
             self._pace.hold(wait)  # the other threads needn't find out for themselves
-        raise ServerError(f"HTTP {status}: {message}", status, passing=passing, wait=wait)
+        raise ServerError(f"HTTP {status}: {message}", status, passing=passing, wait=wait, whole=whole)
 
 
 def _check_secret(url: str, key_name: str) -> None:
@@ -167,12 +177,17 @@ def _json(response: httpx.Response) -> Any:
         return response.json()
     except ValueError as error:
         # What calls itself JSON was cut short on its way; what doesn't is no such server.
-        cut = "json" in response.headers.get("content-type", "")
+        kind = response.headers.get("content-type", "")
+        cut = "json" in kind
         message = f"the answer from {response.url} is not JSON"
-        raise ServerError(message, response.status_code, passing=cut, perhaps_done=True) from error
+        if "html" in kind:
+            message += " but a web page: correct the URL, or log in to whatever stands before the server"
+        elif "event-stream" in kind:
+            message += " but a stream of parts: turn streaming off at the server"
+        raise ServerError(message, response.status_code, passing=cut, perhaps_done=True, general=not cut) from error
 
 
-def _message(response: httpx.Response) -> str:
+def _whole_message(response: httpx.Response) -> str:
     """What the server says went wrong, in one line, with the code that it has for it; a key that it repeats is left out."""
     try:
         text = _error(response.json())
@@ -182,11 +197,14 @@ def _message(response: httpx.Response) -> str:
 
 
 def told_error(answer: Any) -> str:
-    """What an answer says went wrong, in one line, where it calls itself a success; empty where it says nothing."""
-    try:
-        return _line(_error(answer))
-    except (KeyError, TypeError, AttributeError):
+    """What an answer, or a part of one, says went wrong, where the status is a success; empty where it says nothing."""
+    error = answer.get("error") if isinstance(answer, dict) else None
+    if not error:
         return ""
+    try:
+        return _line(_error(answer))[:_SHOWN]
+    except (KeyError, TypeError, AttributeError):
+        return _line(str(error))[:_SHOWN]
 
 
 def _error(answer: Any) -> str:
@@ -196,4 +214,4 @@ def _error(answer: Any) -> str:
 
 
 def _line(text: str) -> str:
-    return redacted(" ".join(text.split()))[:300]  # in this order: a part of a key is not known as one
+    return redacted(" ".join(text.split()))  # before it is cut: a part of a key is not known as one

@@ -23,7 +23,7 @@ from evaluator_serving.identity import identity
 from evaluator_serving.models.served import checked_host
 from evaluator_serving.models.source import ModelSource, Served
 from evaluator_serving.openai_engine.chat import Conversation
-from evaluator_serving.openai_engine.client import Client, Patience, ServerError
+from evaluator_serving.openai_engine.client import Client, Patience, ServerError, told_error
 from evaluator_serving.openai_engine.costs import FREE, Meter, Prices
 from evaluator_serving.purse import Purse
 from evaluator_serving.rows import Head, Row, Workload
@@ -136,6 +136,7 @@ class OpenAIEngine(Engine):
             patience=self._settings.patience,
         )
         self._meter = Meter(self._settings.prices, self._settings.purse)
+        self._control: dict[str, Any] | None = None
         try:
             self._model, self._details = self._find_model(rows) if source.served is None else (source.served.name, {})
             self._probe(rows)
@@ -145,6 +146,10 @@ class OpenAIEngine(Engine):
         except InputError:
             self.close()
             raise
+        settings = self._settings
+        self._talk = Conversation(
+            self._client, self._model, settings.patience, self._meter, concurrency=settings.concurrency, omit=settings.omit
+        )
 
     @classmethod
     def check(cls, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> None:
@@ -167,61 +172,97 @@ class OpenAIEngine(Engine):
     def score(self, rows: Sequence[Row]) -> list[NDArray[np.floating]]:
         """Log-probabilities of every row's lookups, one float32 array a row, in the rows' order.
 
-        Raises EngineError with the row's index where the server refuses a row or a log P isn't finite, and without one
-        where the server is gone.
+        Raises EngineError with the row's index where the server refuses a row, or fails at it and at no other, or a log P isn't
+        finite; without one where the server is gone.
         """
+        return self.score_kept(rows, None)
+
+    def score_kept(self, rows: Sequence[Row], kept: Kept | None) -> list[NDArray[np.floating]]:
+        """As `score`, less what is kept already; what comes is kept before its thread asks for more."""
         answers: list[NDArray[np.floating]] = [np.full(len(row.lookups), np.nan, dtype=np.float32) for row in rows]
-        jobs = [(index, query) for index, row in enumerate(rows) for query in plan(row, grid=False)]
+        jobs: list[_Job] = []
+        for index, row in enumerate(rows):
+            known = [kept.number(row.ids[: at + 1], token) if kept else None for at, token in row.lookups]
+            for lookup, value in enumerate(known):
+                if value is not None:
+                    answers[index][lookup] = value
+            wanted = (query for query in plan(row, grid=False) if any(known[cell.lookup] is None for cell in query.cells))
+            jobs += [(index, query) for query in wanted]
         with ThreadPoolExecutor(self._settings.concurrency) as pool:
-            futures = [(portion, pool.submit(self._ask, rows, portion)) for portion in _portions(jobs)]
+            futures = [(portion, pool.submit(self._ask, rows, portion, kept)) for portion in _portions(jobs)]
             try:
                 for portion, future in futures:
-                    for (index, query), choice in zip(portion, future.result(), strict=True):
-                        for cell in query.cells:
-                            answers[index][cell.lookup] = _value(choice, rows[index], query, cell)
-            except (KeyError, TypeError, IndexError) as error:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise EngineError(
-                    f"the server at {self._settings.url} left out log-probabilities that were asked for"
-                ) from error
+                    for (index, query), values in zip(portion, future.result(), strict=True):
+                        for cell, value in zip(query.cells, values, strict=True):
+                            answers[index][cell.lookup] = value
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
-        for index, values in enumerate(answers):
-            if not (np.isfinite(values) & (values > -9999)).all():  # JSON has no infinity: vLLM's server writes -9999
+        for index, read in enumerate(answers):
+            if not all(map(_finite, read)):
                 raise EngineError(f"row {index}: log P is not finite (the model's logits are NaN or infinite)", row=index)
         return answers
 
     def generate(self, rows: Sequence[Row], kept: Kept | None = None) -> list[tuple[Reply, ...]]:
         """What the server's model says to `chat` rows: see `Conversation.replies`."""
-        settings = self._settings
-        talk = Conversation(
-            self._client, self._model, settings.patience, self._meter, concurrency=settings.concurrency, omit=settings.omit
-        )
-        return talk.replies(rows, kept)
+        return self._talk.replies(rows, kept)
 
     def close(self) -> None:
         """Close the connections; the server goes on."""
         self._client.close()
 
-    def _ask(self, rows: Sequence[Row], jobs: Sequence[_Job]) -> list[Any]:
-        """The server's choices for queries with the same parameters, in order. Raises EngineError."""
+    def _ask(self, rows: Sequence[Row], jobs: Sequence[_Job], kept: Kept | None) -> list[list[float]]:
+        """The values of the cells of queries with the same parameters, in order, kept. Raises EngineError."""
         prompts = [list(rows[index].ids[: query.length]) for index, query in jobs]
         try:
-            return self._complete(prompts, _parameters(jobs[0][1]))
+            choices = self._complete(prompts, _parameters(jobs[0][1]))
+            found = [
+                [_value(choice, rows[index], query, cell) for cell in query.cells]
+                for (index, query), choice in zip(jobs, choices, strict=True)
+            ]
         except ServerError as error:
-            if error.status == 400 and len(jobs) > 1:  # one prompt is at fault: find out which
-                return [choice for job in jobs for choice in self._ask(rows, [job])]
-            row = jobs[0][0] if error.status == 400 else None
-            where = f"row {row}: " if row is not None else ""
-            raise EngineError(f"{where}the server at {self._settings.url} failed: {error}", row=row) from error
+            where = f"the server at {self._settings.url}"
+            if error.general:
+                raise InputError(f"{where} can't be used: {error}") from error
+            at_fault = error.status == 400 or (error.of_one and self._answers())
+            if at_fault and len(jobs) > 1:  # one prompt is at fault: find out which
+                return [values for job in jobs for values in self._ask(rows, [job], kept)]
+            row = jobs[0][0] if at_fault else None
+            at = f"row {row}: " if at_fault else ""
+            raise EngineError(f"{at}{where} failed: {error}", row=row, again=error.passing and not at_fault) from error
+        except (KeyError, TypeError, IndexError) as error:
+            raise EngineError(f"the server at {self._settings.url} left out log-probabilities that were asked for") from error
+        if kept is not None:
+            lookups = [
+                (*rows[index].lookups[cell.lookup], rows[index].ids, value)
+                for (index, query), values in zip(jobs, found, strict=True)
+                for cell, value in zip(query.cells, values, strict=True)
+            ]
+            kept.add_numbers([(ids[: at + 1], token, value) for at, token, ids, value in lookups if _finite(value)])
+        return found
+
+    def _answers(self) -> bool:
+        """Whether the server answers now, a prompt that it has answered before."""
+        try:
+            return self._control is not None and bool(self._completed(self._control))
+        except ServerError:
+            return False
 
     def _complete(self, prompts: list[list[int]], parameters: dict[str, Any]) -> list[Any]:
-        answer = self._client.post("completions", {"model": self._model, "prompt": prompts, **parameters})
+        """The server's choices, in the prompts' order, after as many tries as it takes. Raises ServerError."""
+        body = {"model": self._model, "prompt": prompts, **parameters}
+        choices: list[Any] = self._settings.patience.retrying()(self._completed, body)
+        return choices
+
+    def _completed(self, body: dict[str, Any]) -> list[Any]:
+        prompts, answer = body["prompt"], self._client.ask("POST", "completions", body)
         try:
+            if told := next(filter(None, map(told_error, (answer, *answer["choices"]))), ""):
+                raise ServerError(f"an error in place of an answer: {told}", 200, passing=True)
             model, choices = answer["model"], sorted(answer["choices"], key=lambda choice: choice["index"])
         except (KeyError, TypeError) as error:
-            raise ServerError("the answer is not a completion") from error
+            told = told_error(answer)
+            raise ServerError("the answer is not a completion" + (f": {told}" if told else ""), 200, passing=True) from error
         if model != self._model:
             raise ServerError(f"model {model!r} answers instead of {self._model!r}")
         if len(choices) != len(prompts):
@@ -283,6 +324,7 @@ class OpenAIEngine(Engine):
                 raise InputError(
                     f"the server at {self._settings.url} can't give {what}: it must be vLLM's own, 0.31 or newer"
                 ) from error
+        self._control = {"model": self._model, "prompt": [list(probe.ids[: forced.length])], **_parameters(forced)}
         limit = TOLERANCE[self._options.dtype]
         if not (abs(values[0] - values[1]) <= limit and max(values) <= limit):
             raise InputError(
@@ -372,3 +414,8 @@ def _value(choice: Any, row: Row, query: Query, cell: Cell) -> float:
         return float(choice["logprobs"]["top_logprobs"][cell.line][f"token_id:{query.tokens[cell.column]}"])
     # The list's first element is the first token's, which is predicted from nothing.
     return float(choice["prompt_logprobs"][cell.line + 1][str(row.ids[cell.line + 1])]["logprob"])
+
+
+def _finite(value: float) -> bool:
+    """Whether it is a log P: JSON has no infinity, vLLM's server writes -9999."""
+    return bool(np.isfinite(value)) and value > -9999
