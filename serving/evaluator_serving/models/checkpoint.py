@@ -4,6 +4,7 @@ A source is known by its config, its tokenizer and the names of its tensors. tor
 are needed, so that importing this module stays cheap.
 """
 
+import hashlib
 import re
 import zipfile
 from collections.abc import Callable, Iterable
@@ -14,6 +15,8 @@ from evaluator_serving.cache import cache_dir, content_hash
 from evaluator_serving.errors import InputError, first_line
 from evaluator_serving.models.code import brings_head, own_code, refused
 from evaluator_serving.models.config import context, load_config, quiet
+from evaluator_serving.models.gguf import CONVERSION, convert, is_corrected
+from evaluator_serving.models.gguf_config import UnusableGgufError
 from evaluator_serving.models.heads import heads_of
 from evaluator_serving.models.known import known_model
 from evaluator_serving.models.source import ModelSource, OwnCode
@@ -40,12 +43,17 @@ def plain_source(
     allow_pickle: bool = False,
     trust_remote_code: bool = False,
 ) -> ModelSource:
-    """The model in a folder without an adapter, or in a GGUF file; without a commit its revision is its content's hash."""
+    """The model in a folder without an adapter, or in a GGUF file; without a commit its revision is its content's hash.
+
+    A GGUF model that transformers alone converts wrongly has a revision of its own: earlier versions asked that other model.
+    """
     weights = _weights(path, spec)
     pickled = is_pickled([file.name for file in weights], spec, allowed=allow_pickle)
     revision = commit or content_hash(weights if weights[0].suffix == ".gguf" else _matching(path, _HASHED))
     if weights[0].suffix == ".gguf":
         path = gguf_folder(weights[0], spec)
+        if is_corrected(path):
+            revision = f"sha256:{hashlib.sha256(f'{revision} gguf {CONVERSION}'.encode()).hexdigest()}"
         weights = _weights(path, spec)
     check_weights(weights, spec)
     _check_description(path, spec)
@@ -115,17 +123,17 @@ def gguf_folder(file: Path, spec: str) -> Path:
     """The folder in the cache that a GGUF file is converted into on first use: float32 safetensors and a tokenizer.
 
     Reading GGUF takes minutes for what safetensors does in a second, and every other part then knows one format only.
-    The folder is named by the file's content. Raises InputError where the file can't be read.
+    The folder is named by the file's content. Raises InputError where the file can't be read, or would lose something.
     """
-    from evaluator_serving.models.gguf import convert
-
-    folder = cache_dir() / "models" / f"gguf-{content_hash([file]).removeprefix('sha256:')[:32]}"
+    folder = cache_dir() / "models" / f"gguf-{CONVERSION}-{content_hash([file]).removeprefix('sha256:')[:32]}"
     if not (folder / "config.json").is_file():
         quiet()
         try:
             convert(file, folder)
         except ImportError as error:
             raise InputError(f"model {spec}: reading GGUF needs the gguf extra ({first_line(error)})") from error
+        except UnusableGgufError as error:
+            raise InputError(f"model {spec}: {file.name}: {error}") from error
         except Exception as error:
             raise InputError(f"model {spec}: {file.name} can't be read as GGUF ({first_line(error)})") from error
     return folder
