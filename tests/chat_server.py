@@ -53,6 +53,7 @@ class ChatServer:
 
     def __init__(self, faults: Faults | None = None, *, model: str = "talker", delay: float = 0.0) -> None:
         self.model = model
+        self.path = "/v1/chat/completions"
         self.asked: Counter[tuple[str, int | None]] = Counter()
         self.answered: Counter[tuple[str, int | None]] = Counter()
         self.bodies: list[dict[str, Any]] = []
@@ -81,7 +82,7 @@ class ChatServer:
                 fault = (faults(content, before) if faults else None) or Fault()
                 if pause := fault.wait or delay:
                     time.sleep(pause)
-                if self.path != "/v1/chat/completions":
+                if self.path != server.path:
                     fault = Fault(404, body={"error": {"message": "no such path"}})
                 whole = [key] if fault.status == 200 and not fault.cut and fault.body is None else []
                 with server.lock:

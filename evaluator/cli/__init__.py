@@ -13,6 +13,7 @@ import click
 from evaluator import __version__, logs
 from evaluator.cli.output import sign_of_life, take_every_character
 from evaluator_serving.errors import EngineError, InputError, UnexpectedError, in_words, lasts
+from evaluator_serving.network import share_authorities
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("evaluator.cli.run", "Score models on tasks and print the table."),
@@ -128,6 +129,7 @@ def main() -> None:
             logs.use("json")
             log.enter_context(json_stderr())
         take_every_character()
+        share_authorities()
         code = _ended(debug)
     sys.exit(code)
 

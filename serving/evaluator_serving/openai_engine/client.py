@@ -1,12 +1,12 @@
 """A JSON client for a server that may be busy, restarting or gone: retries with exponential back-off."""
 
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from ipaddress import ip_address
 from threading import Event
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 import httpx
 from tenacity import (
@@ -21,6 +21,7 @@ from tenacity import (
 )
 
 from evaluator_serving.errors import InputError
+from evaluator_serving.network import authorities, is_loopback, proxy_for
 from evaluator_serving.openai_engine.pace import Pace, asked_wait, exhausted
 from evaluator_serving.secrets import keep_secret, redacted
 
@@ -107,25 +108,53 @@ class Patience:
 class Client:
     """JSON over HTTP below one base URL. May be used from several threads at once.
 
-    `key_name`: the environment variable that the key came from, for messages; the key itself is in none of them.
+    `key_name`: the environment variable that the key came from, for messages; the key itself is in none of them. `headers`:
+    headers of the user's own, each with the variable that holds its value. Raises InputError where one can't be sent.
     """
 
     def __init__(
-        self, url: str, *, key: str | None, connections: int, patience: Patience, key_name: str = "OPENAI_API_KEY"
+        self,
+        url: str,
+        *,
+        key: str | None,
+        connections: int,
+        patience: Patience,
+        key_name: str = "OPENAI_API_KEY",
+        headers: Mapping[str, str] | None = None,
     ) -> None:
-        if key:
-            _check_secret(url, key_name)
-        keep_secret(key_name)
+        parts = urlsplit(url)
+        base, query = urlunsplit(parts._replace(query="")).rstrip("/") + "/", dict(parse_qsl(parts.query))
+        # Azure's classic URLs, which name a version of the API, take a key in a header of their own.
+        sent = {"api-key" if query else "Authorization": (key if query else f"Bearer {key}", key_name)} if key else {}
+        for name, variable in (headers or {}).items():
+            if (value := os.environ.get(variable)) is None:
+                raise InputError(f"header {name}: the environment variable {variable} is not set")
+            sent = {given: pair for given, pair in sent.items() if given.lower() != name.lower()} | {name: (value, variable)}
+        for value, variable in sent.values():
+            keep_secret(variable)
+            if not (value.isascii() and value.isprintable()):
+                raise InputError(f"{variable} holds characters that no header may have: correct it")
+            _check_secret(url, variable)
         self.url, self.key_name = url, key_name
         self._pace = Pace()
         self._patience = patience
-        self._http = httpx.Client(
-            base_url=url.rstrip("/") + "/",
-            headers={"Authorization": f"Bearer {key}"} if key else {},
-            timeout=httpx.Timeout(patience.timeout, connect=10.0),
-            limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
-            trust_env=False,  # a proxy meant for the internet must not get in the way of a server in the house
-        )
+        self._proxy = proxy_for(base)
+        try:
+            self._http = httpx.Client(
+                base_url=base,
+                params=query,
+                headers={name: value for name, (value, _) in sent.items()},
+                timeout=httpx.Timeout(patience.timeout, connect=10.0),
+                limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
+                trust_env=False,  # what the environment says is read above: a proxy never stands before this machine
+                proxy=self._proxy,
+                verify=authorities(),
+            )
+        except (ImportError, ValueError) as error:  # SOCKS needs a package; other schemes there are none
+            remedy = (
+                "pip install 'httpx[socks]'" if isinstance(error, ImportError) else "correct HTTPS_PROXY, HTTP_PROXY, ALL_PROXY"
+            )
+            raise InputError(f"the proxy {self._proxy} can't be used: {remedy}") from error
 
     def get(self, path: str) -> Any:
         """The JSON at `path`. Raises ServerError."""
@@ -141,9 +170,13 @@ class Client:
         try:
             response = self._http.request(method, path, json=body)
         except (httpx.TransportError, httpx.InvalidURL) as error:
-            unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout | httpx.InvalidURL)
-            name = f"no answer ({error or type(error).__name__})"
-            raise ServerError(name, passing=True, perhaps_done=not unsent) from error
+            unsent = isinstance(
+                error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout | httpx.InvalidURL | httpx.ProxyError
+            )
+            through = f" through the proxy {self._proxy}" if self._proxy else ""
+            name = redacted(f"no answer{through} ({error or type(error).__name__})")
+            remedy = _remedy(error)
+            raise ServerError(name + remedy, passing=not remedy, perhaps_done=not unsent, general=bool(remedy)) from error
         status = response.status_code
         if response.is_success:
             if (rest := exhausted(response.headers)) is not None and rest <= _LONGEST_ASKED:
@@ -159,17 +192,20 @@ class Client:
         raise ServerError(f"HTTP {status}: {message}", status, passing=passing, wait=wait, whole=whole)
 
 
-def _check_secret(url: str, key_name: str) -> None:
+def _check_secret(url: str, variable: str) -> None:
     """Raise InputError where a key would go over the network for everybody on the way to read."""
     parts = urlsplit(url)
-    if parts.scheme == "https" or parts.hostname == "localhost":
-        return
-    try:
-        if ip_address(parts.hostname or "").is_loopback:
-            return
-    except ValueError:
-        pass
-    raise InputError(f"{url} is plain HTTP, over which {key_name} isn't sent: use https://, or take {key_name} out")
+    if parts.scheme != "https" and not is_loopback(parts.hostname):
+        raise InputError(f"{url} is plain HTTP, over which {variable} isn't sent: use https://, or take {variable} out")
+
+
+def _remedy(error: Exception) -> str:
+    """What to do about a failure to connect that no further try would mend; empty for others."""
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return ": name a file with the certificates of the authority that signed the server's or the proxy's in SSL_CERT_FILE"
+    if isinstance(error, httpx.ProxyError) and str(error).startswith("407"):
+        return ": HTTPS_PROXY has to hold the proxy's user and password, as a URL does"
+    return ""
 
 
 def _json(response: httpx.Response) -> Any:

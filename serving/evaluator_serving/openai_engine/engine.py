@@ -6,8 +6,9 @@ completions; for a model that is known by these alone, `--model URL#NAME` says a
 """
 
 import os
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -47,6 +48,7 @@ class Settings:
         key_name: the environment variable that holds the key.
         prices, purse: what tokens cost, and what answers are paid from.
         omit: fields of a chat's request that the server refuses.
+        headers: headers of the user's own, and the environment variables that hold their values.
     """
 
     url: str
@@ -57,6 +59,7 @@ class Settings:
     prices: Prices = FREE
     purse: Purse = field(default_factory=lambda: Purse(None))
     omit: frozenset[str] = frozenset()
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, options: EngineOptions, served: Served | None = None) -> "Settings":
@@ -81,6 +84,7 @@ class Settings:
             prices=prices,
             purse=limit if isinstance(limit, Purse) else Purse(None if limit is None else _dollars("max_cost", limit)),
             omit=_omitted(str(extra.pop("omit", ""))),
+            headers=_headers(str(extra.pop("header", ""))),
             concurrency=_number(extra, "concurrency", 32, int),
             patience=Patience(
                 retries=_number(extra, "retries", usual.retries, int),
@@ -112,6 +116,7 @@ class OpenAIEngine(Engine):
         Extra("retries", "how often a request is tried again", harmless=True),
         Extra("timeout", "seconds that an answer may take", harmless=True),
         Extra("key_env", "the environment variable that holds the API key [OPENAI_API_KEY]", harmless=True),
+        Extra("header", "headers with values from the environment: NAME=VARIABLE,…", harmless=True),
         Extra("prompt_price", "US dollars per million tokens of chats", harmless=True),
         Extra("answer_price", "US dollars per million tokens of answers", harmless=True),
         Extra("max_cost", "US dollars that one start may spend on answers (--max-cost: on those of all models)", harmless=True),
@@ -134,6 +139,7 @@ class OpenAIEngine(Engine):
             key_name=self._settings.key_name,
             connections=self._settings.concurrency,
             patience=self._settings.patience,
+            headers=self._settings.headers,
         )
         self._meter = Meter(self._settings.prices, self._settings.purse)
         self._control: dict[str, Any] | None = None
@@ -368,6 +374,15 @@ def _omitted(names: str) -> frozenset[str]:
     if wrong := sorted(found - {"seed", "temperature"}):
         raise InputError(f"extra option omit={wrong[0]!r}: only seed and temperature can be left out of a chat's request")
     return found
+
+
+def _headers(text: str) -> dict[str, str]:
+    """Header → variable, of `NAME=VARIABLE,…`."""
+    pairs = [part.strip().partition("=") for part in text.split(",") if part.strip()]
+    for name, _, variable in pairs:
+        if not (re.fullmatch(r"[\w!#$%&'*+.^`|~-]+", name, re.ASCII) and re.fullmatch(r"[A-Za-z_]\w*", variable, re.ASCII)):
+            raise InputError(f"extra option header={name}=…: give NAME=VARIABLE, the environment variable that holds its value")
+    return {name: variable for name, _, variable in pairs}
 
 
 def _number(extra: dict[str, Any], name: str, default: Any, kind: type) -> Any:
