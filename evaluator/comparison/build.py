@@ -13,7 +13,7 @@ from evaluator.measures.bootstrap import Bootstrap
 from evaluator.measures.paired import PERMUTATIONS
 from evaluator.measures.sampled import Label
 from evaluator.reports.blocks import MANY_GROUPS
-from evaluator.reports.notes import run_notes
+from evaluator.reports.notes import noted
 from evaluator.reports.report import Section, measured
 from evaluator.store.run import Run
 from evaluator.tasks.stored import scores_of, task_of
@@ -229,7 +229,7 @@ def _notes(picked: Sequence[Side], tasks: Sequence[str]) -> Iterator[str]:
         mine = [side for side in picked if side.run.path == path]
         run, record = mine[0].run, mine[0].run.record
         models = {side.name: _about(record["models"][side.name], tasks) for side in mine}
-        yield from run_notes({**record, "models": models, "tasks": {n: e for n, e in record["tasks"].items() if n in tasks}})
+        yield from noted({**record, "models": models, "tasks": {n: e for n, e in record["tasks"].items() if n in tasks}}).lines
         if run.busy:
             yield f"{path} is being written at this moment: what it held when it was read is compared."
         for name in (task for task in tasks if task in run.tasks):

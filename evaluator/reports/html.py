@@ -27,7 +27,7 @@ def render(report: Report, more: Sequence[Part] = ()) -> str:
         parts.append(Part("Tasks against each other", figures=between))
     parts += more
     parts.append(Part("Where the numbers come from", tables=(*facts(report), *_lists(report))))
-    return render_page(Page(report.path.resolve().name, report.choices, report.notes, tuple(parts)))
+    return render_page(Page(report.path.resolve().name, report.choices, report.noted.main, tuple(parts), report.noted.details))
 
 
 def _part(section: Section, figures: "tuple[Figure, ...]") -> Part:

@@ -2,11 +2,13 @@
 
 A fact is recorded as data in the entry of its model or task when it becomes known, and told here in a sentence that begins
 with the model's or task's name. A field that is missing (an older run, say) has nothing to tell. To tell a new kind of fact,
-add a function of (name, entry) to MODEL_NOTES or TASK_NOTES. Limits come first: they concern both.
+add a function of (name, entry) to MODEL_NOTES or TASK_NOTES where it concerns a whole model or task, else to MODEL_DETAILS or
+TASK_DETAILS. Limits come first: they concern both.
 """
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from evaluator.store.record import arithmetic
@@ -21,11 +23,65 @@ MUCH = 0.01
 """Share of a task's text tokens that may be unknown before its scores are doubtful."""
 
 
+ALIKE = 4
+"""Places of equal notes that are named."""
+
+FEW = 2
+"""Details of one kind that are told in full among the other notes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunNotes:
+    """What is known of a run, a sentence each: `main` concerns whole models and tasks, `details` are by kind."""
+
+    main: tuple[str, ...]
+    details: Mapping[str, tuple[str, ...]]
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """All that is main; of details that are many of a kind their number and the first."""
+        made = list(self.main)
+        for kind, notes in self.details.items():
+            made += notes if len(notes) <= FEW else [f"{len(notes)} notes on {kind}; the first: {notes[0]}"]
+        return tuple(made)
+
+
+def noted(record: Mapping[str, Any]) -> RunNotes:
+    """The notes of a run; `record` is run.json. What was not asked comes first."""
+    models, tasks = record.get("models", {}), record.get("tasks", {})
+    facts = [*_facts(MODEL_NOTES, models), *_facts(TASK_NOTES, tasks)]
+    details = {
+        **{kind: tuple(_facts([tell], models)) for kind, tell in MODEL_DETAILS.items()},
+        **{kind: tuple(_facts([tell], tasks)) for kind, tell in TASK_DETAILS.items()},
+        "planned times": tuple(plan_notes(record)),
+    }
+    main = grouped([*limit_notes(record), *choice_notes(record), *dtype_notes(record), *facts])
+    return RunNotes(main, {kind: notes for kind, notes in details.items() if notes})
+
+
 def run_notes(record: Mapping[str, Any]) -> tuple[str, ...]:
-    """What was cut, then the facts of a run's models, then of its tasks, a sentence each; `record` is run.json."""
-    told = [(MODEL_NOTES, record.get("models", {})), (TASK_NOTES, record.get("tasks", {}))]
-    facts = (note for kinds, entries in told for name, entry in entries.items() for kind in kinds for note in kind(name, entry))
-    return (*limit_notes(record), *choice_notes(record), *dtype_notes(record), *facts, *plan_notes(record))
+    """All notes of a run, the details last."""
+    found = noted(record)
+    return (*found.main, *(note for notes in found.details.values() for note in notes))
+
+
+def _facts(kinds: Sequence[Notes], entries: Mapping[str, Entry]) -> Iterator[str]:
+    yield from (note for kind in kinds for name, entry in entries.items() for note in kind(name, entry))
+
+
+def grouped(notes: Sequence[str]) -> tuple[str, ...]:
+    """Notes of the form PLACE: TEXT with one line for all places that have the same text, in the order given."""
+    places: dict[str, list[str]] = {}
+    for note in notes:
+        place, colon, text = note.partition(": ")
+        places.setdefault(text if colon else note, []).append(place if colon else "")
+    return tuple(f"{_listed(found)}: {text}" if any(found) else text for text, found in places.items())
+
+
+def _listed(places: Sequence[str]) -> str:
+    every = list(dict.fromkeys(places))
+    more = len(every) - ALIKE
+    return "; ".join(every[:ALIKE]) + (f" and {more} more" if more > 0 else "")
 
 
 def plan_notes(record: Mapping[str, Any]) -> Iterator[str]:
@@ -106,10 +162,14 @@ def _names(names: list[str]) -> str:
     return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
-def left_out_notes(name: str, entry: Entry) -> Iterator[str]:
-    """`unasked`: task → why it can't ask the model; `asked`: task → also how many samples can't be asked, and why."""
+def _unasked(name: str, entry: Entry) -> Iterator[str]:
+    """`unasked`: task → why it can't ask the model."""
     for task, reason in entry.get("unasked", {}).items():
         yield f"{name}: {reason}, so {task} was not asked of it."
+
+
+def _skipped(name: str, entry: Entry) -> Iterator[str]:
+    """`asked`: task → also how many samples can't be asked, and why."""
     for task, asked in entry.get("asked", {}).items():
         if skipped := asked.get("skipped"):
             samples = f"{skipped:,} of {asked['samples']:,} samples of {task}"
@@ -187,6 +247,15 @@ def _unknown_text(name: str, entry: Entry) -> Iterator[str]:
         parts = {f"{task} in {language}": part for language, part in languages.items() if _much_unknown(part)}
         for what, part in parts.items() if languages else [(task, counts)]:
             yield from _unknown_tokens(name, what, part)
+
+
+def _little_unknown_text(name: str, entry: Entry) -> Iterator[str]:
+    few = {task: counts for task, counts in entry.get("text_tokens", {}).items() if not _any_unknown(counts)}
+    return _unknown_text(name, {"text_tokens": few})
+
+
+def _much_unknown_text(name: str, entry: Entry) -> Iterator[str]:
+    return _doubtful_texts(name, entry, entry.get("text_tokens", ()))
 
 
 def _unknown_tokens(name: str, what: str, counts: Mapping[str, Any]) -> Iterator[str]:
@@ -332,19 +401,24 @@ def _own_code(name: str, entry: Entry) -> Iterator[str]:
 
 
 MODEL_NOTES: tuple[Notes, ...] = (
-    left_out_notes,
+    _unasked,
+    _skipped,
     given_notes,
     _unverified,
+    _approximate,
+    _much_unknown_text,
+    _same_as,
     _pickled,
     _own_code,
-    _same_as,
-    _approximate,
-    _adapted,
-    _padding,
-    _unknown_text,
-    _several_devices,
     _chats,
     _decoding,
-    _condition,
 )
-TASK_NOTES: tuple[Notes, ...] = (_read_as, _wrong_rows, _normal_forms, _without_beginning)
+TASK_NOTES: tuple[Notes, ...] = (_read_as, _wrong_rows, _normal_forms)
+MODEL_DETAILS: Mapping[str, Notes] = {
+    "adapters": _adapted,
+    "system prompts": _condition,
+    "text tokens that a tokenizer doesn't know": _little_unknown_text,
+    "rows that couldn't share a batch": _padding,
+    "replicas on several devices": _several_devices,
+}
+TASK_DETAILS: Mapping[str, Notes] = {"pairs without a common beginning": _without_beginning}

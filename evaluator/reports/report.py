@@ -10,7 +10,7 @@ import polars as pl
 from evaluator.measures.intervals import BOOTSTRAPS
 from evaluator.reports.cache import Measured, kept
 from evaluator.reports.facts import ModelFacts, model_facts
-from evaluator.reports.notes import run_notes
+from evaluator.reports.notes import RunNotes, grouped, noted
 from evaluator.store.run import Run
 from evaluator.tasks.base import Task
 from evaluator.tasks.few import few_by_group
@@ -72,12 +72,18 @@ class Report:
         return tuple(f"{section.task}: {text}" for section in self.sections for text in section.warnings)
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        """What every reader must know of the run's models and of the tasks that are shown, a sentence each."""
+    def noted(self) -> RunNotes:
+        """What every reader must know of the run's models and of the tasks that are shown."""
         shown = {section.task for section in self.sections}
         tasks = {name: entry for name, entry in self.record["tasks"].items() if name in shown}
         settings = (f"{name}: {chosen}." for name, chosen in self.options.settings.items() if name in shown and str(chosen))
-        return (*settings, *run_notes({**self.record, "tasks": tasks}))
+        found = noted({**self.record, "tasks": tasks})
+        return RunNotes((*settings, *found.main), found.details)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The same, a line each: of details that are many of a kind their number and the first."""
+        return self.noted.lines
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -126,25 +132,6 @@ def measured(run: Run, name: str, options: MeasureOptions) -> Section:
     found = kept(run, task, options, compute)
     layout = task.layout(options) or plain_layout(found.rows)
     return Section(name, found.rows, layout, (*found.warnings, *few_by_group(found.rows, layout)), task.about)
-
-
-ALIKE = 4
-"""Places of equal warnings that are named."""
-
-
-def grouped(warnings: Sequence[str]) -> tuple[str, ...]:
-    """Warnings of the form PLACE: TEXT with one line for all places that have the same text, in the order given."""
-    places: dict[str, list[str]] = {}
-    for warning in warnings:
-        place, colon, text = warning.partition(": ")
-        places.setdefault(text if colon else warning, []).append(place if colon else "")
-    return tuple(f"{_listed(found)}: {text}" if any(found) else text for text, found in places.items())
-
-
-def _listed(places: Sequence[str]) -> str:
-    every = list(dict.fromkeys(places))
-    more = len(every) - ALIKE
-    return "; ".join(every[:ALIKE]) + (f" and {more} more" if more > 0 else "")
 
 
 def _unanswered(run: Run, name: str, scores: pl.DataFrame) -> Iterator[str]:

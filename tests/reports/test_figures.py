@@ -1,7 +1,9 @@
 """Figures hold the numbers of the rows that they are drawn from, and every one of them can be drawn."""
 
 import io
+import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from evaluator.reports.export import svg, write_figures, write_picture
 from evaluator.reports.facts import ModelFacts
 from evaluator.reports.figure import Figure
 from evaluator.reports.figures import report_figures, section_figures
+from evaluator.reports.page.palette import LIGHT
 from evaluator.reports.report import Report, Section
 from evaluator.tasks import task
 from evaluator.tasks.gest_layout import rates_layout
@@ -42,6 +45,9 @@ def test_every_figure_of_every_kind_of_task_can_be_drawn(name: str) -> None:
     figures = section_figures(section(name, measured(name)))
     assert len({figure.name for figure in figures}) == len(figures) > 0
     for figure in figures:
+        if figure.name.endswith("-r_templates"):  # of two templates: a number
+            assert figure.chart is None
+            continue
         assert figure.chart is not None, figure.title
         drawn = svg(figure)
         assert drawn.count("<path") > 2, figure.title
@@ -117,13 +123,55 @@ def test_what_has_no_level_is_shown_against_its_mean(gest_rows: Any, scale: Scal
 
 
 def test_pairs_of_models_once_each_and_of_templates_both_ways() -> None:
-    figures = section_figures(section("gest", measured("gest")))
+    whole = measured("gest")
+    rows = whole.filter(pl.col("measure") == "r_templates", pl.col("model") != "all")
+    third = rows.with_columns(other=pl.lit("5"), value=pl.col("value") / 2)
+    figures = section_figures(section("gest", pl.concat([whole, third])))
     models = named(figures, "gest-r_models").data
     assert models.group_by("template").len()["len"].to_list() == [3, 3]  # of three models
     templates = named(figures, "gest-r_templates").data
-    assert sorted(templates.select("template", "other").rows()) == [("3", "4"), ("4", "3")]
-    rows = measured("gest").filter(pl.col("measure") == "r_templates", pl.col("model") != "all")
-    assert templates["value"].to_list() == pytest.approx([rows["value"].mean()] * 2)
+    assert sorted(templates.select("template", "other").rows()) == [("3", "4"), ("3", "5"), ("4", "3"), ("5", "3")]
+    mean = rows["value"].mean()
+    assert templates.filter(pl.col("other") == "4")["value"].to_list() == pytest.approx([mean])
+    assert templates.filter(pl.col("other") == "5")["value"].to_list() == pytest.approx([mean / 2])  # type: ignore[operator]
+
+
+def test_a_single_correlation_is_a_number(gest_rows: Any, rows: Any) -> None:
+    whole = measured("gest").filter(pl.col("measure") == "r_templates", pl.col("model") != "all")
+    single = named(section_figures(section("gest", measured("gest"))), "gest-r_templates")
+    assert single.chart is None
+    assert single.caption.startswith(f"3 and 4: {whole['value'].mean():.2f} (mean of 3 models).")
+    pair = {"measure": "r_models", "model": "a", "other": "b", "n": 2}
+    made = pl.concat(
+        [gest_rows(("a", "b")), rows(pair | {"template": "1", "value": 0.5}, pair | {"template": "2", "value": 0.25})]
+    )
+    single = named(section_figures(section("gest", made)), "gest-r_models")
+    assert single.chart is None
+    assert single.caption.startswith("a and b: 0.50 (template 1), 0.25 (template 2).")
+
+
+def test_a_colour_stands_for_the_same_pole_in_all_figures(gest_rows: Any) -> None:
+    """Drawn: the cell of the male group is bluer than red, that of the female one redder, as the points by group are."""
+    figures = section_figures(Section("gest", gest_rows(("a", "b")), rates_layout(GROUPS, POLARITY, "ratio"), ()))
+    heat = svg(named(figures, "gest-q-heat"))
+    fills = re.findall(
+        r'aria-roledescription="rect mark".*?fill="rgb\((\d+), (\d+), (\d+)\)"|fill="rgb\((\d+), (\d+), (\d+)\)"', heat
+    )
+    cells = [tuple(int(x) for x in found if x) for found in fills]
+    female, male = cells[0], cells[1]
+    assert female[0] > female[2]
+    assert male[2] > male[0]
+    points = named(figures, "gest-q-intervals").chart
+    assert '["female", "male", "other"]' in json.dumps(points)  # in the categories' first colours:
+    assert (LIGHT["c1"], LIGHT["c2"]) == ("#d55e00", "#0072b2")
+
+
+def test_ranks_of_few_pairs_are_points(gest_rows: Any) -> None:
+    layout = rates_layout(GROUPS, POLARITY, "ratio")
+    for models, mark in ((("a", "b"), "point"), (("a", "b", "c"), "boxplot")):
+        figure = named(section_figures(Section("gest", gest_rows(models), layout, ())), "gest-rank")
+        assert figure.chart is not None
+        assert figure.chart["mark"]["type"] == mark
 
 
 def test_icat_is_the_same_along_a_line() -> None:

@@ -1,6 +1,6 @@
 """One line for many places of one warning."""
 
-from evaluator.reports.report import grouped
+from evaluator.reports.notes import grouped
 
 
 def test_equal_warnings_are_one() -> None:

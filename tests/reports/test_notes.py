@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from evaluator.cli.report import emit
 from evaluator.reports import html, latex, markdown, table
-from evaluator.reports.notes import run_notes
+from evaluator.reports.notes import noted, run_notes
 from evaluator.reports.report import Report, build_report
 from evaluator.store.run import Run
 from evaluator.vocabulary import MeasureOptions
@@ -35,6 +35,35 @@ def test_models_come_before_tasks_in_their_order() -> None:
         "small: int8 arithmetic is an approximation; max |Δ log P| 0.1.",
         "gest: 1 wrong row of its data left out.",
     )
+
+
+def test_what_concerns_whole_models_comes_first_and_details_are_counted() -> None:
+    """Three models of which two aren't asked gest, each with a few unknown tokens in three tasks."""
+    few = {"tokens": 999, "unknown": 1, "unknown_share": 0.001, "byte_pieces": 0, "byte_pieces_share": 0.0, "alike": 0}
+    models = {
+        "a": {"text_tokens": {"gest": few}},
+        "b": {"text_tokens": {"gest": few}, "unasked": {"gest": "it has no masked head"}},
+        "c": {"text_tokens": {"gest": few}, "unasked": {"gest": "it has no masked head"}, "verified": False, "engine": "onnx"},
+    }
+    found = noted({"models": models})
+    assert found.main == (
+        "b; c: it has no masked head, so gest was not asked of it.",
+        "c: its engine (onnx) was not compared with transformers (--no-verify).",
+    )
+    token = "of the 999 text tokens of gest, 1 are unknown to its tokenizer (0.1%)."
+    assert found.lines == (*found.main, f"3 notes on text tokens that a tokenizer doesn't know; the first: a: {token}")
+    assert run_notes({"models": models}) == (*found.main, f"a: {token}", f"b: {token}", f"c: {token}")
+
+
+def test_a_page_shows_first_what_concerns_whole_models(small: Report) -> None:
+    few = {"tokens": 999, "unknown": 1, "unknown_share": 0.001, "byte_pieces": 0, "byte_pieces_share": 0.0, "alike": 0}
+    entries = {f"m{i}": {"text_tokens": {"gest": few}} for i in range(9)}
+    entries["m9"] = {"unasked": {"gest": "it has no masked head"}}
+    page = html.render(replace(small, record={**small.record, "models": entries}))
+    first, folded = page.index("m9: it has no masked head"), page.index("9 notes on text tokens")
+    assert first < folded
+    assert "<details" not in page[page.index("<header>") : first]
+    assert page.index("m8: of the 999 text tokens") > folded
 
 
 def test_models_of_different_dtypes_are_told() -> None:

@@ -18,8 +18,10 @@ ROWS = "rows"
 ROW = 18
 """Pixels of a line."""
 NOTHING = f"Nothing to draw: every value is {UNDEFINED}."
-DIFFERENT: Final = "blueorange"
+DIFFERENT: Final = "purplegreen"
 """Colours that spread from an unbiased value, and that a colour-blind reader tells apart."""
+OF_POLES: Final = "blueorange"
+"""Those of values between two poles; reversed, since blue is the first pole's colour in all figures and orange the second's."""
 AMOUNT: Final = "viridis"
 """Colours from least to most, for everyone's eyes."""
 
@@ -190,11 +192,18 @@ def sentences(*parts: str | None) -> str:
 
 
 def shades(
-    values: pl.Series, title: str, *, middle: float | None, ratio: bool = False, neutral: float | None = None
+    values: pl.Series,
+    title: str,
+    *,
+    middle: float | None,
+    ratio: bool = False,
+    neutral: float | None = None,
+    poles: bool = False,
 ) -> tuple[alt.Scale, alt.Legend]:
     """Colours of a heat map and their key: as far on either side of the middle, or from least to most.
 
-    `ratio`: the values are natural logarithms of ratios, which the key shows, times `neutral`.
+    `ratio`: the values are natural logarithms of ratios, which the key shows, times `neutral`. `poles`: a high value means the
+    first pole.
     """
     key: dict[str, Any] = {"title": title, "titleLimit": 0, "format": ".3~g", "tickCount": 5}
     if middle is None:
@@ -203,7 +212,9 @@ def shades(
     if ratio:
         times = f"{neutral:g} * " if neutral not in (None, 0.0, 1.0) else ""
         key |= {"labelExpr": f"format({times}exp(datum.value), '.3~g')", "values": [math.log(x) for x in _ratios(far)]}
-    return alt.Scale(scheme=DIFFERENT, domain=[middle - far, middle + far]), alt.Legend(**key)
+    scheme = alt.Scale(scheme=OF_POLES, reverse=True) if poles else alt.Scale(scheme=DIFFERENT)
+    scheme.domain = [middle - far, middle + far]
+    return scheme, alt.Legend(**key)
 
 
 def _ratios(far: float) -> list[float]:

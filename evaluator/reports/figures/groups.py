@@ -81,7 +81,8 @@ def _heat(section: Section, measure: str, data: pl.DataFrame, names: Sequence[st
     numbers = ("value", "low", "high", *(("relative",) if relative else ()))
     tips = tooltip({**tip, "relative": "against the mean"} if relative else tip, numbers)
     what = f"{measure} {'/' if log else '−'} mean of the row" if relative else measure
-    colour, key = shades(data["shade"], what, middle=0.0 if log else against, ratio=log, neutral=against if log else None)
+    spread = {"middle": 0.0 if log else against, "neutral": against if log else None}
+    colour, key = shades(data["shade"], what, ratio=log, poles=bool(section.layout.polarity), **spread)
     y = alt.Y("label:N", title=None, sort=None, axis=alt.Axis(labelLimit=0))
     x = alt.X("name:N", title=None, sort=list(names), axis=tilted(names))
     cells = (
@@ -93,12 +94,11 @@ def _heat(section: Section, measure: str, data: pl.DataFrame, names: Sequence[st
     chart = _with_places(layered(cells), " and ".join(known), data["place"].unique(maintain_order=True).to_list())
     chart = chart.properties(height=tall(data, "label", "place"))
     caption = sentences(
-        f"A cell is a group's {measure} of one model"
-        + (
-            f"; its colour says how it lies to the mean of its row, since the level of {measure} tells nothing."
-            if relative
-            else "."
-        ),
+        f"Cells: {measure} of a group and model."
+        + (f" Colour: against the mean of the row, since the level of {measure} has no meaning." if relative else ""),
+        " ".join(f"{colour}: {pole}." for colour, pole in zip(("Blue", "Orange"), section.layout.poles, strict=True) if pole)
+        if section.layout.polarity and against is not None
+        else None,
         "An empty cell has no value. A click on a cell shows that model's intervals in the next figure.",
     )
     told = f"{title}, {data['model'].n_unique()} models and {len(names)} groups: {extremes(data, measure)}"

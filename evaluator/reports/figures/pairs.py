@@ -50,6 +50,8 @@ def _templates(section: Section, measure: str, rows: pl.DataFrame) -> Figure:
     mirrored = means.select(template="other", other="template", value="value", least="least", most="most", n="n")
     data = pl.concat([means, mirrored])
     title = f"Correlations of templates ({measure})"
+    if means.height == 1:
+        return _single(section, measure, title, means, ["template", "other"])
     colour, key = shades(data["value"], "Pearson correlation", middle=None)
     colour = _from_minus_one(data["value"])
     x, y = (alt.X("template:N", title="template", axis=alt.Axis(labelAngle=0)), alt.Y("other:N", title="template"))
@@ -90,6 +92,8 @@ def _models(section: Section, measure: str, rows: pl.DataFrame) -> Figure:
         other_label=pl.col("other").replace_strict(short, return_dtype=pl.String()),
     )
     title = f"Correlations of models ({measure})"
+    if data.select("model", "other").unique().height == 1:
+        return _single(section, measure, title, data, ["model", "other"])
     _, key = shades(data["value"], "Pearson correlation", middle=None)
     order = [short[name] for name in names]
     chart = (
@@ -111,6 +115,19 @@ def _models(section: Section, measure: str, rows: pl.DataFrame) -> Figure:
         chart = chart.transform_filter("datum.template === template").add_params(selector("template", "Template", templates))
     caption = sentences("An empty cell: the two have no correlation.", section.layout.notes.get(measure))
     return Figure(slug(section.task, measure), title, caption, data, finished(chart), _told(title, data))
+
+
+def _single(section: Section, measure: str, title: str, data: pl.DataFrame, pair: list[str]) -> Figure:
+    """The correlation of the only pair as a number, for each template where it is one of models."""
+    first, second = data.select(pair).row(0)
+    defined = data.drop_nulls("value")
+    values = ", ".join(
+        f"{row['value']:.2f}" + (f" (template {row['template']})" if pair[0] == "model" and row["template"] else "")
+        for row in defined.iter_rows(named=True)
+    )
+    over = f" (mean of {data['n'][0]} models)" if pair[0] == "template" and data["n"][0] > 1 else ""
+    caption = sentences(f"{first} and {second}: {values}{over}.", section.layout.notes.get(measure))
+    return Figure(slug(section.task, measure), title, caption, data, None)
 
 
 def _from_minus_one(values: pl.Series) -> alt.Scale:

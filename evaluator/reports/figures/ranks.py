@@ -1,4 +1,4 @@
-"""Ranks of the groups over models and templates, as box plots."""
+"""Ranks of the groups over models and templates: points, or box plots where there are enough."""
 
 from collections.abc import Iterator
 
@@ -9,6 +9,9 @@ from evaluator.reports.blocks import ordered_groups
 from evaluator.reports.figure import Figure, slug
 from evaluator.reports.figures.drawing import base, finished, group_label, nothing, poles, sentences, side, tall, with_labels
 from evaluator.reports.report import Section
+
+BOXES = 5
+"""Values from which on a box says more than they do."""
 
 
 def ranks(section: Section) -> Iterator[Figure]:
@@ -37,28 +40,29 @@ def _figure(section: Section, measure: str, rows: pl.DataFrame, places: int) -> 
     known, colours, _ = poles(section)
     present = [each for each in known if each in set(data["pole"])]
     label = f"{lowest} rank (1: lowest {of})".lstrip()
-    chart = (
-        base()
-        .mark_boxplot(extent="min-max", size=11, median=alt.MarkConfig(color="white", strokeWidth=2))
-        .encode(
-            x=alt.X(
-                "value:Q",
-                title=label,
-                scale=alt.Scale(domain=[0.5, len(order) + 0.5], nice=False, zero=False),
-                axis=alt.Axis(format="d", tickMinStep=1, title=label),
-            ),
-            y=alt.Y("name:N", title=None, sort=list(named.values()), axis=alt.Axis(labelLimit=0)),
-            color=alt.Color(
-                "pole:N",
-                scale=colours,
-                legend=alt.Legend(title=None, values=present, symbolOpacity=1) if len(present) > 1 else None,
-            ),
-        )
-        .properties(height=tall(data, "name"))
+    boxes = places >= BOXES
+    marked = (
+        base().mark_boxplot(extent="min-max", size=11, median=alt.MarkConfig(color="white", strokeWidth=2))
+        if boxes
+        else base().mark_point(filled=True, size=70, opacity=0.6)
     )
+    chart = marked.encode(
+        x=alt.X(
+            "value:Q",
+            title=label,
+            scale=alt.Scale(domain=[0.5, len(order) + 0.5], nice=False, zero=False),
+            axis=alt.Axis(format="d", tickMinStep=1, title=label),
+        ),
+        y=alt.Y("name:N", title=None, sort=list(named.values()), axis=alt.Axis(labelLimit=0)),
+        color=alt.Color(
+            "pole:N",
+            scale=colours,
+            legend=alt.Legend(title=None, values=present, symbolOpacity=1) if len(present) > 1 else None,
+        ),
+    ).properties(height=tall(data, "name"))
     caption = sentences(
-        f"Over {places} pairs of model and template. Boxes: the middle half with the median; lines: from the lowest to the "
-        "highest.",
+        f"Over {places} pairs of model and template. "
+        + ("Boxes: the middle half with the median; lines: from the lowest to the highest." if boxes else "A point a pair."),
         section.layout.notes.get(measure),
     )
     return Figure(name, title, caption, data, finished(chart), f"{title} by group over {places} pairs of model and template.")

@@ -7,7 +7,7 @@ Everything is inside: styles, the page's own script, Vega with Vega-Lite and Veg
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -61,12 +61,13 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page: its title, the choices it was made with, what every reader must know, and its parts."""
+    """A page: its title, the choices it was made with, what every reader must know, its parts, and further notes by kind."""
 
     title: str
     choices: tuple[str, ...]
     notes: tuple[str, ...]
     parts: tuple[Part, ...]
+    details: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     offensive: str = OFFENSIVE
 
 
