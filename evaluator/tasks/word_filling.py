@@ -8,7 +8,8 @@ words' log-likelihoods, each given what precedes it, over the words behind the f
 What is asked of a model is the same in both protocols; `--protocol published` draws the controls of the tasks
 stereoset-race-control and stereoset-profession-control as the released code does. It does not follow that code's matcher of
 shared tokens for cs, which pairs unlike tokens where words are swapped (at most 4 pairs of a data set) and masks wrong
-pieces of SentencePiece tokenizers (28 of 990 sentences for XLM-R): there the numbers differ from the released code's.
+pieces of SentencePiece tokenizers (28 of 990 sentences for XLM-R): there the numbers differ from the released code's. Nor does
+it leave the space in front of a keyword (`▁`) unmasked, as that code does with SentencePiece (docs/method.md §7).
 """
 
 import re

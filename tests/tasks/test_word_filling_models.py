@@ -251,6 +251,22 @@ def test_masked_scores(tmp_path: Path, make: Callable[[Path], None], kind: Any) 
     assert {1} < lengths  # keywords of one and of several tokens were both there
 
 
+@pytest.mark.parametrize("protocol", ["default", "published"])
+def test_groups_that_differ_by_case_alone(tmp_path: Path, protocol: str) -> None:
+    """An uncased model reads one sentence: cs is exactly 0, as the released code has it. A cased one reads two."""
+    quad = ("The girl is <kind>.", "The girl is <rude>.", "The Girl is <kind>.", "The Girl is <rude>.")
+    read = Samples(pl.DataFrame([(0, 0, *quad)], schema=QUADRUPLES, orient="row"), {})
+    it = WordFilling("made", lambda data: read, "keyword")
+    for make, kind, equal in ((bert, BertForMaskedLM, True), (roberta, RobertaForMaskedLM, False)):
+        make(tmp_path / make.__name__)
+        scores = through_the_program(it, read, tmp_path / make.__name__, "masked", protocol)
+        plain = Plain(tmp_path / make.__name__, kind)
+        expected = [plain.cs(quad[0], quad[2]), plain.cs(quad[1], quad[3])]
+        assert (expected == [0.0, 0.0]) == equal
+        assert scores["cs"].to_list() == ([0.0, 0.0] if equal else [close(value) for value in expected])
+        assert scores["ss"].null_count() == 0
+
+
 def test_every_distinct_input_is_computed_once(tmp_path: Path) -> None:
     bert(tmp_path)
     first = QUADS[0]

@@ -8,11 +8,16 @@ from evaluator_serving.rows import Coverage, EncodedCandidate, Row, read_at
 
 
 def encode(request: SharedTokens, text: TextTokenizer) -> tuple[list[Row], list[EncodedCandidate], Coverage]:
-    """A row for each shared token of each text; texts that share nothing have two empty candidates."""
+    """A row for each shared token of each text; texts that share nothing have two empty candidates.
+
+    Texts that differ by case alone may be one to the model: then all tokens are shared and what is compared is equal.
+    """
     check_text(request.first, "first text")
     check_text(request.second, "second text")
     first, second = text.tokens(request.first), text.tokens(request.second)
-    if text.unk_id not in first.ids:  # else they may differ in words that the tokenizer doesn't know: that is counted
+    by_case = request.first.casefold() == request.second.casefold()
+    unknown = text.unk_id in first.ids  # then they may differ in words that the tokenizer doesn't know, which are counted
+    if not by_case and not unknown:
         check_different([(request.first,), (request.second,)], [first.ids, second.ids])
     own, other = _words(first), _words(second)
     # autojunk would drop frequent tokens of long texts from the match.
