@@ -1,5 +1,6 @@
 """What a model's transformers config says: reading it, the context, the sizes of the vocabularies."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +54,12 @@ def context(config: Any) -> int:
 def attention(config: Any) -> str | None:
     """The attention that transformers must be told to use, where its own choice leaves out what the config asks for.
 
-    `sdpa` is handed the cap of the scores (Gemma 2, VaultGemma, T5Gemma) and ignores it: only the plain one caps them.
+    `sdpa` is handed the cap of the scores (Gemma 2, VaultGemma, T5Gemma) and ignores it: only the plain one caps them. Of
+    PaliGemma's mask it drops what is causal, which a text without an image is from its first token on.
     """
     parts = (config, *(getattr(config, name, None) for name in ("text_config", "encoder", "decoder")))
-    return "eager" if any(getattr(part, "attn_logit_softcapping", None) for part in parts) else None
+    capped = any(getattr(part, "attn_logit_softcapping", None) for part in parts)
+    return "eager" if capped or config.model_type == "paligemma" else None
 
 
 def rotary(config: Any) -> list[dict[str, Any]]:
@@ -72,6 +75,17 @@ def rotary_turn(config: Any) -> int | None:
     """
     turns = [entry.get("original_max_position_embeddings") for entry in rotary(config) if entry.get("rope_type") == "longrope"]
     return min((turn for turn in turns if isinstance(turn, int)), default=None)
+
+
+_WINDOWS = ("sliding_window", "attention_window", "window_size", "attention_chunk_size")
+"""Names under which configs say how far back some of a model's layers look."""
+
+
+def window(config: Any) -> float:
+    """Longest sequence that fits in every layer's attention window; infinite for a model without any."""
+    text = config.get_text_config()
+    windows = [getattr(text, name, None) for name in _WINDOWS]
+    return min((w for w in windows if isinstance(w, int) and w > 0), default=math.inf)
 
 
 def padding(config: Any) -> int | None:

@@ -27,7 +27,7 @@ def heads_of(config: Any, names: Callable[[], frozenset[str]], spec: str, *, own
         heads.add("pair")
     if not heads:
         named = ", ".join(architectures) or f"type {config.model_type}"
-        raise InputError(f"model {spec}: {named} has no language-model or next-sentence head that can be scored")
+        raise InputError(f"model {spec}: {named} {_refusal(architectures, config)}")
     return frozenset(heads)
 
 
@@ -51,7 +51,29 @@ def _heads_of_class(architecture: str, config: Any) -> set[str]:
         return {"masked"}
     if architecture in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
         return {"causal"}
-    return set()
+    # A model of text and images or audio is asked about text alone; whether it can be is found out by asking it.
+    multimodal = architecture in auto.MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES.values()
+    return {"causal"} if multimodal and not config.is_encoder_decoder else set()
+
+
+def is_multimodal(config: Any) -> bool:
+    """Whether a model's type is one of text and images or audio."""
+    from transformers.models.auto import modeling_auto as auto
+
+    return config.model_type in auto.MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES
+
+
+def _refusal(architectures: Sequence[str], config: Any) -> str:
+    """Why a checkpoint without a usable head has none."""
+    from transformers.models.auto import modeling_auto as auto
+
+    speech = (auto.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES, auto.MODEL_FOR_CTC_MAPPING_NAMES)
+    if any(name in mapping.values() for mapping in speech for name in architectures):
+        return "transcribes speech, so it can't be scored on text alone: choose a model of text"
+    known = {*auto.MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES, *auto.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES}
+    if config.is_encoder_decoder and config.model_type in known:
+        return "encodes an image or audio before it writes text, so it can't be scored on text alone: choose a model of text"
+    return "has no language-model or next-sentence head that can be scored"
 
 
 def _heads_of_own(config: Any, architectures: Sequence[str]) -> set[str]:
@@ -71,7 +93,8 @@ def _heads_by_type(config: Any, names: Callable[[], frozenset[str]]) -> set[str]
     if _masked_type(config) and not _is_decoder(config):
         head = re.compile(r"predictions|lm_head|vocab_|^decoder|pred_layer")
         return {"masked"} if any(head.search(name) for name in names()) else set()
-    return {"causal"} if config.model_type in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES else set()
+    known = {*auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *auto.MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES}
+    return {"causal"} if config.model_type in known else set()
 
 
 def _masked_type(config: Any) -> bool:

@@ -6,6 +6,7 @@ import torch
 
 from evaluator_serving.errors import InputError, first_line
 from evaluator_serving.models.config import attention, quiet
+from evaluator_serving.models.heads import is_multimodal
 from evaluator_serving.models.next_sentence import next_sentence
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.rows import Head
@@ -74,9 +75,17 @@ def _factory(source: ModelSource, head: Head) -> Any:
         return (
             transformers.AutoModelForSequenceClassification if classifier else transformers.AutoModelForNextSentencePrediction
         )
-    return {
-        "masked": transformers.AutoModelForMaskedLM,
-        "causal": transformers.AutoModelForCausalLM,
-        "chat": transformers.AutoModelForCausalLM,
-        "seq2seq": transformers.AutoModelForSeq2SeqLM,
-    }[head]
+    if head in ("causal", "chat"):
+        return transformers.AutoModelForCausalLM if source.code else generative(source.config)
+    return {"masked": transformers.AutoModelForMaskedLM, "seq2seq": transformers.AutoModelForSeq2SeqLM}[head]
+
+
+def generative(config: Any) -> Any:
+    """The transformers class that loads a generative model of this config: for a multimodal checkpoint its own class."""
+    import transformers
+    from transformers.models.auto import modeling_auto as auto
+
+    alone = auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    named = set(getattr(config, "architectures", None) or ())
+    whole = named.isdisjoint(alone.values()) if named else config.model_type not in alone
+    return transformers.AutoModelForMultimodalLM if whole and is_multimodal(config) else transformers.AutoModelForCausalLM

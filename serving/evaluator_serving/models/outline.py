@@ -32,6 +32,8 @@ def outlined(spec: str, configurations: Mapping[str, Mapping[str, Any]], chat_te
     import torch
     import transformers
 
+    from evaluator_serving.models.loading import generative
+
     name = spec.partition("@")[0]
     if name not in configurations:
         raise InputError(f"model {spec}: no configuration of {name!r} among those given: add it")
@@ -40,7 +42,7 @@ def outlined(spec: str, configurations: Mapping[str, Mapping[str, Any]], chat_te
     try:
         config: Any = transformers.AutoConfig.for_model(entries.pop("model_type"), **entries)
         heads = heads_of(config, frozenset, spec)
-        factory: Any = transformers.AutoModelForCausalLM if "causal" in heads else transformers.AutoModelForMaskedLM
+        factory: Any = generative(config) if "causal" in heads else transformers.AutoModelForMaskedLM
         with torch.device("meta"):
             model = factory.from_config(config, trust_remote_code=False)
     except (ValueError, TypeError, KeyError, AttributeError) as error:

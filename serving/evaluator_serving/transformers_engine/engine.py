@@ -20,6 +20,7 @@ from evaluator_serving.engine import DECODING, Engine, EngineInfo, EngineOptions
 from evaluator_serving.errors import EngineError, InputError, first_line
 from evaluator_serving.models.config import rotary_turn
 from evaluator_serving.models.decoding import OPTION, recommended
+from evaluator_serving.models.heads import is_multimodal
 from evaluator_serving.models.loading import DTYPES, load
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.models.speech import Speech
@@ -189,8 +190,9 @@ class TransformersEngine(Engine):
             except Exception as error:  # whatever a model raises that doesn't bear such rows or this dtype
                 if isinstance(error, RuntimeError) and _out_of_memory(error):
                     raise
+                alone = " (text without an image or audio)" if is_multimodal(self._source.config) else ""
                 raise InputError(
-                    f"model {self._source.spec}: its forward pass fails on this run's rows in {self._dtype_name} "
+                    f"model {self._source.spec}: its forward pass fails on this run's rows{alone} in {self._dtype_name} "
                     f"({first_line(error)}): choose another model or --dtype"
                 ) from error
             self._forwards[head] = forward

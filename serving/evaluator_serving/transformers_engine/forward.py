@@ -1,7 +1,6 @@
 """The forward pass of a loaded transformers model, by head."""
 
 import copy
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 
 from evaluator_serving.batching import positions
-from evaluator_serving.models.config import padding
+from evaluator_serving.models.config import padding, window
 from evaluator_serving.packing import Packed, pack
 from evaluator_serving.rows import GREEDY, Head, Row
 from evaluator_serving.transformers_engine import folding, products
@@ -23,9 +22,6 @@ too it is float32's: transformers computes parts of some models (Gemma's softmax
 
 _ROWS = 8
 """Attention folds where its rows, padding included, hold at most so many times the nodes of their tree."""
-
-_WINDOWS = ("sliding_window", "attention_window", "window_size", "attention_chunk_size")
-"""Names under which configs say how far back some of a model's layers look."""
 
 Spots = list[dict[int, tuple[int, int]]]
 """Per row, for each position read: which sequence of the input and which place in it."""
@@ -138,8 +134,9 @@ class Forward:
     def _inputs(self, rows: Sequence[Row]) -> tuple[dict[str, Any], Spots, Fold | None]:
         """The model's arguments for these rows, where in them each row's reads are, and how attention folds."""
         ids = [row.ids for row in rows]
-        # A row alone shares nothing: no tree, and no mask that would hide what the model itself lets it see.
-        if self.packs and len(rows) > 1 and (longest := max(map(len, ids))) <= self._window():
+        # A row alone shares nothing: no tree, and no mask that would hide what the model itself lets it see. Nor does a mask of
+        # our own know of attention windows.
+        if self.packs and len(rows) > 1 and (longest := max(map(len, ids))) <= window(self.model.config):
             tree = pack(ids, width=sum(map(len, ids))) if self.folds else None
             # Where much is shared, attention's rows would be far more than the tree.
             if tree and len(rows) * longest <= _ROWS * len(tree.packs[0].ids):
@@ -183,12 +180,6 @@ class Forward:
         }
         paths = zip(rows, packed.paths, strict=True)
         return inputs, [{at: (tree, nodes[at]) for at in positions(row)} for row, (tree, nodes) in paths]
-
-    def _window(self) -> float:
-        """Longest sequence that fits in every layer's attention window: a mask of our own doesn't know of windows."""
-        config = self.model.config.get_text_config()
-        windows = [getattr(config, name, None) for name in _WINDOWS]
-        return min((w for w in windows if isinstance(w, int) and w > 0), default=math.inf)
 
     def _encoded(self, rows: Sequence[Row]) -> dict[str, Any]:
         """The encoder's states for each row; a text that several rows share is encoded once."""

@@ -30,7 +30,7 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from evaluator_serving.chats import Chat, Reply
 from evaluator_serving.checks.padding import TOLERANCE
 from evaluator_serving.errors import EngineError
-from evaluator_serving.models.config import padding, rotary_turn
+from evaluator_serving.models.config import padding, rotary_turn, window
 from evaluator_serving.models.decoding import CUTS, PENALTIES
 from evaluator_serving.models.speech import Speech
 from evaluator_serving.rows import Row
@@ -75,6 +75,7 @@ class Generation:
         self._parts = True
         self._shares: bool | None = None
         self._turn = rotary_turn(model.config)
+        self._window = window(model.config)
         known = padding(model.config)
         self._pad = (*speech.ends, 0)[0] if known is None else known
 
@@ -131,7 +132,7 @@ class Generation:
         answers: list[list[int]] = [[] for _ in batch]
         drawing = [_Drawing.of(chat) for _, chat in batch]
         going = list(range(len(batch)))
-        inputs, cache = self._begun([rows[index].ids for index, _ in batch])
+        inputs, cache = self._begun([rows[index].ids for index, _ in batch], most)
         while going:
             width = inputs["input_ids"].shape[1]
             choosing = _Choosing([drawing[at] for at in going], [batch[at][0] for at in going], self._cuts)
@@ -156,7 +157,7 @@ class Generation:
             pad_token_id=self._pad,
             use_cache=True,
         )
-        before = {} if cache is None else {"past_key_values": cache}
+        before = self._before(cache)
         half = StoppingCriteriaList([_Half(self._speech.ends)] if self._parts else [])
         with torch.inference_mode():
             return self.model.generate(
@@ -167,6 +168,15 @@ class Generation:
                 stopping_criteria=half,
                 return_dict_in_generate=True,
             )
+
+    def _before(self, cache: Any) -> dict[str, Any]:
+        """The cache for a call that goes on. Multimodal models keep a batch's position offsets, which are all 0 for text."""
+        if cache is None:
+            return {}
+        for module in self.model.modules():
+            if getattr(module, "rope_deltas", None) is not None:
+                module.rope_deltas = None
+        return {"past_key_values": cache}
 
     @staticmethod
     def _rest(inputs: dict[str, Tensor], made: Any, places: Tensor) -> dict[str, Tensor]:
@@ -185,12 +195,20 @@ class Generation:
         cache.batch_select_indices(places)
         return cache
 
-    def _begun(self, ids: Sequence[tuple[int, ...]]) -> tuple[dict[str, Tensor], Any]:
-        """A batch, and what is computed of the beginnings that its prompts share, each once; None where that is nothing."""
+    def _begun(self, ids: Sequence[tuple[int, ...]], most: int) -> tuple[dict[str, Tensor], Any]:
+        """A batch, and what is computed of the beginnings that its prompts share, each once; None where that is nothing.
+
+        `most`: tokens of the longest answer. An attention window counts the padding behind a beginning, too.
+        """
         found = beginnings(ids) if self._parts else None
-        if found is None or not self._bears_parts(ids, found):
+        if found is None or self._width(ids, found) + most > self._window or not self._bears_parts(ids, found):
             return self._inputs(ids), None
         return self._behind(ids, found)
+
+    @staticmethod
+    def _width(ids: Sequence[tuple[int, ...]], found: Beginnings) -> int:
+        """Tokens of a row whose prompt is padded in two parts."""
+        return max(map(len, found.texts)) + max(len(one) - found.length(at) for at, one in enumerate(ids))
 
     def _behind(self, ids: Sequence[tuple[int, ...]], found: Beginnings) -> tuple[dict[str, Tensor], Any]:
         """A batch with padding before its beginnings, and between them and what follows on them."""
@@ -239,7 +257,7 @@ class Generation:
         with torch.inference_mode():
             return self.model.generate(
                 **inputs,
-                **({} if cache is None else {"past_key_values": cache}),
+                **self._before(cache),
                 generation_config=config,
                 output_logits=True,
                 return_dict_in_generate=True,

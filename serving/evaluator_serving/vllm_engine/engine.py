@@ -170,7 +170,7 @@ class VllmEngine(Engine):
     def check(cls, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> None:
         """Raise InputError as any engine does, and for attention heads that can't be shared out."""
         super().check(source, options, heads)
-        attention = getattr(source.config, "num_attention_heads", 0) or 0
+        attention = getattr(source.config.get_text_config(), "num_attention_heads", 0) or 0
         if attention % options.tensor_parallel:
             raise InputError(
                 f"{source.spec}: {attention} attention heads can't be shared by {options.tensor_parallel} devices: "
