@@ -74,6 +74,7 @@ MANY_MODELS = 6
     help="In html also the sentences that drive each model's main rate, read from the data set: they can offend, and its "
     "licence may forbid to pass them on.",
 )
+@click.option("--paths", is_flag=True, help="Show absolute paths of the machine that made the run (default: their last part).")
 @data_option
 def command(
     run: Path,
@@ -87,6 +88,7 @@ def command(
     models: Path | None,
     figures: Path | None,
     samples: bool,
+    paths: bool,
     data: Path | None,
 ) -> None:
     """Turn a run's scores into rates with confidence intervals.
@@ -126,7 +128,7 @@ def command(
         from evaluator.comparison.sample_parts import sample_parts, sentences
 
         texts = sentences(opened, tasks or opened.tasks, data)  # data that aren't here are told before minutes of computing
-    report = build_report(opened, options, tasks, models)
+    report = build_report(opened, options, tasks, models, paths=paths)
     if figures is not None:
         from evaluator.reports.export import write_figures
         from evaluator.reports.figures import report_figures

@@ -189,9 +189,10 @@ def finish(outcome: "Outcome", models: Sequence[ModelSpec] = ()) -> None:
     failures = failures.filter((pl.col("request") == "") | (pl.col("kind") == "retryable"))
     if not errors and failures.is_empty():
         return
-    command_line = shlex.join(["evaluator", *sys.argv[1:]])
-    logs.say(f"evaluator: everything else is kept; to try again: {command_line}", "error")
     failures = failures.filter((pl.col("request") != "") | ~pl.col("model").is_in(list(errors)))  # those are told below
+    worth_it = not errors.only_input or "retryable" in failures["kind"]
+    retry = f"; to try again: {shlex.join(['evaluator', *sys.argv[1:]])}" if worth_it else ""
+    logs.say(f"evaluator: everything else is kept{retry}", "error")
     if failures.height:
         for row in failures.head(SHOWN_FAILURES).iter_rows(named=True):
             logs.say(f"evaluator: {row['model']}: {row['reason']}", "error")

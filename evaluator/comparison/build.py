@@ -13,6 +13,7 @@ from evaluator.measures.bootstrap import Bootstrap
 from evaluator.measures.paired import PERMUTATIONS
 from evaluator.measures.sampled import Label
 from evaluator.reports.blocks import MANY_GROUPS
+from evaluator.reports.local_paths import named_only, without_folders
 from evaluator.reports.notes import noted
 from evaluator.reports.report import Section, measured
 from evaluator.store.run import Run
@@ -227,11 +228,11 @@ def _notes(picked: Sequence[Side], tasks: Sequence[str]) -> Iterator[str]:
     """What is known of the models and tasks of each run, whether it is still being written, and what has no answer yet."""
     for path in dict.fromkeys(side.run.path for side in picked):
         mine = [side for side in picked if side.run.path == path]
-        run, record = mine[0].run, mine[0].run.record
+        run, record = mine[0].run, named_only(mine[0].run.record)
         models = {side.name: _about(record["models"][side.name], tasks) for side in mine}
         yield from noted({**record, "models": models, "tasks": {n: e for n, e in record["tasks"].items() if n in tasks}}).lines
         if run.busy:
-            yield f"{path} is being written at this moment: what it held when it was read is compared."
+            yield f"{without_folders(str(path))} is being written at this moment: what it held when it was read is compared."
         for name in (task for task in tasks if task in run.tasks):
             left = run.unanswered(name, models)
             yield from (

@@ -129,7 +129,7 @@ def without_baseline(block: Block) -> Block:
 def _row(row: dict[str, Any], layout: Layout, digits: int, several: bool) -> Row:
     group = None if row["group"] in (None, "all") else layout.named(row["group"])
     parts = [group or layout.shown(row["measure"]), row["language"] if several else None, row["template"]]
-    difference = {"value": row["difference"], "low": row["low"], "high": row["high"], "n": row["n"]}
+    difference = {"value": row["difference"], **{name: row[name] for name in ("low", "high", "n", "interval")}}
     cells = [with_interval(difference, digits)]
     cells += [_number(row[name], digits) for name in ("value", "baseline_value")]
     cells += [probability(row["p_holm"]), _detectable(row["detectable_low"], row["detectable_high"], digits)]

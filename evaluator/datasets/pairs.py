@@ -17,9 +17,9 @@ from pathlib import Path
 
 import polars as pl
 
-from evaluator.csv_file import read_as
+from evaluator.csv_file import parsed, read_as
 from evaluator.datasets import crows
-from evaluator.datasets.word_filling import BadSampleError, check_unequal, parse_csv, records
+from evaluator.datasets.word_filling import BadSampleError, check_unequal, records
 from evaluator.text_file import NAME_IT, encoding_of, read_text
 from evaluator.vocabulary import Samples
 from evaluator_serving.errors import InputError
@@ -88,29 +88,41 @@ def read_pairs(path: Path, columns: Columns | None = None, encoding: str | None 
         encoding = DUTCH
     text, digest = read_text(path, NAME_IT, wanted="give a CSV file of sentence pairs", encoding=encoding)
     delimiter = _delimiter(text)
-    rows = parse_csv(path, text, delimiter)
+    numbered = list(parsed(io.StringIO(text, newline=""), path, delimiter))
+    lines, rows = [line for line, _ in numbered][1:], [row for _, row in numbered]
     known = columns or published(rows[0] if rows else [])
     kept: list[tuple[object, ...]] = []
     failures: list[tuple[str, str]] = []
-    for number, record in enumerate(records(path, rows, known.named)):
+    for number, (line, record) in enumerate(zip(lines, records(path, rows, known.named), strict=True)):
         try:
             kept.append((number, *_pair(record, known)))
         except BadSampleError as error:
-            failures.append((f"{path.name} row {number}", str(error)))
+            failures.append((f"{path.name}, line {line}", str(error)))
         except ValueError as error:
-            raise InputError(f"{path}, row {number} below the header: {error}") from None
+            raise InputError(f"{path}, line {line}: {error}") from None
     if not kept:
         why = f"; the first: {failures[0][1]}" if failures else ""
         raise InputError(f"{path}: no usable pair in {len(failures)} rows{why}")
     facts = read_as(path, encoding_of(path, encoding), delimiter)
-    return Samples(pl.DataFrame(kept, schema=PAIRS, orient="row"), {path.name: digest}, {}, tuple(failures), facts)
+    frame = pl.DataFrame(kept, schema=PAIRS, orient="row")
+    frame = frame.with_columns(group=pl.col("group").replace(_spellings(frame["group"])))
+    return Samples(frame, {path.name: digest}, {}, tuple(failures), facts)
+
+
+def _spellings(groups: pl.Series) -> dict[str, str]:
+    """Each group as written → its spelling in results: in lower case where the file has it so too, else as it comes first."""
+    written = groups.unique(maintain_order=True).to_list()
+    chosen: dict[str, str] = {}
+    for name in (*(name for name in written if name == name.lower()), *written):
+        chosen.setdefault(name.lower(), name)
+    return {name: chosen[name.lower()] for name in written}
 
 
 def _pair(record: Mapping[str, str], columns: Columns) -> tuple[str, str, str | None, str, str]:
     """group, language, direction, more, less. Raises BadSampleError for a row to leave out, ValueError for a wrong file."""
     more, less = record[columns.more], record[columns.less]
     check_unequal(more, less)
-    group = WHOLE if columns.group is None else record[columns.group].strip().lower()
+    group = WHOLE if columns.group is None else record[columns.group].strip()
     language = columns.language if columns.language_column is None else record[columns.language_column].strip().lower()
     for cell, name in ((group, columns.group), (language, columns.language_column)):
         if not cell:
@@ -118,7 +130,7 @@ def _pair(record: Mapping[str, str], columns: Columns) -> tuple[str, str, str | 
     direction = None if columns.direction is None else record[columns.direction].strip().lower()
     if direction is not None and direction not in DIRECTIONS:
         raise ValueError(f"{columns.direction} {direction!r} is not one of {', '.join(DIRECTIONS)}: correct the row")
-    if group == ALL or (direction is not None and group in DIRECTIONS):
+    if group.lower() == ALL or (direction is not None and group.lower() in DIRECTIONS):
         raise ValueError(f"{columns.group} {group!r} is what reports call pairs of several groups: give the group another name")
     return group, language, direction, more, less
 

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from evaluator.measures.correlations import LEAST_POINTS
-from evaluator.measures.intervals import BOOTSTRAPS
+from evaluator.measures.intervals import BOOTSTRAPS, Z95
 from evaluator.reports.report import Report, Section
 
 UNDEFINED = "not defined"
@@ -89,7 +89,24 @@ def with_interval(row: Mapping[str, Any] | None, digits: int, style: str = "{} [
         return UNDEFINED if row["n"] is None else f"{UNDEFINED} (n = {row['n']})"
     if row["low"] is None or row["high"] is None:
         return number(row["value"], significant(numbers[:1], digits))
-    return style.format(*(number(x, significant(numbers, digits)) for x in numbers))
+    decimals = significant(numbers, digits)
+    bounds = _steady(row, decimals)
+    return style.format(number(row["value"], decimals), *(number(x, bounds) for x in numbers[1:]))
+
+
+RESAMPLES = 1000
+"""Of a report by default; more make the bounds steadier than they are shown."""
+_LEVEL_ERROR = math.sqrt(0.025 * 0.975) / 0.05845
+"""Standard error of a normal distribution's 2.5% quantile from one resample, in standard deviations."""
+
+
+def _steady(row: Mapping[str, Any], decimals: int | None) -> int | None:
+    """Decimals of an interval's bounds; of a bootstrap's so few that its Monte-Carlo error is at most 1.5 units of the last."""
+    kind = row.get("interval") or ""
+    if decimals is None or not kind.startswith((BOOTSTRAPS["percentile"], BOOTSTRAPS["bca"])):
+        return decimals
+    error = (row["high"] - row["low"]) / (2 * Z95) * _LEVEL_ERROR / math.sqrt(RESAMPLES)
+    return decimals if error <= 0 else max(0, min(decimals, math.floor(-math.log10(error / 1.5))))
 
 
 def correlation(row: Mapping[str, Any]) -> str:

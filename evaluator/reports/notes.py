@@ -221,8 +221,10 @@ def _adapted(name: str, entry: Entry) -> Iterator[str]:
 
 
 def _wrong_rows(name: str, entry: Entry) -> Iterator[str]:
-    if wrong := len(entry.get("failures", ())):
-        yield f"{name}: {wrong} wrong {'row' if wrong == 1 else 'rows'} of its data left out."
+    if wrong := entry.get("failures", ()):
+        where, reason = wrong[0]
+        first = "" if len(wrong) == 1 else "; the first"
+        yield f"{name}: {len(wrong):,} {'row' if len(wrong) == 1 else 'rows'} of its data left out{first}: {where}: {reason}."
 
 
 def _several_devices(name: str, entry: Entry) -> Iterator[str]:

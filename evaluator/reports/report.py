@@ -10,6 +10,7 @@ import polars as pl
 from evaluator.measures.intervals import BOOTSTRAPS
 from evaluator.reports.cache import Measured, kept
 from evaluator.reports.facts import ModelFacts, model_facts
+from evaluator.reports.local_paths import named_only, without_folders
 from evaluator.reports.notes import RunNotes, grouped, noted
 from evaluator.store.run import Run
 from evaluator.tasks.base import Task
@@ -98,14 +99,22 @@ class Report:
         return tuple(lines)
 
 
-def build_report(run: Run, options: MeasureOptions, tasks: Sequence[str] = (), models: Path | None = None) -> Report:
+def build_report(
+    run: Run, options: MeasureOptions, tasks: Sequence[str] = (), models: Path | None = None, *, paths: bool = False
+) -> Report:
     """Measure the tasks of a run (all of them if none are named); `models` is a table of facts of its models.
+
+    Of absolute paths in the run's record and failures the report has the last parts only, unless `paths`.
 
     Raises InputError for a task that it doesn't have, or a wrong table.
     """
     facts = model_facts(run.record["models"], models)
     sections = tuple(replace(measured(run, name, options), models=facts) for name in tasks or run.tasks)
-    return Report(run.path, run.record, options, sections, run.failures())
+    record, failures = run.record, run.failures()
+    if not paths:
+        record = named_only(record)
+        failures = failures.with_columns(pl.col("reason").map_elements(without_folders, return_dtype=pl.String))
+    return Report(run.path, record, options, sections, failures)
 
 
 def check_scale(task: Task, scale: Scale) -> None:
@@ -137,7 +146,10 @@ def measured(run: Run, name: str, options: MeasureOptions) -> Section:
 def _unanswered(run: Run, name: str, scores: pl.DataFrame) -> Iterator[str]:
     """What the models of a run have no answer to yet."""
     silent = set(run.asked(name)) - set(scores["model"])
-    yield from (f"{model} has no answers yet: run the same command again" for model in sorted(silent))
+    whole = run.failures().filter(pl.col("request") == "", pl.col("kind") == "unaskable")
+    hopeless = dict(whole.select("model", "reason").iter_rows())
+    for model in sorted(silent):
+        yield f"{model} has no answers{f': {hopeless[model]}' if model in hopeless else ' yet: run the same command again'}"
     for model, (left, asked) in run.unanswered(name).items():
         if model not in silent:
             said = f"{left:,} of {asked:,} requests have no answer yet, the rows hold the others: run the same command again"

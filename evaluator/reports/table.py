@@ -9,6 +9,7 @@ import polars as pl
 from rich.text import Text
 
 from evaluator.reports.blocks import Block, blocks
+from evaluator.reports.local_paths import without_folders
 from evaluator.reports.report import Report
 from evaluator.reports.short_names import legend, shortened
 from evaluator.store.remote import shown
@@ -23,7 +24,7 @@ def render(report: Report, width: int = WIDTH, *, brief: bool = False) -> Iterat
     if report.notes:
         yield Text()
     for section in report.sections:
-        lines = [f"{section.task} · {shown(report.path)}", *report.choices]
+        lines = [f"{section.task} · {without_folders(shown(report.path))}", *report.choices]
         yield from (Text(line, style="bold") for text in lines for line in textwrap.wrap(text, width, subsequent_indent="  "))
         yield Text()
         made = blocks(section)

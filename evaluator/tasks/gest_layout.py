@@ -21,7 +21,7 @@ def rates_layout(
     first, second = poles
     neutral = 0.0 if scale == "log10" else 1.0
     lowest = _ADJECTIVES.get(second, second)
-    names = {} if poles == GENDERS else {"q_f": f"q_f ({second})", "q_m": f"q_m ({first})", "rank": f"{second} rank"}
+    names = {} if poles == GENDERS else {"q_f": f"q ({second})", "q_m": f"q ({first})", "rank": f"{second} rank"}
     q_f, q_m = (names.get(measure, measure) for measure in ("q_f", "q_m"))
     samples = (
         "male-stereotype samples that are about family"

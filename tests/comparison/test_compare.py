@@ -225,7 +225,7 @@ def test_every_format_holds_the_same_numbers(run: Path) -> None:
     assert [set(each) for each in as_json] == [set(COMPARED)] * len(as_json)
     (same,) = [r for r in as_json if (r["measure"], r["template"]) == ("g_s", "all")]
     assert same["difference"] == float(found["difference"])
-    shown = f"{same['difference']:.3f} [{same['low']:.3f}, {same['high']:.3f}]"
+    shown = f"{same['difference']:.3f} [{same['low']:.1f}, {same['high']:.1f}]"
     table = " ".join(invoke("compare", *options).stdout.split())
     assert "p (Holm) detectable" in table
     assert f" {same['detectable_low']:.3f}/+{same['detectable_high']:.3f} " in table
@@ -233,7 +233,7 @@ def test_every_format_holds_the_same_numbers(run: Path) -> None:
     assert shown in invoke("compare", *options, "--format", "markdown").stdout.replace("\\", "")
     assert shown in invoke("compare", *options, "--format", "latex-long").stdout
     assert (
-        f"{same['difference']:.3f} & {{\\scriptsize [{same['low']:.3f}"
+        f"{same['difference']:.3f} & {{\\scriptsize [{same['low']:.1f}"
         in invoke("compare", *options, "--format", "latex").stdout
     )
     assert all(len(line) <= 80 for line in invoke("compare", *options).stdout.splitlines())

@@ -68,21 +68,34 @@ def test_own_columns(tmp_path: Path) -> None:
     assert found.frame.rows() == [(0, "x", "nl", None, "Zij.", "Hij."), (1, "y", "fr", None, "Elle.", "Il.")]
 
 
+def test_groups_keep_their_capitals(tmp_path: Path) -> None:
+    """Spellings that differ by case alone are one group: that in lower case where there is one, else the first."""
+    rows = [f"A{i}.,B{i}.,{group}\n" for i, group in enumerate(["Alter", "ALTER", "Beruf", "beruf", "DDR"])]
+    found = read_pairs(write(tmp_path, "sent_more,sent_less,bias_type\n" + "".join(rows)))
+    assert found.frame["group"].to_list() == ["Alter", "Alter", "beruf", "beruf", "DDR"]
+
+
+def test_a_left_out_row_is_told_with_its_line(tmp_path: Path) -> None:
+    """The line where the row begins, though rows before it span several."""
+    text = 'sent_more,sent_less\n"A\nb.","C\nd."\nE.,E.\nF.,G.\n'
+    assert read_pairs(write(tmp_path, text)).failures == (("pairs.csv, line 5", "both sentences of the pair are equal"),)
+
+
 def test_wrong_rows_are_left_out_and_told(tmp_path: Path) -> None:
     text = f"{HEADER}\nA.,A. ,stereo,x\n,B.,stereo,x\nA.,B.,stereo,\nA.,B.,stereo,x\n"
     found = read_pairs(write(tmp_path, text))
     assert found.frame["sample"].to_list() == [3]
     assert found.failures == (
-        ("pairs.csv row 0", "both sentences of the pair are equal"),
-        ("pairs.csv row 1", "one sentence of the pair is empty"),
-        ("pairs.csv row 2", "the column bias_type is empty"),
+        ("pairs.csv, line 2", "both sentences of the pair are equal"),
+        ("pairs.csv, line 3", "one sentence of the pair is empty"),
+        ("pairs.csv, line 4", "the column bias_type is empty"),
     )
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (f"{HEADER}\nA.,B.,up,x\n", "row 0 below the header: stereo_antistereo 'up' is not one of stereo, antistereo: correct"),
+        (f"{HEADER}\nA.,B.,up,x\n", "line 2: stereo_antistereo 'up' is not one of stereo, antistereo: correct"),
         (f"{HEADER}\nA.,B.,,x\n", "stereo_antistereo '' is not one of stereo, antistereo"),
         (f"{HEADER}\nA.,A.,stereo,x\n", "no usable pair in 1 rows; the first: both sentences of the pair are equal"),
         (f"{HEADER}\n", "no usable pair in 0 rows"),
@@ -93,9 +106,9 @@ def test_wrong_rows_are_left_out_and_told(tmp_path: Path) -> None:
         ("sent_more,sent_less,sent_more\nA,B,C\n", "line 1: 2 columns 'sent_more': the header must name it once"),
         (
             f"{HEADER}\nA.,B.,stereo,x\nA.,C.,stereo,Antistereo\n",
-            "row 1 below the header: bias_type 'antistereo' is what reports",
+            "line 3: bias_type 'Antistereo' is what reports",
         ),
-        ("sent_more,sent_less,bias_type\nA.,B.,All\n", "row 0 below the header: bias_type 'all' is what reports call"),
+        ("sent_more,sent_less,bias_type\nA.,B.,All\n", "line 2: bias_type 'All' is what reports call"),
     ],
 )
 def test_wrong_files_are_refused(tmp_path: Path, text: str, message: str) -> None:

@@ -38,7 +38,7 @@ def test_the_commands_run(folder: Path) -> None:
         result = CliRunner().invoke(cli, words)
         assert result.exit_code == 0, (line, result.output, result.exception)
         said.append(result.stdout)
-    assert "q_m (alt)" in said[1]
+    assert "q (alt)" in said[1]
     assert "Mein Kleiderschrank ist jede Saison ein neuer." in said[2]
     assert said[3].count("modisch") == 6  # three sentences: their group, and no other name
 

@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
+from evaluator.measures.bootstrap import Bootstrap, Stratum
 from evaluator.reports.blocks import Block, Row, blocks, by_model, digits_for, facts, number, with_interval
 from evaluator.reports.report import Report
 from evaluator.tasks.few import few_by_group, few_samples
@@ -220,3 +222,19 @@ def test_facts_say_where_numbers_come_from(gest_rows: Any, report: Any) -> None:
         Row("old", ("imported", "as published", "2 files", "0")),
     )
     assert data.rows == (Row("gest", ("200", "3 no pronoun", "1", "gest.csv 0123456789ab")),)
+
+
+@pytest.mark.parametrize("spread", [0.03, 0.05, 0.1])
+def test_bounds_have_the_digits_that_another_seed_would_leave(spread: float) -> None:
+    """Means of 100 values: bounds by 200 seeds vary by less than the last digit shown, and one more digit would not be safe."""
+    values = np.random.default_rng(0).normal(0, spread * 10, size=(100, 1))
+    stratum = Stratum("u", np.hstack([values + 1, np.ones_like(values)]))
+    found = [Bootstrap(seed=seed).estimate([stratum], lambda sums: sums[..., 0, :1] / sums[..., 0, 1:]) for seed in range(200)]
+    error = float(np.std([each.low[0] for each in found]))
+    row = {"value": 1.0, "low": found[0].low[0], "high": found[0].high[0], "n": 100, "interval": "percentile bootstrap"}
+    decimals, others = (
+        len(with_interval({**row, "interval": kind}, 6).partition("[")[2].partition(",")[0].partition(".")[2])
+        for kind in ("percentile bootstrap", "Wilson")
+    )
+    assert 0.12 < error * 10**decimals < 1.8  # 1.5 and a tenth of it, give or take what 200 seeds tell
+    assert others == 6

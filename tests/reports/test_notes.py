@@ -33,7 +33,7 @@ def test_models_come_before_tasks_in_their_order() -> None:
     assert run_notes(record) == (
         UNVERIFIED,
         "small: int8 arithmetic is an approximation; max |Δ log P| 0.1.",
-        "gest: 1 wrong row of its data left out.",
+        "gest: 1 row of its data left out: 7: empty.",
     )
 
 

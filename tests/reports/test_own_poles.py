@@ -93,22 +93,22 @@ def test_every_format_names_the_definitions_poles_only(run: Path, format_: str, 
     assert "young" in said
     assert "old" in re.findall(r"\w+", said)
     warned = said.replace("\\", "").replace("\n", " ")  # Markdown and LaTeX escape, tables wrap
-    assert "no scores of group games: q_f (young), q_m (old) and g_s rest" in re.sub(" +", " ", warned)
+    assert "no scores of group games: q (young), q (old) and g_s rest" in re.sub(" +", " ", warned)
 
 
 def test_tables_and_plots_by_pole(run: Path) -> None:
     table, _ = reported(run)
-    assert "q_f (young)" in table
-    assert "q_m (old)" in table
+    assert "q (young)" in table
+    assert "q (old)" in table
     assert "young groups" in table
     assert "old groups" in table
-    assert "g_s = q_m (old) / q_f (young), 1 is unbiased" in " ".join(table.split())
+    assert "g_s = q (old) / q (young), 1 is unbiased" in " ".join(table.split())
     assert "samples of old groups that contain a word of the topic (Sunday)" in " ".join(table.split())
     assert "age: young rank over 4 pairs of model and template" in table
     page = pages.text(reported(run, "--format", "html")[0])
     assert "Circles (y): young groups; squares (o): old groups." in page
     assert "young rank (1: lowest q)" in page
-    assert "Young ranks" in page
+    assert "Ranks (1: most young)" in page
     assert "knits who knits (o)" in page
 
 

@@ -25,8 +25,7 @@ def ranks(section: Section) -> Iterator[Figure]:
 
 def _figure(section: Section, measure: str, rows: pl.DataFrame, places: int) -> Figure:
     lowest, of = section.layout.lowest, (*section.layout.details, "value")[0]
-    title = f"{lowest} ranks".lstrip()
-    title = title[:1].upper() + title[1:]
+    title = "Feminine ranks" if lowest == "feminine" else f"Ranks (1: most {lowest})" if lowest else "Ranks"
     order = ordered_groups(section, rows)
     named = {group: group_label(section, group) for group in order}
     sides = {group: side(section, group) for group in order}
