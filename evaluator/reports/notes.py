@@ -372,6 +372,13 @@ def _settings(values: Mapping[str, Any]) -> str:
     return ", ".join(one if len(one) <= 60 else f"{one[:60]}…" for one in shown)
 
 
+def _omitted(name: str, entry: Entry) -> Iterator[str]:
+    """`details.omit`: fields of a chat that its server was not sent."""
+    if omitted := entry.get("details", {}).get("omit"):
+        fields = " and ".join(sorted(part.strip() for part in str(omitted).split(",") if part.strip()))
+        yield f"{name}: its server was sent no {fields} (omit), whatever a task's name says: the server's own default applied."
+
+
 def _condition(name: str, entry: Entry) -> Iterator[str]:
     """`condition`: the system prompt under which a model was asked."""
     condition = entry.get("condition")
@@ -413,6 +420,7 @@ MODEL_NOTES: tuple[Notes, ...] = (
     _pickled,
     _own_code,
     _chats,
+    _omitted,
     _decoding,
 )
 TASK_NOTES: tuple[Notes, ...] = (_read_as, _wrong_rows, _normal_forms)

@@ -30,6 +30,7 @@ from evaluator.tasks.base import Task
 from evaluator.tasks.limit import asked
 from evaluator.tasks.stored import task_entry
 from evaluator.vocabulary import ORDER, Protocol_, Rendered, Samples
+from evaluator_serving.chats import Chat
 from evaluator_serving.checks.verify import sample_rows
 from evaluator_serving.engine import DeviceKind, EngineInfo
 from evaluator_serving.errors import InputError, ModelError
@@ -37,7 +38,7 @@ from evaluator_serving.identity import fingerprint, identity
 from evaluator_serving.models.decoding import decoding_record
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.registry import check_fit, engine_class
-from evaluator_serving.requests import kind
+from evaluator_serving.requests import Request, kind
 from evaluator_serving.rows import Chunk, Encoded, Row, Workload, chunks, make_chunk, merge
 from evaluator_serving.secrets import redacted
 
@@ -285,7 +286,9 @@ def prepare_model(
     }
     tables = {task: made.table for task, made in rendered.items()}
     requests = {key: request for made in rendered.values() for key, request in made.requests.items()}
-    info = identity(_engine(spec, run.out, source, frozenset().union(*heads.values())), source, spec.options)
+    engine = _engine(spec, run.out, source, frozenset().union(*heads.values()))
+    _check_sent(spec, engine, requests)
+    info = identity(engine, source, spec.options)
     known, given = _settled(run.out, spec.name, fingerprint(info))
     encoded: list[Encoded] = []
     refused: dict[str, str] = {}
@@ -333,6 +336,16 @@ def prepare_model(
         given_up=given_up,
         encode_seconds=encode_seconds,
     )
+
+
+def _check_sent(spec: ModelSpec, engine: str, requests: Mapping[str, Request]) -> None:
+    """Raise InputError where answers would be called drawn at a temperature that the model isn't told."""
+    drawn = {request.temperature for request in requests.values() if isinstance(request, Chat)} - {0}
+    if drawn and "temperature" in engine_class(engine).unsent(spec.options):
+        raise InputError(
+            f"{spec.name}: answers at temperature {max(drawn):g} are asked for, but omit=temperature keeps it out of requests: "
+            "leave out --temperature (and --answers), or leave temperature out of omit"
+        )
 
 
 def _encoder(source: ModelSource, *, strict: bool) -> Encodes:

@@ -270,6 +270,11 @@ class Engine(ABC):
         return frozenset(option.name for option in cls.extra if option.harmless)
 
     @classmethod
+    def unsent(cls, options: EngineOptions) -> frozenset[str]:
+        """Fields of a `Chat` that whoever answers isn't told, as the options have it."""
+        return frozenset()
+
+    @classmethod
     def dollars(cls, options: EngineOptions, prompt_tokens: int, answer_tokens: int) -> float | None:
         """What so many tokens of chats and answers cost at the prices that the options name; None where they name none."""
         return None

@@ -153,6 +153,54 @@ def test_a_chat_that_is_refused_leaves_its_sentence_out(data: Path, tmp_path: Pa
     assert run.failures().filter(pl.col("reason").str.contains("refuses the chat")).height == 2
 
 
+def test_a_chat_at_which_the_server_always_fails_leaves_its_sentence_out(data: Path, tmp_path: Path) -> None:
+    def fail(content: str, before: int) -> Fault | None:
+        return Fault(500, {"retry-after-ms": "1"}) if "I lead" in content and "\n(a) A man" in content else None
+
+    with ChatServer(fail) as server:
+        run = execute(spec(server, data, tmp_path / "run")).run
+        again = sum(server.asked.values())
+        assert again <= ASKED - 2 + 2 * 8 + 4
+        execute(spec(server, data, tmp_path / "run"))
+        assert sum(server.asked.values()) == again, "given up, and not asked for again"
+    scores = stored(run)
+    assert scores.filter(pl.col("undetected").is_null())["sample"].to_list() == [6]
+    assert scores.filter(pl.col("sample") != 6).equals(expected(data).filter(pl.col("sample") != 6))
+    assert run.failures().filter(pl.col("reason").str.contains("fails at this chat, and answers others")).height == 2
+
+
+def test_what_was_answered_before_a_server_went_away_counts(data: Path, tmp_path: Path) -> None:
+    """Its chunk isn't whole, and the process may have been killed: neither asks again, and reports have what is there."""
+    gone = threading.Event()
+
+    def leave(content: str, before: int) -> Fault | None:
+        return Fault(402, body={"error": {"message": "no credits"}}) if gone.is_set() or len(server.answered) > 20 else None
+
+    with ChatServer(leave) as server:
+        with pytest.raises(EngineError, match="no credits"):
+            execute(spec(server, data, tmp_path / "run"))
+        run, kept = Run.open(tmp_path / "run"), len(server.answered)
+        assert len(run.done("talker")) == kept == run.record["models"]["talker"]["chats"]["replies"]
+        for file in run.answers_folder("talker").rglob("*.parquet"):
+            file.unlink()  # as if it had been killed instead
+        assert not run.done("talker")
+        gone.set()
+        with pytest.raises(EngineError, match="no credits"):
+            execute(spec(server, data, tmp_path / "run"))
+        assert len(run.done("talker")) == kept == len(server.answered)
+
+
+def test_a_temperature_that_is_not_sent_is_told_and_not_claimed(data: Path, tmp_path: Path) -> None:
+    with ChatServer() as server:
+        run = execute(spec(server, data, tmp_path / "run", omit="temperature")).run
+        assert not any("temperature" in body for body in server.bodies)
+        assert run.record["models"]["talker"]["details"]["omit"] == "temperature"
+        assert "talker: its server was sent no temperature (omit)" in "\n".join(run_notes(run.record))
+        drawn = chosen_tasks(["gest-who"], Inputs(way="text", answers=2, temperature=0.7))
+        with pytest.raises(InputError, match=r"temperature 0\.7 are asked for, but omit=temperature"):
+            execute(replace(spec(server, data, tmp_path / "other", omit="seed,temperature"), tasks=drawn))
+
+
 def test_a_sweep_asks_an_endpoint_beside_other_models(data: Path, talker: Path, tmp_path: Path) -> None:
     with ChatServer() as server:
         both = spec(server, data, tmp_path / "run", max_cost="1", prompt_price="2")

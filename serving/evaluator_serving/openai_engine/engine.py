@@ -164,6 +164,11 @@ class OpenAIEngine(Engine):
         Settings.read(options, source.served)
 
     @classmethod
+    def unsent(cls, options: EngineOptions) -> frozenset[str]:
+        """What `omit` names."""
+        return _omitted(str(options.extra.get("omit", "")))
+
+    @classmethod
     def dollars(cls, options: EngineOptions, prompt_tokens: int, answer_tokens: int) -> float | None:
         """At the prices given by prompt_price and answer_price."""
         extra = dict(options.extra)
