@@ -24,7 +24,7 @@ class Fault:
         cut: whether the connection ends in the middle of the body.
         wait: seconds before anything is sent.
         message: fields of the usual answer's message instead of its words; finish: how it says that it ended.
-        top: fields of the usual answer's outermost object.
+        top, choice: fields of the usual answer's outermost object, and of its choice.
     """
 
     status: int = 200
@@ -35,6 +35,7 @@ class Fault:
     message: dict[str, Any] | None = None
     finish: str = "stop"
     top: dict[str, Any] = field(default_factory=dict)
+    choice: dict[str, Any] = field(default_factory=dict)
 
 
 def words(content: str) -> str:
@@ -122,7 +123,7 @@ class ChatServer:
         """A chat completion."""
         message = fault.message or {"role": "assistant", "content": words(content)}
         usage = {"prompt_tokens": PROMPT_TOKENS, "completion_tokens": ANSWER_TOKENS}
-        choice = {"index": 0, "message": message, "finish_reason": fault.finish}
+        choice = {"index": 0, "message": message, "finish_reason": fault.finish, **fault.choice}
         return {"model": self.model, "system_fingerprint": "fp_1", "choices": [choice], "usage": usage, **fault.top}
 
     def meet(self, count: int) -> None:

@@ -113,8 +113,8 @@ def prompts(server: CompletionsServer, monkeypatch: pytest.MonkeyPatch, killed: 
 def test_killed_while_it_answers(folder: Path, data: Path, tmp_path: Path, serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGKILL when the n-th request comes, again and again: no prompt of the run that was answered is asked for twice."""
     script = (
-        "from evaluator.cli import main; from evaluator.run import earlier; from evaluator_serving.openai_engine import engine; "
-        "engine._PROMPTS_A_REQUEST = 2; earlier.FEW = 1; main()"
+        "from evaluator.cli import main; from evaluator.run import earlier; "
+        "from evaluator_serving.openai_engine import engine; engine._PROMPTS_A_REQUEST = 2; earlier.FEW = 1; main()"
     )
     server = serve()
     extra = ["--extra", f"url={server.url}", "--extra", "concurrency=1", "--extra", "retries=0"]
@@ -141,8 +141,6 @@ def test_killed_while_it_answers(folder: Path, data: Path, tmp_path: Path, serve
     assert codes == [-signal.SIGKILL] * 3 + [0]
     assert shown == sorted(shown)
     assert 0 < shown[2] < shown[3] == len(Run.open(tmp_path / "run").requests("here"))
-    again = sum(times - 1 for times in answered.values())
-    print(answered.most_common(8), again, len(answered), shown)
-    assert again <= 3 * 5, (
-        "what each start asks to see what the server is: two prompts of its own, two that begin alike, an old row"
-    )
+    scored = {prompt: times for prompt, times in answered.items() if len(prompt[1]) > 1}
+    assert sum(times - 1 for times in scored.values()) <= len(codes) - 1, "an old row a start"
+    assert all(len(tokens) == 4 for _, tokens in scored)

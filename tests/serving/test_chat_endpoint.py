@@ -90,6 +90,11 @@ def test_several_answers_are_asked_for_one_by_one() -> None:
         Fault(finish="", message={"content": ""}),
         Fault(top={"error": {"message": "Provider returned error", "code": 502}}),
         Fault(body={"choices": [{"message": {"content": "(a)"}, "finish_reason": "stop", "error": {"message": "gone"}}]}),
+        # LiteLLM's proxy, which calls an upstream's "error" a "stop":
+        Fault(
+            choice={"provider_specific_fields": {"native_finish_reason": "error", "error": {"code": 502, "message": "gone"}}}
+        ),
+        Fault(choice={"provider_specific_fields": {"native_finish_reason": "ABORTED"}}),
     ],
 )
 def test_what_passes_is_asked_again(fault: Fault, waits: list[float]) -> None:
@@ -230,6 +235,8 @@ def test_headers_that_say_how_fast() -> None:
     [
         (Fault(message={"content": None, "refusal": "I won't."}), "refused", "I won't."),
         (Fault(message={"content": None}, finish="content_filter"), "filtered", ""),
+        (Fault(message={"content": "", "provider_specific_fields": {"refusal": "No."}}), "refused", "No."),
+        (Fault(choice={"provider_specific_fields": {"native_finish_reason": "STOP"}}), "stop", words(TEXTS[0])),
         (Fault(400, body={"error": {"message": "policy", "code": "content_filter"}}), "filtered", ""),
         (Fault(message={"content": "(a) because"}, finish="length"), "length", "(a) because"),
         *[

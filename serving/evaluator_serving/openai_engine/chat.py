@@ -25,6 +25,8 @@ _ENDS: dict[Finish, str] = {
 _FINISHES: dict[str, Finish] = {name: finish for finish, names in _ENDS.items() for name in names.split()}
 """What servers and the providers behind gateways call the end of an answer. Any other name (error, abort, …) says that the
 answer was not finished."""
+_BROKEN = re.compile("error|abort|cancel|fail|timeout|insufficient|interrupt")
+"""Reasons of the provider behind a gateway that itself says "stop"."""
 _LIMITS = ("max_tokens", "max_completion_tokens")
 """What servers call the most tokens of an answer; some refuse the one and some the other."""
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking")
@@ -207,12 +209,16 @@ def _read(answer: Any) -> Reply:
     try:
         choice = answer["choices"][0]
         message, reason = choice.get("message"), str(choice.get("finish_reason") or "").strip().lower()
-        if told := next(filter(None, map(told_error, (answer, choice, message))), ""):
+        hidden = [part.get("provider_specific_fields") or {} for part in (choice, message or {})]  # LiteLLM's
+        if told := next(filter(None, map(told_error, (answer, choice, message, *hidden))), ""):
             raise ServerError(f"an error in place of an answer: {told}", 200, passing=True, perhaps_done=True)
         if message is None and _FINISHES.get(reason) != "filtered":
             raise ServerError("the answer holds no message", 200, perhaps_done=True)
         message, (prompt_tokens, answer_tokens) = message or {}, _counted(answer)
-        text, refusal = message.get("content"), message.get("refusal")
+        text, refusal = message.get("content"), message.get("refusal") or hidden[1].get("refusal")
+        native = str(choice.get("native_finish_reason") or hidden[0].get("native_finish_reason") or "").lower()
+        if native not in _FINISHES and _BROKEN.search(native):
+            raise ServerError(f"an answer that wasn't finished ({native!r})", 200, passing=True, perhaps_done=True)
         if reason not in _FINISHES and not (reason == "" and any(message.get(part) for part in _SAID)):
             end = f"finish_reason {choice.get('finish_reason')!r}"
             raise ServerError(f"an answer that wasn't finished ({end})", 200, passing=True, perhaps_done=True)
