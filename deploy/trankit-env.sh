@@ -8,7 +8,7 @@ set -euo pipefail
 dir=${1:?usage: deploy/trankit-env.sh DIR}
 "${PYTHON:-python3}" -m venv "$dir"
 # shellcheck disable=SC2086  # TORCH may hold options
-"$dir/bin/pip" install --quiet ${TORCH:-torch==2.13.0}
+"${PYTHON:-python3}" "$(dirname "$0")/install_torch.py" "$dir/bin/python" ${TORCH:-}
 "$dir/bin/pip" install --quiet \
   transformers==4.48.3 adapters==1.1.1 tokenizers==0.21.4 huggingface_hub==0.36.2 sentencepiece==0.2.3 numpy==2.4.6 \
   langid sacremoses protobuf requests tqdm filelock regex six

@@ -32,6 +32,10 @@ GROUP = "evaluator.engines"
 """Entry points of other packages: the engine's name to its class."""
 
 
+_BY_PATH: dict[str, type[Engine]] = {}
+"""Classes that were named by their import path, by what they call themselves."""
+
+
 @dataclass(frozen=True, slots=True)
 class Known:
     """An engine that is known by name: its class, and what keeps it from being used here.
@@ -56,11 +60,18 @@ def engine_names() -> tuple[str, ...]:
 def engine_class(name: str) -> type[Engine]:
     """The class of the engine called `name`, imported only now. Raises InputError for an unknown or unusable one.
 
-    Besides the names that are known, an import path `module:Class` names an engine of the user's own.
+    Besides the names that are known, an import path `module:Class` names an engine of the user's own. From then on this process
+    also knows it by what it calls itself (`Engine.name`).
     """
-    if name in ENGINES or ":" in name:
+    if name in ENGINES:
         return _checked(name, _imported(name))
+    if ":" in name:
+        made = _checked(name, _imported(name))
+        _BY_PATH[made.name] = made
+        return made
     found = _plugins().found
+    if name not in found and name in _BY_PATH:
+        return _BY_PATH[name]
     if name not in found:
         choices = ", ".join((*ENGINES, *found))
         raise InputError(f"unknown engine {name!r}: choose one of {choices}, or module:Class of your own")

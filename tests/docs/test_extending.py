@@ -139,17 +139,25 @@ def test_a_new_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     sys.modules.pop("evaluator.gender.rules.languages.bg")
 
 
-def test_a_new_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_new_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: bool) -> None:
+    """As a package, and as a file anywhere on PYTHONPATH whose name no package registers."""
     text, package = section("A new engine"), tmp_path / "package"
     assert write_files(text, package) == ["pyproject.toml", "unigram_engine.py"]
-    install(package, monkeypatch)
+    if installed:
+        install(package, monkeypatch)
+    monkeypatch.syspath_prepend(str(package))
+    importlib.invalidate_caches()
     model = tiny_model("gpt2", tmp_path / "model")
     (tmp_path / "words.txt").write_text("I am strong. A man met the men. A woman met the man.\n")
     monkeypatch.chdir(tmp_path)
     listing, run = commands(text)
     told = CliRunner().invoke(cli, listing)
-    assert "unigram [unigram-engine 1.0]: token frequencies of a text file, whatever stands around a token" in told.stdout
+    listed = "unigram [unigram-engine 1.0]: token frequencies of a text file, whatever stands around a token" in told.stdout
+    assert listed == installed
     run = [str(model) if word == "some/model" else word for word in run]
+    if not installed:
+        run[run.index("unigram")] = "unigram_engine:UnigramEngine"
     done = CliRunner().invoke(cli, run)
     assert done.exit_code == 0, done.output
     (entry,) = Run.open(tmp_path / "runs" / "floor").record["models"].values()

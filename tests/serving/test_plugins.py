@@ -164,3 +164,16 @@ def test_groups_are_apart(install: Install) -> None:
     assert "made" not in engine_names()
     with pytest.raises(InputError, match="unknown engine 'made': choose one of transformers, onnx, vllm, openai, or"):
         engine_class("made")
+
+
+def test_a_class_named_by_its_path_may_have_a_name_that_nobody_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own `identity(self.name, …)` finds it, once it was named by its path."""
+    (tmp_path / "nobodys.py").write_text(
+        "from evaluator_serving.transformers_engine.engine import TransformersEngine\n"
+        "class Mine(TransformersEngine):\n    name = 'nobodys'\n    harmless = ()\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(InputError, match="unknown engine 'nobodys'"):
+        engine_class("nobodys")
+    made = engine_class("nobodys:Mine")
+    assert engine_class("nobodys") is made
