@@ -92,6 +92,31 @@ def _squeezed(name: str, tensor: np.ndarray) -> np.ndarray:
     return tensor[:, 0] if "conv.conv.weight" in name else tensor
 
 
+def _qwen35(tensors: Tensors) -> Tensors:
+    """Norms with one added, and the heads of values in turns of the keys' heads instead of in groups (two of each here)."""
+
+    def by_turns(tensor: np.ndarray, width: int) -> np.ndarray:
+        return tensor.reshape(2, 2, width, *tensor.shape[1:]).swapaxes(0, 1).reshape(tensor.shape)
+
+    out = {}
+    for name, tensor in tensors.items():
+        if "norm.weight" in name and "linear_attn" not in name:
+            out[name] = tensor + 1
+        elif name.endswith("A_log"):
+            out[name] = by_turns(-np.exp(tensor), 1)
+        elif name.endswith(("dt_bias", "in_proj_a.weight", "in_proj_b.weight")):
+            out[name.replace("dt_bias", "dt_proj.bias")] = by_turns(tensor, 1)
+        elif name.endswith("in_proj_z.weight"):
+            out[name] = by_turns(tensor, 8)
+        elif name.endswith(("in_proj_qkv.weight", "conv1d.weight")):
+            out[name] = np.concatenate([tensor[:32], by_turns(tensor[32:], 8)]).squeeze()
+        elif name.endswith("out_proj.weight"):
+            out[name] = by_turns(tensor.T, 8).T
+        else:
+            out[name] = tensor
+    return _experts(out)
+
+
 def _experts(tensors: Tensors) -> Tensors:
     out = {}
     for name, tensor in tensors.items():
@@ -109,13 +134,36 @@ _GEMMA_KEYS = {**_KEYS, "attention.key_length": 32, "attention.value_length": 32
 _GEMMA3_KEYS = {**_GEMMA_KEYS, "block_count": 7, "rope.freq_base": 1e6}
 _GEMMA = {**_SIZES, "head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": 4}
 
+_LINEAR = {
+    **{"head_dim": 32, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8},
+    **{"linear_value_head_dim": 8, "linear_conv_kernel_dim": 4},
+    "rope_parameters": {
+        **{"rope_type": "default", "rope_theta": 1e5, "partial_rotary_factor": 0.25},
+        **{"mrope_section": [2, 1, 1], "mrope_interleaved": True},
+    },
+}
+_LINEAR_KEYS = {
+    **{**_KEYS, "attention.key_length": 32, "attention.value_length": 32, "full_attention_interval": 4},
+    **{"ssm.conv_kernel": 4, "ssm.state_size": 8, "ssm.group_count": 2, "ssm.time_step_rank": 4, "ssm.inner_size": 32},
+    **{"rope.freq_base": 1e5, "rope.dimension_count": 8, "rope.dimension_sections": [2, 1, 1, 0]},
+}
+_SHARED = {"shared_expert_intermediate_size": 40}
+_SHARED_KEYS = {"expert_shared_feed_forward_length": 40}
+
 KINDS: Mapping[str, Kind] = {
+    "qwen35": Kind("Qwen3_5Text", {**_SIZES, **_LINEAR}, _LINEAR_KEYS, _qwen35),
+    "qwen35moe": Kind(
+        "Qwen3_5MoeText",
+        {**_SIZES, **_LINEAR, **_EXPERTS, **_SHARED},
+        {**_LINEAR_KEYS, **_EXPERT_KEYS, **_SHARED_KEYS, "feed_forward_length": None},
+        _qwen35,
+    ),
     "llama": Kind("Llama", _SIZES, {**_KEYS, "rope.dimension_count": HEAD}, _each(_interleaved)),
     "qwen2": Kind("Qwen2", _SIZES, _KEYS),
     "qwen2moe": Kind(
         "Qwen2Moe",
-        {**_SIZES, **_EXPERTS, "shared_expert_intermediate_size": 40},
-        {**_KEYS, **_EXPERT_KEYS, "expert_shared_feed_forward_length": 40},
+        {**_SIZES, **_EXPERTS, **_SHARED},
+        {**_KEYS, **_EXPERT_KEYS, **_SHARED_KEYS},
         _experts,
     ),
     "qwen3": Kind("Qwen3", {**_SIZES, "head_dim": 32}, {**_KEYS, "attention.key_length": 32, "attention.value_length": 32}),
@@ -180,13 +228,14 @@ KINDS: Mapping[str, Kind] = {
 
 @dataclass
 class Case:
-    """One file to write: an architecture, with options of the configuration and metadata besides (None: left out)."""
+    """One file to write: an architecture, with options and metadata besides (None: left out), tensors to add and to drop."""
 
     kind: str
     config: Mapping[str, Any] = field(default_factory=dict)
     keys: Mapping[str, Any] = field(default_factory=dict)
     tensors: Mapping[str, np.ndarray] = field(default_factory=dict)
     drop: tuple[str, ...] = ()
+    title: str | None = None
     epsilon: float = 1e-3
 
 
@@ -215,6 +264,7 @@ def write(case: Case, model: Any, path: Path, raw: Tokenizer | None = None, toke
     keys = {**kind.keys, kind.norm[1]: case.epsilon, **case.keys}
     for key, value in {f"{case.kind}.{key}": value for key, value in keys.items()}.items():
         put(file, key, value)
+    put(file, "general.name", case.title)
     for key, value in {**byte_tokens(raw), **(tokenizer or {})}.items():
         put(file, f"tokenizer.ggml.{key}", value)
     tensors = {name: tensor.float().numpy() for name, tensor in model.state_dict().items()}

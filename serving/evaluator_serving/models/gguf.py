@@ -1,13 +1,14 @@
 """Conversion of a GGUF file into a folder of float32 safetensors and a tokenizer, or a refusal that says what would be lost."""
 
 import json
+import math
 import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from evaluator_serving.models.gguf_config import LLAMA3_FACTORS, LONG_FACTORS, UnusableGgufError, attributes
+from evaluator_serving.models.gguf_config import LLAMA3_FACTORS, LONG_FACTORS, UnusableGgufError, attributes, weights
 from evaluator_serving.models.gguf_tokenizer import check, corrected, uses_bos
 
 CONVERSION = 2
@@ -46,14 +47,15 @@ def convert(file: Path, folder: Path) -> None:
 def _save_model(file: Path, reader: Any, meta: Mapping[str, Any], scratch: Path) -> list[str]:
     """Returns the attributes of the configuration that transformers has otherwise."""
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig
 
-    others = (LLAMA3_FACTORS, *LONG_FACTORS)
     shapes = {tensor.name: tuple(int(size) for size in reversed(tensor.shape)) for tensor in reader.tensors}
-    factors = {tensor.name: tensor.data.ravel().tolist() for tensor in reader.tensors if tensor.name in others}
+    factors = {t.name: t.data.ravel().tolist() for t in reader.tensors if t.name in (LLAMA3_FACTORS, *LONG_FACTORS)}
     wanted = attributes(meta, shapes, factors)
     check(meta, wanted["vocab_size"])
     config: Any = AutoConfig.from_pretrained(file.parent, gguf_file=file.name, trust_remote_code=False)
+    if config.model_type == "mistral":  # transformers' guess from a name, and it has no tensors' names for it
+        config = LlamaConfig(bos_token_id=config.bos_token_id, eos_token_id=config.eos_token_id)
     differs = [name for name, value in wanted.items() if getattr(config, name, None) != value]
     for name in differs:
         setattr(config, name, wanted[name])
@@ -68,7 +70,7 @@ def _save_model(file: Path, reader: Any, meta: Mapping[str, Any], scratch: Path)
         output_loading_info=True,
     )
     model, loaded = made
-    _check_whole(model, loaded, sum(int(t.n_elements) for t in reader.tensors if t.name not in others))
+    _check_whole(model, loaded, sum(math.prod(shapes[name]) for name in weights(meta, shapes)))
     # Without these two lines transformers tries to save the weights in GGUF's quantization and fails.
     model.hf_quantizer = None
     if hasattr(model.config, "quantization_config"):

@@ -7,7 +7,7 @@ tensors. The facts are those of llama.cpp, whose converter writes these files.
 
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,6 +62,7 @@ _EXPERTS = {
     "expert_used_count": "num_experts_per_tok",
     "expert_feed_forward_length": "moe_intermediate_size",
 }
+_ALL_ROUTED: Mapping[str, Any] = {"decoder_sparse_step": 1, "mlp_only_layers": []}
 _ATTENTION = "attn_norm attn_q attn_k attn_v attn_output ffn_norm "
 _GATED = "ffn_gate ffn_up ffn_down"
 _ROUTED = "ffn_gate_inp ffn_gate_exps ffn_up_exps ffn_down_exps"
@@ -76,13 +77,11 @@ _QWEN35 = {
     "attention.head_count_kv": "num_key_value_heads",
     "attention.key_length": "head_dim",
     "attention.layer_norm_rms_epsilon": "rms_norm_eps",
-    "full_attention_interval": "full_attention_interval",
     "ssm.conv_kernel": "linear_conv_kernel_dim",
     "ssm.state_size": "linear_key_head_dim",
     "ssm.group_count": "linear_num_key_heads",
     "ssm.time_step_rank": "linear_num_value_heads",
 }
-_QWEN35_OWN = {"block_count": "", "ssm.inner_size": "", "rope.dimension_sections": ""}
 
 ARCHITECTURES: Mapping[str, Architecture] = {
     "llama": Architecture(_RMS, _ATTENTION + _GATED, head_dim=True, factors=(LLAMA3_FACTORS,)),
@@ -90,20 +89,18 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "qwen2moe": Architecture(
         {**_RMS, **_EXPERTS, "expert_shared_feed_forward_length": "shared_expert_intermediate_size"},
         _ATTENTION + _ROUTED + " ffn_gate_inp_shexp ffn_gate_shexp ffn_up_shexp ffn_down_shexp",
-        implied={"norm_topk_prob": False, "decoder_sparse_step": 1, "mlp_only_layers": []},
+        implied={"norm_topk_prob": False, **_ALL_ROUTED},
     ),
     "qwen3": Architecture(_RMS, _ATTENTION + _GATED + " attn_q_norm attn_k_norm", head_dim=True),
     "qwen3moe": Architecture(
         {**_RMS, **_EXPERTS},
         _ATTENTION + _ROUTED + " attn_q_norm attn_k_norm",
-        implied={"norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": []},
+        implied={"norm_topk_prob": True, **_ALL_ROUTED},
         head_dim=True,
     ),
-    "qwen35": Architecture(
-        {**_QWEN35, **_QWEN35_OWN, "feed_forward_length": "intermediate_size"}, _LINEAR + _GATED, rope="own"
-    ),
+    "qwen35": Architecture({**_QWEN35, "feed_forward_length": "intermediate_size"}, _LINEAR + _GATED, rope="own"),
     "qwen35moe": Architecture(
-        {**_QWEN35, **_QWEN35_OWN, **_EXPERTS, "expert_shared_feed_forward_length": "shared_expert_intermediate_size"},
+        {**_QWEN35, **_EXPERTS, "expert_shared_feed_forward_length": "shared_expert_intermediate_size"},
         _LINEAR + _ROUTED + " ffn_gate_inp_shexp ffn_gate_shexp ffn_up_shexp ffn_down_shexp",
         rope="own",
     ),
@@ -178,7 +175,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
 """The architectures that can be read, by the name that files give. transformers knows a few more; see `docs/engines.md`."""
 
 _HARMLESS = re.compile(
-    r"GGUF\..*|general\..*|quantize\..*|imatrix\..*|split\.(no|count|tensors\.count)"
+    r"GGUF\..*|general\..*|quantize\..*|imatrix\..*|mradermacher\..*|split\.(no|count|tensors\.count)"
     r"|[\w-]+\.(vocab_size|pooling_type|tensor_data_layout|rope\.scaling\.finetuned)"
 )
 """Keys that say nothing of the model's numbers, or what the tensors say too."""
@@ -214,9 +211,15 @@ _NEUTRAL: Mapping[str, Collection[Any]] = {
     "feed_forward_length": (0,),
     "attention.head_count": (0,),
     "attention.head_count_kv": (0,),
-    "use_parallel_residual": (),
+    "expert_gating_func": (1,),
 }
 """Keys that change nothing at these values, where no rule below has read them."""
+
+
+def weights(meta: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+    """Those of a file's tensors that are weights of the model."""
+    own = _Keys.of(meta)
+    return [name for name in names if name not in (LLAMA3_FACTORS, *LONG_FACTORS) and not own.predicts_ahead(name)]
 
 
 def attributes(meta: Mapping[str, Any], shapes: Mapping[str, Sequence[int]], factors: Mapping[str, Any]) -> dict[str, Any]:
@@ -228,7 +231,7 @@ def attributes(meta: Mapping[str, Any], shapes: Mapping[str, Sequence[int]], fac
     name = str(meta.get("general.architecture"))
     _refuse_other_files(meta, name)
     architecture = ARCHITECTURES[name]
-    own = _Keys({key.removeprefix(f"{name}."): value for key, value in meta.items() if key.startswith(f"{name}.")}, name)
+    own = _Keys.of(meta)
     values: dict[str, Any] = {"vocab_size": _rows(shapes), **architecture.implied}
     for key, attribute in architecture.keys.items():
         value = own.take(key)
@@ -257,6 +260,11 @@ class _Keys:
     def __init__(self, values: Mapping[str, Any], name: str) -> None:
         self.values, self.name, self._taken = values, name, set[str]()
 
+    @classmethod
+    def of(cls, meta: Mapping[str, Any]) -> "_Keys":
+        name = str(meta.get("general.architecture"))
+        return cls({key.removeprefix(f"{name}."): value for key, value in meta.items() if key.startswith(f"{name}.")}, name)
+
     def take(self, key: str, *default: Any) -> Any:
         self._taken.add(key)
         if key in self.values:
@@ -271,6 +279,12 @@ class _Keys:
 
     def refused(self, key: str) -> UnusableGgufError:
         return _refused(f"the key {self.name}.{key} ({str(self.values[key])[:40]})")
+
+    def predicts_ahead(self, tensor: str) -> bool:
+        """Whether a tensor is of the blocks after the model's own, which guess several tokens at once (Qwen 3.5)."""
+        block = re.match(r"blk\.(\d+)\.", tensor)
+        own = self.values["block_count"] - self.values.get("nextn_predict_layers", 0)
+        return block is not None and own <= int(block[1]) < self.values["block_count"]
 
     def check(self) -> None:
         for key, value in self.values.items():
@@ -307,7 +321,7 @@ def _check_tensors(architecture: Architecture, own: _Keys, shapes: Mapping[str, 
     blocks = int(own.values["block_count"])
     inside, outside = set(architecture.tensors.split()), set(architecture.ends.split())
     for name in shapes:
-        if name in architecture.factors:
+        if name in architecture.factors or own.predicts_ahead(name):
             continue
         if name.startswith(("v.", "mm.", "a.")):
             raise _refused(f"the tensor {name} (of a vision or audio part)")
@@ -429,10 +443,23 @@ def _qwen3(own: _Keys, shapes: Mapping[str, Any], values: dict[str, Any]) -> Non
     values["attention_bias"] = "blk.0.attn_q.bias" in shapes
 
 
+def _routed(own: _Keys, shapes: Mapping[str, Any], values: dict[str, Any]) -> None:
+    values["norm_topk_prob"] = own.take("expert_weights_norm", values["norm_topk_prob"])
+    if own.name == "qwen3moe":
+        _qwen3(own, shapes, values)
+
+
 def _qwen35(own: _Keys, shapes: Mapping[str, Any], values: dict[str, Any]) -> None:
-    for key in ("rope.freq_base", "rope.dimension_count"):  # transformers reads them as they are
+    for key in ("rope.freq_base", "rope.dimension_count", "rope.dimension_sections"):  # transformers reads them as they are
         own.take(key)
+    own.take("feed_forward_length", 0)
     own.require("attention.value_length", values["head_dim"])
+    values["num_hidden_layers"] = own.take("block_count") - own.take("nextn_predict_layers", 0)
+    values["linear_value_head_dim"] = own.take("ssm.inner_size") // values["linear_num_value_heads"]
+    interval = own.take("full_attention_interval")
+    values["layer_types"] = [
+        "linear_attention" if (i + 1) % interval else "full_attention" for i in range(values["num_hidden_layers"])
+    ]
 
 
 def _gemma(own: _Keys, values: dict[str, Any], largest: int) -> None:
@@ -490,7 +517,7 @@ def _gpt2(own: _Keys, shapes: Mapping[str, Any], values: dict[str, Any]) -> None
 def _stablelm(own: _Keys, shapes: Mapping[str, Any], values: dict[str, Any]) -> None:
     values["use_qkv_bias"] = "blk.0.attn_q.bias" in shapes
     values["use_parallel_residual"] = "blk.0.ffn_norm.weight" not in shapes
-    own.require("use_parallel_residual", values["use_parallel_residual"])
+    own.take("use_parallel_residual", None)  # the converter writes it for models without, too; the tensors tell
 
 
 def _mamba(own: _Keys, shapes: Mapping[str, Any], values: dict[str, Any]) -> None:
@@ -512,7 +539,8 @@ _RULES: Mapping[str, Any] = {
     "llama": _biases,
     "nemotron": _biases,
     "qwen3": _qwen3,
-    "qwen3moe": _qwen3,
+    "qwen2moe": _routed,
+    "qwen3moe": _routed,
     "qwen35": _qwen35,
     "qwen35moe": _qwen35,
     "gemma2": _gemma2,
