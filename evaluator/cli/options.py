@@ -16,6 +16,7 @@ from evaluator_serving.engine import BYTES, EngineOptions
 from evaluator_serving.errors import InputError
 from evaluator_serving.purse import Purse
 from evaluator_serving.registry import ENGINES
+from evaluator_serving.thoughts import CHOICE
 from evaluator_serving.weights.cache import parse_size
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -131,8 +132,28 @@ def leaving_out_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return strict(retry(command))
 
 
+def _thinking(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not re.fullmatch(CHOICE, value):
+        raise click.BadParameter(f"{value!r} is neither on nor off nor a level such as low", context, parameter)
+    return value
+
+
+thinking_option: Decorator = click.option(
+    "--thinking",
+    metavar="on|off|LEVEL",
+    callback=_thinking,
+    help="Whether a model thinks before it answers (enable_thinking of its chat template), or how hard (reasoning_effort: "
+    "low, high, …).",
+)
+
+
+def date_option(help_: str) -> Decorator:
+    """--date; it is checked where it is used."""
+    return click.option("--date", metavar="YYYY-MM-DD", help=help_)
+
+
 def asking_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """--max-cost and --system: what answers of chat models may cost, and under which system prompts they are asked."""
+    """--max-cost, --system, --thinking and --date: what answers of chat models may cost, and how they are asked."""
     cost = click.option(
         "--max-cost",
         type=click.FloatRange(min=0),
@@ -147,7 +168,8 @@ def asking_options(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="[NAME=]TEXT|FILE",
         help="A system prompt to ask under, or `none`; repeatable: the conditions of one run (in the chat template).",
     )
-    return cost(system(command))
+    date = date_option("What chat templates write as today's date [the day on which the run was made].")
+    return cost(system(thinking_option(date(command))))
 
 
 encoding_option: Decorator = click.option(

@@ -110,6 +110,8 @@ def command(
     metrics: tuple[str, int] | None,
     max_cost: float | None,
     systems: tuple[str, ...],
+    thinking: str | None,
+    date: str | None,
     **engine: Any,
 ) -> None:
     """Score models on tasks, then print the table.
@@ -132,7 +134,8 @@ def command(
     signal.signal(signal.SIGTERM, interrupt)
     options = make_engine_options(engine["dtype"], engine["device"], engine["batch_tokens"], engine["extra"], max_cost)
     plain = tuple(
-        ModelSpec(model, engine["engine"], engine["chat_template"], options, label) for label, model in map(named_model, models)
+        ModelSpec(model, engine["engine"], engine["chat_template"], options, label, thinking=thinking or "")
+        for label, model in map(named_model, models)
     )
     specs = under(allowing(plain, pickled, trusted), systems)
     chosen = chosen_tasks(tasks, inputs)
@@ -148,6 +151,7 @@ def command(
         strict=strict,
         retry=retry,
         metrics=metrics,
+        date=date,
         command=("evaluator", *sys.argv[1:]),
     )
     finish(perform(spec), specs)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evaluator.cli.options import LocalPath, make_engine_options
+from evaluator.cli.options import LocalPath, date_option, make_engine_options, thinking_option
+from evaluator_serving.chats import Day
 from evaluator_serving.engine import BYTES
 from evaluator_serving.errors import InputError
 
@@ -37,6 +38,8 @@ def talking_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--device", default="auto", show_default=True, help="llm: auto, cpu, cuda, cuda:1, …"),
         click.option("--dtype", type=click.Choice(list(BYTES)), default="float32", show_default=True, help="llm: precision."),
         click.option("--engine", default="auto", show_default=True, metavar="NAME", help="llm: what runs the model."),
+        thinking_option,
+        date_option("llm: what chat templates write as today's date [2026-01-01, so that cached answers are found]."),
         click.option(
             "--max-tokens",
             type=click.IntRange(min=1),
@@ -108,7 +111,9 @@ def _asking(talking: Mapping[str, Any], money: Money) -> "Asking":
     options = make_engine_options(talking["dtype"], talking["device"], None, talking["extra"])
     if {"prompt_price", "answer_price"} & set(options.extra):
         options = replace(options, extra={**options.extra, "max_cost": money.purse})
-    asking = Asking(_prompt(talking), talking["engine"], options)
+    asking = Asking(_prompt(talking), talking["engine"], options, thinking=talking["thinking"] or "")
+    if talking["date"]:
+        asking = replace(asking, day=Day.chosen(talking["date"]))
     return replace(asking, max_tokens=talking["max_tokens"]) if talking["max_tokens"] else asking
 
 

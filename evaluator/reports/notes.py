@@ -379,6 +379,14 @@ def _omitted(name: str, entry: Entry) -> Iterator[str]:
         yield f"{name}: its server was sent no {fields} (omit), whatever a task's name says: the server's own default applied."
 
 
+def _template(name: str, entry: Entry) -> Iterator[str]:
+    """`date`: what its chat template wrote as today's; `details.thinking`: how it was asked to think."""
+    if day := entry.get("date"):
+        yield f"{name}: its chat template writes a date into every prompt: {day} in this run."
+    if thinking := entry.get("details", {}).get("thinking"):
+        yield f"{name}: asked with --thinking {thinking}."
+
+
 def _condition(name: str, entry: Entry) -> Iterator[str]:
     """`condition`: the system prompt under which a model was asked."""
     condition = entry.get("condition")
@@ -422,6 +430,7 @@ MODEL_NOTES: tuple[Notes, ...] = (
     _chats,
     _omitted,
     _decoding,
+    _template,
 )
 TASK_NOTES: tuple[Notes, ...] = (_read_as, _wrong_rows, _normal_forms)
 MODEL_DETAILS: Mapping[str, Notes] = {

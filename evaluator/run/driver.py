@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from evaluator.run.day import run_day
 from evaluator.run.earlier import recover
 from evaluator.run.failures import Failures, record_failures
 from evaluator.run.local import ThisProcess
@@ -54,6 +55,8 @@ def prepare(spec: RunSpec) -> Prepared:
     others; it is raised where no model is left.
     """
     check_names(spec.models)
+    day = run_day(spec.out, spec.date)
+    spec = replace(spec, models=tuple(replace(model, day=day) for model in spec.models))
     if spec.metrics:
         from evaluator.run.prometheus import served
 

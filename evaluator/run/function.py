@@ -41,6 +41,8 @@ def run(
     device: str = "auto",
     chat_template: str = "none",
     systems: str | Sequence[str] = (),
+    thinking: str = "",
+    date: str | None = None,
     batch_tokens: int | None = None,
     extra: Mapping[str, str] | None = None,
     allow_pickle: Sequence[str] = (),
@@ -68,6 +70,8 @@ def run(
         max_tokens: most tokens of an answer.
         seed: what answers and orders are drawn with.
         max_cost: US dollars that all answers may cost together (with `prompt_price` and `answer_price` in `extra`).
+        thinking: `on`, `off` or a level such as `low`, for models that think before they answer.
+        date: what chat templates write as today's (YYYY-MM-DD; default: the day on which the run was made).
         systems: system prompts (or one) to ask every model under, as `--system` takes them.
         allow_pickle: names of those models whose weights may be pickled files.
         trust_remote_code: names of those models whose own repository's programs may be run.
@@ -85,7 +89,7 @@ def run(
     paid = {} if max_cost is None else {"max_cost": Purse(max_cost)}
     options = EngineOptions(dtype=dtype, device=device, batch_tokens=batch_tokens, extra={**(extra or {}), **paid})
     plain = tuple(
-        ModelSpec(str(spec), engine, chat_template, options, label)
+        ModelSpec(str(spec), engine, chat_template, options, label, thinking=thinking)
         for label, spec in zip(labels or [""] * len(given), given, strict=True)
     )
     specs = under(allowing(plain, allow_pickle, trust_remote_code), (systems,) if isinstance(systems, str) else systems)
@@ -115,6 +119,7 @@ def run(
         verify=verify,
         strict=strict,
         retry=retry,
+        date=date,
         command=("evaluator.run", *names),
     )
     outcome = execute(spec)

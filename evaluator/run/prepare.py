@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -38,7 +38,7 @@ from evaluator_serving.identity import fingerprint, identity
 from evaluator_serving.models.decoding import decoding_record
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.registry import check_fit, engine_class
-from evaluator_serving.requests import Request, kind
+from evaluator_serving.requests import Choice, Request, kind
 from evaluator_serving.rows import Chunk, Encoded, Row, Workload, chunks, make_chunk, merge
 from evaluator_serving.secrets import redacted
 
@@ -94,13 +94,15 @@ class PreparedModel:
     losses: Mapping[str, Loss] = field(default_factory=dict)
     given_up: frozenset[str] = frozenset()
     encode_seconds: float = 0.0
+    dated: bool = False
 
     @property
     def weights(self) -> tuple[Any, ...]:
         """What is loaded for it: models for which this is equal (a model under several system prompts) share an engine."""
         source = self.source
         heads = frozenset().union(*self.heads.values())
-        return self.info.engine, source.spec, source.revision, source.pickled, source.code, self.spec.options, heads
+        loaded = (source.spec, source.revision, source.pickled, source.code, source.thinking)
+        return self.info.engine, *loaded, self.spec.options, heads
 
     def pending_chunks(self, device: DeviceKind) -> list[Chunk]:
         """The chunks of what has no answer yet, sized by the engine for `device`."""
@@ -152,6 +154,7 @@ class PreparedModel:
             **({"code": asdict(self.source.code)} if self.source.code else {}),
             **condition,
             **({"decoding": decoding} if decoding else {}),
+            **({"date": self.spec.day.date} if self.dated and self.spec.day else {}),
         }
 
     @property
@@ -261,7 +264,7 @@ def source_of(spec: ModelSpec) -> ModelSource:
 
     allowed = {"allow_pickle": spec.allow_pickle, "trust_remote_code": spec.trust_remote_code}
     source = resolve(spec.spec, chat_template=spec.chat_template, **allowed)
-    return replace(source, system=spec.condition.system) if spec.condition else source
+    return replace(source, system=spec.condition.system if spec.condition else None, thinking=spec.thinking, day=spec.day)
 
 
 def prepare_model(
@@ -335,6 +338,7 @@ def prepare_model(
         losses=lost,
         given_up=given_up,
         encode_seconds=encode_seconds,
+        dated=_is_dated(source, requests.values()),
     )
 
 
@@ -346,6 +350,15 @@ def _check_sent(spec: ModelSpec, engine: str, requests: Mapping[str, Request]) -
             f"{spec.name}: answers at temperature {max(drawn):g} are asked for, but omit=temperature keeps it out of requests: "
             "leave out --temperature (and --answers), or leave temperature out of omit"
         )
+
+
+def _is_dated(source: ModelSource, requests: Iterable[Request]) -> bool:
+    """Whether the date is part of what the model is asked."""
+    if source.served or not (source.chat_template == "user" or any(isinstance(one, Chat | Choice) for one in requests)):
+        return False
+    from evaluator_serving.encoding.template import writes_date
+
+    return writes_date(source)
 
 
 def _encoder(source: ModelSource, *, strict: bool) -> Encodes:
@@ -427,7 +440,8 @@ def provenance(command: Sequence[str]) -> dict[str, Any]:
 def record(spec: RunSpec, tasks: Sequence[LoadedTask], models: Sequence[PreparedModel]) -> Run:
     """Open the run folder and write down what is asked, refusing what contradicts what it holds."""
     attempt = provenance(spec.command)
-    run = Run.create_or_open(spec.out, protocol=spec.protocol, provenance=attempt)
+    days = [asdict(model.spec.day) for model in models if model.spec.day]
+    run = Run.create_or_open(spec.out, protocol=spec.protocol, provenance=attempt, date=days[0] if days else None)
     with run.locked():
         run.extend(
             tasks={loaded.task.name: task_entry(loaded.task, loaded.samples) for loaded in tasks},

@@ -10,6 +10,7 @@ from pathlib import Path
 from evaluator.tasks.base import Task
 from evaluator.text_file import read_text
 from evaluator.vocabulary import DataSource, Protocol_
+from evaluator_serving.chats import Day
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import InputError
 
@@ -87,6 +88,8 @@ class ModelSpec:
         allow_pickle: its weights may be pickled files.
         trust_remote_code: programs that its own repository brings may be run for it.
         condition: the system prompt under which it is asked; None: as its chat template, if any, has it.
+        thinking: `on`, `off` or a level (`low`): how it is to think before it answers; empty: as it does by itself.
+        day: the date that its chat template writes; see `RunSpec.date`.
     """
 
     spec: str
@@ -98,23 +101,26 @@ class ModelSpec:
     allow_pickle: bool = False
     condition: Condition | None = None
     trust_remote_code: bool = False
+    thinking: str = ""
+    day: Day | None = None
 
     @property
     def name(self) -> str:
         """The model's name in results: the label, else the hub id, the folder's name or the one at its server, with the chat
-        template if any; and with the condition."""
+        template and the choice of thinking, if any; and with the condition."""
         return f"{self._own_name}+{self.condition.name}" if self.condition else self._own_name
 
     @property
     def _own_name(self) -> str:
         if self.label:
             return self.label
+        thinking = f"+thinking-{self.thinking}" if self.thinking else ""
         if "://" in self.spec:
-            return self.spec.partition("#")[2] or self.spec
+            return (self.spec.partition("#")[2] or self.spec) + thinking
         path = Path(self.spec)
         local = path.exists() or self.spec.startswith((".", "/", "~"))
         name = path.expanduser().resolve().name.removesuffix(".gguf") if local else self.spec
-        return name if self.chat_template == "none" else f"{name}+chat-{self.chat_template}"
+        return (name if self.chat_template == "none" else f"{name}+chat-{self.chat_template}") + thinking
 
 
 def allowing(models: Sequence[ModelSpec], pickles: Collection[str], code: Collection[str]) -> tuple[ModelSpec, ...]:
@@ -148,6 +154,7 @@ class RunSpec:
             which a request can't be scored.
         retry: ask again what was given up (killed its worker or had no finite answer, whenever it was tried).
         metrics: host and port where metrics are served while it runs (None: nowhere, but for Ray's own exporter).
+        date: what chat templates write that ask for today's, as YYYY-MM-DD; None for the day on which the run was made.
         weights_cache: bytes that fetched weights may take up on each machine (None: as EVALUATOR_WEIGHTS_CACHE says).
         command: the command line, for the record.
     """
@@ -162,6 +169,7 @@ class RunSpec:
     strict: bool = False
     retry: bool = False
     metrics: tuple[str, int] | None = None
+    date: str | None = None
     weights_cache: int | None = None
     command: tuple[str, ...] = ()
 

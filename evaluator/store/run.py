@@ -194,8 +194,10 @@ class Run:
         return run
 
     @classmethod
-    def create_or_open(cls, path: Path, *, protocol: Protocol_, provenance: Mapping[str, Any]) -> Self:
-        """The run at `path`, made if there is none.
+    def create_or_open(
+        cls, path: Path, *, protocol: Protocol_, provenance: Mapping[str, Any], date: Mapping[str, Any] | None = None
+    ) -> Self:
+        """The run at `path`, made if there is none: `date` is then recorded as the one that prompts bear.
 
         Raises InputError if the folder holds something else, or a run with another protocol.
         """
@@ -210,7 +212,11 @@ class Run:
             raise InputError(f"{path} exists and is not a run: use another --out folder")
         write_json(
             path / "run.json",
-            {"format": FORMAT, "protocol": protocol, "attempts": [provenance], "tasks": {}, "models": {}},
+            {
+                **{"format": FORMAT, "protocol": protocol, "attempts": [provenance]},
+                **({"date": dict(date)} if date else {}),
+                **{"tasks": {}, "models": {}},
+            },
         )
         return cls(path)
 

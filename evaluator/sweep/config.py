@@ -6,6 +6,7 @@ protocol = "default"               # or "published"
 data = "DATA"                      # folder of public data sets
 limit = 100                        # samples of each task, spread over its groups
 systems = ["none", "fair=Treat all people alike."]   # system prompts that every model is asked under, as --system takes them
+date = "2026-01-31"                # what chat templates write as today's; default: the day on which the run was made
 strict = true                      # refuse what can't be asked of a model instead of leaving it out
 weights_cache = "500GB"            # for fetched weights on each machine; may also be given as --weights-cache
 
@@ -32,6 +33,7 @@ pipeline_parallel = 1
 quantization = "fp8"
 chat_template = "user"             # default "none", as published
 batch_tokens = 8192
+thinking = "off"                   # "on", "off" or a level such as "low", of models that think before they answer
 extra = { max_num_seqs = 64 }      # engine-specific; max_cost of a model at a server limits this entry's answers alone
 allow_pickle = true                # its weights are pickled files (.bin), and come from where you trust
 trust_remote_code = true           # run the programs that its own repository brings
@@ -56,6 +58,7 @@ from evaluator.vocabulary import DataSource, Inputs, Protocol_
 from evaluator_serving.engine import BYTES, EngineOptions
 from evaluator_serving.errors import InputError
 from evaluator_serving.registry import engine_names
+from evaluator_serving.thoughts import CHOICE
 from evaluator_serving.weights.cache import parse_size
 
 OPTIONS = frozenset({"dtype", "device", "tensor_parallel", "pipeline_parallel", "quantization", "batch_tokens", "extra"})
@@ -127,6 +130,7 @@ class Defaults(Table):
     chat_template: Literal["none", "user"] = "none"
     batch_tokens: Number | None = None
     extra: dict[str, Any] = Field(default_factory=dict)
+    thinking: Annotated[str, Field(pattern=rf"^{CHOICE}$")] | None = None
     allow_pickle: bool = False
 
 
@@ -188,6 +192,7 @@ class Sweep(TaskInputs):
     weights_cache: Annotated[int, BeforeValidator(_size)] | None = None
     task: dict[str, TaskInputs] = Field(default_factory=dict)
     systems: list[str] = Field(default_factory=list)
+    date: str | None = None
     defaults: Defaults = Defaults()
     models: Annotated[list[ModelEntry], Field(min_length=1, description="a sweep needs one or more [[models]]")]
 
@@ -275,7 +280,7 @@ def _models(entry: ModelEntry, tasks: Sequence[str]) -> list[ModelSpec]:
     for spec in entry.specs():
         label = entry.name if not entry.name or spec == entry.model else f"{entry.name}@{spec.rpartition('@')[2]}"
         plain = ModelSpec(spec, entry.engine, entry.chat_template, options, label, tuple(tasks), entry.allow_pickle)
-        made.append(replace(plain, trust_remote_code=entry.trust_remote_code))
+        made.append(replace(plain, trust_remote_code=entry.trust_remote_code, thinking=entry.thinking or ""))
     return made
 
 
@@ -308,5 +313,6 @@ def read_sweep(path: Path, *, out: Path | None = None) -> RunSpec:
         data=DataSource(Path(sweep.data) if sweep.data is not None else None),
         limit=sweep.limit,
         strict=sweep.strict,
+        date=sweep.date,
         weights_cache=sweep.weights_cache,
     )

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,10 @@ from evaluator.journal import Journal
 from evaluator.translate.base import local_source
 from evaluator.translate.prompt import TranslationPrompt, own_prompt
 from evaluator.translate.tidy import Tidied, tidied
-from evaluator_serving.chats import Chat, Finish, Kept, Turn
+from evaluator_serving.chats import Chat, Day, Finish, Kept, Turn
 from evaluator_serving.choose import choose_engine
 from evaluator_serving.encoding import encoder_for
+from evaluator_serving.encoding.template import writes_date
 from evaluator_serving.engine import Engine, EngineOptions
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.identity import identity
@@ -25,6 +26,8 @@ from evaluator_serving.registry import engine_class
 from evaluator_serving.rows import Row, Workload
 from evaluator_serving.thoughts import read_replies
 
+DAY = Day("2026-01-01")
+
 
 @dataclass(frozen=True, slots=True)
 class Asking:
@@ -34,12 +37,16 @@ class Asking:
         prompt: the words.
         engine, options: what runs it, as for `run`.
         max_tokens: most tokens of a translation.
+        thinking: see `ModelSource`.
+        day: what chat templates write as today's date: always the same one, for answers are found again by what was asked.
     """
 
     prompt: TranslationPrompt = field(default_factory=own_prompt)
     engine: str = "auto"
     options: EngineOptions = field(default_factory=EngineOptions)
     max_tokens: int = 256
+    thinking: str = ""
+    day: Day = DAY
 
 
 class LLMTranslator:
@@ -56,7 +63,8 @@ class LLMTranslator:
         """
         self._asking = asking or Asking()
         self._replies = replies
-        self._source = served_source(spec) if is_served(spec) else local_source(spec)
+        source = served_source(spec) if is_served(spec) else local_source(spec)
+        self._source = replace(source, thinking=self._asking.thinking, day=self._asking.day)
         if not self._source.heads & {"causal", "chat"}:
             raise InputError(f"model {spec} generates no text: it can't translate (an encoder-decoder model: model:{spec})")
         name, options = self._asking.engine, self._asking.options
@@ -88,6 +96,8 @@ class LLMTranslator:
             "prompt": self._asking.prompt.mark,
             "max_tokens": str(self._asking.max_tokens),
             "details": answer_key(dict(info.details)),
+            **({"thinking": self._source.thinking} if self._source.thinking else {}),
+            **({"date": self._asking.day.date} if not self._source.served and writes_date(self._source) else {}),
             **({"generation_config": shaped if isinstance(shaped, str) else json.dumps(shaped)} if shaped else {}),
         }
 

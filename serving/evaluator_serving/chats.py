@@ -2,7 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import date, datetime
 from typing import Literal, Protocol
+
+from evaluator_serving.errors import InputError
 
 Role = Literal["system", "user", "assistant"]
 
@@ -16,6 +19,31 @@ REFUSAL = (
     r"|i['’]?m unable|i am unable|as an ai)\b"
 )
 """Beginnings of answers that are taken for refusals where nothing else says so (of lower-cased text)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """The date that chat templates write into prompts where they ask for today's.
+
+    Attributes:
+        date: as YYYY-MM-DD.
+        given: whether the user chose it; then it also takes the place of the fixed date that some templates have.
+    """
+
+    date: str
+    given: bool = False
+
+    @classmethod
+    def chosen(cls, text: str) -> "Day":
+        """The user's. Raises InputError for what is no YYYY-MM-DD."""
+        try:
+            return cls(date.fromisoformat(text).isoformat(), given=True)
+        except ValueError:
+            raise InputError(f"--date {text!r} is no date: write YYYY-MM-DD") from None
+
+    def strftime(self, format_: str) -> str:
+        """The day's beginning in a template's format."""
+        return datetime.fromisoformat(self.date).strftime(format_)
 
 
 @dataclass(frozen=True, slots=True)

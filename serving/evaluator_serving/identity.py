@@ -35,6 +35,8 @@ def identity(engine: str, source: ModelSource, options: EngineOptions) -> Engine
     details: dict[str, Any] = {"chat_template": source.chat_template, "quantization": options.quantization}
     if source.system is not None:
         details["system"] = source.system
+    if source.thinking:
+        details["thinking"] = source.thinking
     if source.code:
         details["code"] = source.code.revision
     if engine == FALLBACK and (kind := attention(source.config)):

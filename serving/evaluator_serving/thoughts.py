@@ -16,6 +16,14 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+OPENING = 16
+"""Most tokens of the tag with which a prompt may open the thinking of its answer."""
+SWITCHES = ("enable_thinking", "thinking")
+"""What chat templates call the variable that switches thinking on or off."""
+
+CHOICE = r"[A-Za-z0-9][\w.-]*"
+"""How thinking may be asked for: `on`, `off`, or a template's or server's own word for a level of effort."""
+
 _WORD = r"(?:think(?:ing|_fast|_faster)?|thoughts?|reasoning|reflection|analysis|scratchpad)"
 _OPEN = rf"""
     <\s*(?:[\w.-]+[:|])?{_WORD}\b[^<>]*(?<!/)>

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -109,10 +109,15 @@ def likeness(source: ModelSource) -> str:
     )
     if own:
         code = source.code.revision if source.code else None
-        return json.dumps([source.revision, code, source.spec, source.chat_template, source.system])
+        return json.dumps([source.revision, code, source.spec, source.chat_template, source.system, *_template(source)])
     names = ("model_type", "transformers_version", "type_vocab_size")
     told = [sorted(source.heads), source.context, vocabulary(config), *(getattr(config, name, None) for name in names)]
-    return json.dumps([content_hash(files), *told, source.chat_template, source.system])
+    return json.dumps([content_hash(files), *told, source.chat_template, source.system, *_template(source)])
+
+
+def _template(source: ModelSource) -> tuple[Any, ...]:
+    """What else decides how a chat template writes a chat."""
+    return source.thinking, asdict(source.day) if source.day else None
 
 
 def _has_program(files: Iterable[Path]) -> bool:

@@ -5,8 +5,10 @@ from dataclasses import replace
 from evaluator_serving.chats import Chat
 from evaluator_serving.encoding.continuation import follow, reading
 from evaluator_serving.encoding.text import TextTokenizer, check_different, check_text
+from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Choice
 from evaluator_serving.rows import Coverage, EncodedCandidate, Row, read_at
+from evaluator_serving.thoughts import OPENING, opening
 
 
 def encode(request: Chat, text: TextTokenizer) -> tuple[list[Row], list[EncodedCandidate], Coverage]:
@@ -20,6 +22,11 @@ def encode_choice(request: Choice, text: TextTokenizer) -> tuple[list[Row], list
     """A row a candidate, read from the first token on that isn't the prompt's."""
     turns = text.spoken(request.turns)
     prefix = text.chat_ids(turns)
+    if opened := opening(text.decode(prefix[-OPENING:])):
+        raise InputError(
+            f"its chat template opens a thought ({opened.strip()}) where the answer would begin, so that log-probabilities of "
+            "answers mean nothing there: use --thinking off if the template has that switch, or --way text"
+        )
     coverage = text.coverage(prefix)
     rows: list[Row] = []
     candidates = []

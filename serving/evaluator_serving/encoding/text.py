@@ -1,5 +1,6 @@
 """A model's tokenizer as the encoders need it: ids with character offsets, and the special tokens by their role."""
 
+import contextlib
 import functools
 import re
 from collections.abc import Callable, Sequence
@@ -7,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evaluator_serving.chats import Turn, spoken
+from evaluator_serving.encoding import template
 from evaluator_serving.encoding.spelling import Spelling
 from evaluator_serving.errors import InputError, ModelError, first_line
 from evaluator_serving.models.source import ModelSource
@@ -74,6 +76,7 @@ class TextTokenizer:
         self.front = self._leading_specials()
         self._template_control: dict[tuple[str, ...], tuple[int, ...]] = {}
         # A chat with several candidates for its answer is written once.
+        self._switches = False
         self._chat_text = functools.lru_cache(maxsize=4)(self._written)
         self._chat = self._chat_opening() if source.chat_template == "user" else None
 
@@ -189,12 +192,25 @@ class TextTokenizer:
 
     def _written(self, turns: tuple[Turn, ...]) -> str:
         """A chat as the model's template writes it, up to the assistant's turn."""
-        told = [{"role": turn.role, "content": turn.content} for turn in turns]
+        thinking = self._source.thinking
         try:
-            return str(self._tokenizer.apply_chat_template(told, tokenize=False, add_generation_prompt=True))
+            written = self._rendered(turns, thinking)
         except Exception as error:
             roles = " and ".join(dict.fromkeys(f"a {turn.role} turn" for turn in turns))
             raise InputError(f"its tokenizer has no chat template for {roles} ({first_line(error)})") from error
+        if thinking and not self._switches:
+            other = ""
+            with contextlib.suppress(Exception):  # a template that refuses another choice knows this one
+                other = self._rendered(turns, template.without_switch(thinking))
+            if other == written:
+                raise InputError(f"its chat template has no switch for --thinking {thinking}: leave it out")
+            self._switches = True
+        return written
+
+    def _rendered(self, turns: tuple[Turn, ...], thinking: str) -> str:
+        told = [{"role": turn.role, "content": turn.content} for turn in turns]
+        how = template.values(self._source, thinking)
+        return str(self._tokenizer.apply_chat_template(told, tokenize=False, add_generation_prompt=True, **how))
 
     @property
     def opening_length(self) -> int:

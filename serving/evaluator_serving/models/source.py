@@ -4,6 +4,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from evaluator_serving.chats import Day
 from evaluator_serving.weights.hub import HubModel
 
 CHAT_TEMPLATES = ("none", "user")
@@ -70,6 +71,8 @@ class ModelSource:
         code: what of its own repository is run for it, if anything; whoever loads it must tell the library to.
         served: the server that alone knows the model.
         system: the system prompt under which it is asked, None for none but the chat template's own.
+        thinking: `on`, `off` or a level of effort that is asked for; empty for what the chat template or server does by itself.
+        day: the date that its chat template writes where it writes one; None for today's.
     """
 
     spec: str
@@ -86,6 +89,8 @@ class ModelSource:
     served: Served | None = None
     system: str | None = None
     code: OwnCode | None = None
+    thinking: str = ""
+    day: Day | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Without a config of own code's making: its class is known to this process alone."""

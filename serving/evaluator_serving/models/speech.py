@@ -9,10 +9,7 @@ from evaluator_serving.chats import Finish, Reply
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.models.tokenizer import load_tokenizer
 from evaluator_serving.rows import Row
-from evaluator_serving.thoughts import is_tag, opening
-
-_OPENING = 16
-"""Most tokens of the tag with which a prompt may open the thinking."""
+from evaluator_serving.thoughts import OPENING, is_tag, opening
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +48,7 @@ class Speech:
         end = next((at for at, i in enumerate(ids) if i in self.ends), None)
         finish: Finish = "length" if end is None else "stop"
         said = tuple(ids[:end])
-        begun = opening(self._text(row.ids[-_OPENING:], control=True))
+        begun = opening(self._text(row.ids[-OPENING:], control=True))
         return Reply(begun + self._said(said), finish, said, len(row.ids), len(ids) if end is None else end + 1)
 
     def _said(self, ids: Sequence[int]) -> str:

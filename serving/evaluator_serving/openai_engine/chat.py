@@ -14,6 +14,7 @@ from evaluator_serving.openai_engine.client import Client, Patience, ServerError
 from evaluator_serving.openai_engine.costs import Meter
 from evaluator_serving.purse import CostError
 from evaluator_serving.rows import Row
+from evaluator_serving.thoughts import SWITCHES
 
 _ENDS: dict[Finish, str] = {
     "stop": "stop eos eos_token end end_turn stop_sequence complete finished tool_calls tool_use function_call",
@@ -49,11 +50,19 @@ class _StoppedError(Exception):
 class Conversation:
     """A model at a server that answers chats.
 
-    `omit`: fields of the request that this server refuses (`seed`, `temperature`).
+    `omit`: fields of the request that this server refuses (`seed`, `temperature`). `thinking`: see `ModelSource`.
     """
 
     def __init__(
-        self, client: Client, model: str, patience: Patience, meter: Meter, *, concurrency: int, omit: frozenset[str]
+        self,
+        client: Client,
+        model: str,
+        patience: Patience,
+        meter: Meter,
+        *,
+        concurrency: int,
+        omit: frozenset[str],
+        thinking: str = "",
     ) -> None:
         self._client = client
         self._model = model
@@ -61,6 +70,7 @@ class Conversation:
         self._meter = meter
         self._concurrency = concurrency
         self._omit = omit
+        self._thinking = _thinking(thinking)
         self._limit = _LIMITS[0]
         self._lock = Lock()
         self._answered = 0
@@ -171,6 +181,7 @@ class Conversation:
             limit: chat.max_tokens,
             "temperature": chat.temperature,
             "seed": chat.seed,
+            **self._thinking,
         }
         return {name: value for name, value in fields.items() if name not in self._omit}
 
@@ -191,6 +202,11 @@ class Conversation:
                 remedy = f"; leave it out with --extra omit={','.join([*sorted(self._omit), named])}" if named else ""
                 if named and _refused(error, (named,)):
                     return InputError(f"the server at {where} refuses every chat with a {named}: {error}{remedy}")
+                if any(field in error.whole for field in self._thinking):
+                    remedy = (
+                        "; choose another --thinking (on and off are sent as chat_template_kwargs, levels as reasoning_effort)"
+                    )
+                    return InputError(f"the server at {where} refuses --thinking: {error}{remedy}")
                 return EngineError(f"row {index}: the server at {where} refuses the chat: {error}{remedy}", index)
             case 200 if not error.passing:
                 return EngineError(f"row {index}: the server at {where} failed: {error}", index)
@@ -202,6 +218,13 @@ def _refused(error: ServerError, fields: Sequence[str]) -> bool:
     """Whether the server says that it doesn't take one of these fields of a request, whatever is in them."""
     named = any(field in error.whole for field in fields)
     return error.status in (400, 422) and named and _REFUSES.search(error.whole) is not None
+
+
+def _thinking(choice: str) -> dict[str, Any]:
+    """The fields of a request that ask for thinking or none: the variables of chat templates, or a level of effort."""
+    if choice in ("on", "off"):
+        return {"chat_template_kwargs": dict.fromkeys(SWITCHES, choice == "on")}
+    return {"reasoning_effort": choice} if choice else {}
 
 
 def _read(answer: Any) -> Reply:

@@ -154,7 +154,13 @@ class OpenAIEngine(Engine):
             raise
         settings = self._settings
         self._talk = Conversation(
-            self._client, self._model, settings.patience, self._meter, concurrency=settings.concurrency, omit=settings.omit
+            self._client,
+            self._model,
+            settings.patience,
+            self._meter,
+            concurrency=settings.concurrency,
+            omit=settings.omit,
+            thinking=source.thinking,
         )
 
     @classmethod

@@ -1,0 +1,40 @@
+"""What a chat template is given besides the turns: whether to think, and the date."""
+
+from typing import Any
+
+from evaluator_serving.models.checkpoint import files_beside_weights
+from evaluator_serving.models.source import ModelSource
+from evaluator_serving.thoughts import SWITCHES
+
+
+def values(source: ModelSource, thinking: str | None = None) -> dict[str, Any]:
+    """Variables and functions for a model's chat template; `thinking` in place of the source's own."""
+    return _thinking(source.thinking if thinking is None else thinking) | _date(source)
+
+
+def without_switch(thinking: str) -> str:
+    """The choice that a template must answer otherwise than `thinking`, if it has such a switch."""
+    return {"on": "off", "off": "on"}.get(thinking, "none" if thinking != "none" else "high")
+
+
+def writes_date(source: ModelSource) -> bool:
+    """Whether a model's chat template writes the date that it is given."""
+    named = [b"strftime_now"] + ([b"date_string"] if source.day and source.day.given else [])
+    files = files_beside_weights(source.path)
+    templates = [file.read_bytes() for file in files if file.name == "tokenizer_config.json" or "chat_template" in file.name]
+    return any(name in template for template in templates for name in named)
+
+
+def _thinking(thinking: str) -> dict[str, Any]:
+    if thinking in ("on", "off"):
+        return dict.fromkeys(SWITCHES, thinking == "on")
+    return {"reasoning_effort": thinking} if thinking else {}
+
+
+def _date(source: ModelSource) -> dict[str, Any]:
+    day = source.day
+    if day is None:
+        return {}
+    # A value of the template's own name comes before transformers' function, which asks the clock.
+    fixed = {"date_string": day.strftime("%d %b %Y")} if day.given else {}
+    return {"strftime_now": day.strftime, **fixed}
