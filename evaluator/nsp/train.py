@@ -19,9 +19,11 @@ from transformers import AutoModel, AutoModelForSeq2SeqLM, get_cosine_with_hard_
 from evaluator.nsp.corpus import SentencePairs, articles, sentences
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.models.classifiers import CausalForNextSentence, Classifier, Seq2SeqForNextSentence, build, save
+from evaluator_serving.models.file_tokens import with_file_tokens
 from evaluator_serving.models.next_sentence import NextSentence
 from evaluator_serving.models.source import ModelSource
-from evaluator_serving.models.tokenizer import load_tokenizer
+from evaluator_serving.models.tokenizer import FILE, SENTENCES, load_tokenizer
+from evaluator_serving.requests import Pair
 from evaluator_serving.rows import GREEDY
 
 ENGLISH_PREFIX = "binary classification: "
@@ -311,7 +313,9 @@ def _checkpoint(trainer: Trainer, partial: Path, described: dict[str, Any], step
 
 def _described(settings: TrainingOptions, source: ModelSource, pairs: SentencePairs) -> dict[str, Any]:
     """What a training's result depends on."""
-    return {**asdict(settings), "model": source.revision, "corpus": _digest(pairs)}
+    known = with_file_tokens(source, [Pair(*SENTENCES[:2])]).tokenizer
+    tokens = {"tokenizer": FILE} if known and known.differ else {}
+    return {**asdict(settings), "model": source.revision, "corpus": _digest(pairs), **tokens}
 
 
 def _refuse_others(folder: Path, found: dict[str, Any], described: dict[str, Any]) -> None:

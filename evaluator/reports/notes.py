@@ -417,6 +417,15 @@ def _own_code(name: str, entry: Entry) -> Iterator[str]:
         yield f"{name}: computed by programs of its own repository ({files}, {code['revision'][:19]}…), allowed for it."
 
 
+def _file_tokens(name: str, entry: Entry) -> Iterator[str]:
+    """`tokenizer`: that tokenizer.json is used in place of transformers' class, and whether that class makes other tokens."""
+    known = entry.get("tokenizer", {"differ": False})
+    if known["differ"] is not False:
+        made = f"transformers' {known['instead_of']}"
+        why = f" and differ from those of {made}" if known["differ"] else f": {made} does not load it"
+        yield f"{name}: its tokens come from its tokenizer.json{why}."
+
+
 MODEL_NOTES: tuple[Notes, ...] = (
     _unasked,
     _skipped,
@@ -427,6 +436,7 @@ MODEL_NOTES: tuple[Notes, ...] = (
     _same_as,
     _pickled,
     _own_code,
+    _file_tokens,
     _chats,
     _omitted,
     _decoding,

@@ -36,7 +36,7 @@ from evaluator_serving.engine import DeviceKind, EngineInfo
 from evaluator_serving.errors import InputError, ModelError
 from evaluator_serving.identity import fingerprint, identity
 from evaluator_serving.models.decoding import decoding_record
-from evaluator_serving.models.source import ModelSource
+from evaluator_serving.models.source import FileTokens, ModelSource
 from evaluator_serving.registry import check_fit, engine_class
 from evaluator_serving.requests import Choice, Request, kind
 from evaluator_serving.rows import Chunk, Encoded, Row, Workload, chunks, make_chunk, merge
@@ -152,6 +152,7 @@ class PreparedModel:
             **adapter,
             **({"pickled": True} if self.source.pickled else {}),
             **({"code": asdict(self.source.code)} if self.source.code else {}),
+            **({"tokenizer": asdict(self.source.tokenizer)} if self.source.tokenizer else {}),
             **condition,
             **({"decoding": decoding} if decoding else {}),
             **({"date": self.spec.day.date} if self.dated and self.spec.day else {}),
@@ -289,6 +290,7 @@ def prepare_model(
     }
     tables = {task: made.table for task, made in rendered.items()}
     requests = {key: request for made in rendered.values() for key, request in made.requests.items()}
+    source = _with_file_tokens(spec, source, run.out, list(requests.values()))
     engine = _engine(spec, run.out, source, frozenset().union(*heads.values()))
     _check_sent(spec, engine, requests)
     info = identity(engine, source, spec.options)
@@ -359,6 +361,16 @@ def _is_dated(source: ModelSource, requests: Iterable[Request]) -> bool:
     from evaluator_serving.encoding.template import writes_date
 
     return writes_date(source)
+
+
+def _with_file_tokens(spec: ModelSpec, source: ModelSource, out: Path, requests: Sequence[Request]) -> ModelSource:
+    """The source with what is known of its tokenizer.json; a run that has it written down keeps it, as it keeps the answers."""
+    from evaluator_serving.models.file_tokens import with_file_tokens
+
+    entry = Run.open(out).record["models"].get(spec.name, {}) if (out / "run.json").is_file() else {}
+    if "tokenizer" in entry and entry["revision"] == source.revision:
+        return replace(source, tokenizer=FileTokens(**entry["tokenizer"]))
+    return with_file_tokens(source, requests)
 
 
 def _encoder(source: ModelSource, *, strict: bool) -> Encodes:

@@ -14,6 +14,7 @@ _FIELDS: dict[str, type | tuple[type, ...]] = {
     "parts": dict,
     "starts": list,
     "details": dict,
+    "tokenizer": dict,
     "versions": dict,
 }
 """Fields of a model's entry that it may lack, and their types."""

@@ -20,6 +20,7 @@ from evaluator_serving.engine import Engine, EngineOptions
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.identity import identity
 from evaluator_serving.models.decoding import decoding_record
+from evaluator_serving.models.file_tokens import with_file_tokens
 from evaluator_serving.models.served import is_served, served_source
 from evaluator_serving.opening import open_engine
 from evaluator_serving.registry import engine_class
@@ -67,6 +68,7 @@ class LLMTranslator:
         self._source = replace(source, thinking=self._asking.thinking, day=self._asking.day)
         if not self._source.heads & {"causal", "chat"}:
             raise InputError(f"model {spec} generates no text: it can't translate (an encoder-decoder model: model:{spec})")
+        self._source = with_file_tokens(self._source, [Chat((Turn("user", "a"),))])
         name, options = self._asking.engine, self._asking.options
         self._engine_name = choose_engine(self._source, {"chat"}, options) if name == "auto" else name
         engine_class(self._engine_name).check(self._source, options, frozenset({"chat"}))

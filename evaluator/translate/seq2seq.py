@@ -8,7 +8,8 @@ from evaluator.translate.base import local_source
 from evaluator_serving.encoding.text import TextTokenizer
 from evaluator_serving.errors import InputError
 from evaluator_serving.models.decoding import recommended
-from evaluator_serving.models.tokenizer import load_tokenizer
+from evaluator_serving.models.file_tokens import with_file_tokens
+from evaluator_serving.models.tokenizer import FILE, load_tokenizers
 
 NLLB = {
     "be": "bel_Cyrl", "bg": "bul_Cyrl", "cs": "ces_Latn", "da": "dan_Latn", "de": "deu_Latn", "el": "ell_Grek",
@@ -38,12 +39,13 @@ class Seq2SeqTranslator:
         self._source = local_source(spec)
         if "seq2seq" not in self._source.heads:
             raise InputError(f"model {spec} is no encoder-decoder model: it can't translate")
+        self._source = with_file_tokens(self._source, (), translating=True)
         self._beams = beams
         self._device = device
 
     @cached_property
     def _tokenizer(self) -> Any:
-        return load_tokenizer(self._source)
+        return load_tokenizers(self._source).translating
 
     @cached_property
     def _reader(self) -> TextTokenizer:
@@ -65,9 +67,10 @@ class Seq2SeqTranslator:
 
     @property
     def parameters(self) -> Mapping[str, str]:
-        """Revision, number of beams, and the model's own code, if any."""
+        """Revision, number of beams, and what else the model's identity says: its own code, whose tokens it reads."""
         code = {"code": self._source.code.revision} if self._source.code else {}
-        return {"revision": self._source.revision, "beams": str(self._beams), **code}
+        tokens = {"tokenizer": FILE} if self._source.tokenizer and self._source.tokenizer.differ else {}
+        return {"revision": self._source.revision, "beams": str(self._beams), **code, **tokens}
 
     @cached_property
     def settings(self) -> Mapping[str, Any]:
@@ -113,6 +116,12 @@ class Seq2SeqTranslator:
         english = next((code for code in (NLLB["en"], "__en__", "en_XX") if code in tokens), None)
         if english is not None:
             self._tokenizer.src_lang = english if english != "__en__" else "en"
+            known = self._source.tokenizer
+            if known and known.differ is None and tokens[english] not in self._reader.tokens("a").ids:
+                raise InputError(
+                    f"model {self.system}: its {FILE} marks no text as English, and {known.instead_of}, which would, "
+                    "doesn't load here: use a model whose tokenizer transformers loads"
+                )
         for code in (NLLB.get(language, language), f"__{language}__", f"{language}_XX", f"{language}_{language.upper()}"):
             if code in tokens:
                 return "", {"forced_bos_token_id": tokens[code]}

@@ -12,6 +12,7 @@ from evaluator_serving.cache import content_hash
 from evaluator_serving.engine import EngineInfo, EngineOptions, option_value
 from evaluator_serving.models.config import attention
 from evaluator_serving.models.source import ModelSource
+from evaluator_serving.models.tokenizer import FILE
 from evaluator_serving.registry import FALLBACK, engine_class
 
 
@@ -39,6 +40,8 @@ def identity(engine: str, source: ModelSource, options: EngineOptions) -> Engine
         details["thinking"] = source.thinking
     if source.code:
         details["code"] = source.code.revision
+    if source.tokenizer and source.tokenizer.differ:
+        details["tokenizer"] = FILE  # what was asked with the class's tokens is other questions
     if engine == FALLBACK and (kind := attention(source.config)):
         details["attention"] = kind  # what was computed without it is other numbers
     made = engine_class(engine)

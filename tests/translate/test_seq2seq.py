@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
 import torch
 import transformers
 from tiny_models import tiny_model
@@ -146,3 +147,24 @@ def test_two_ray_workers_translate_like_one(tmp_path: Path) -> None:
         subprocess.run(command(model, tmp_path / out, "--workers", workers), env=environment, check=True)
     assert table(tmp_path / "one") == table(tmp_path / "two")
     assert len(table(tmp_path / "two")) == 161
+
+
+def test_codes_of_languages_stand_around_the_files_tokens(tmp_path: Path) -> None:
+    """transformers' class says which language a text is in; what the text's tokens are, its tokenizer.json says."""
+    model = tiny_model("m2m100", tmp_path / "model")
+    described = json.loads((model / "tokenizer.json").read_text())
+    described["normalizer"] = {"type": "Replace", "pattern": {"String": "cook"}, "content": "man"}
+    (model / "tokenizer.json").write_text(json.dumps(described))
+    configured = json.loads((model / "tokenizer_config.json").read_text())
+    (model / "tokenizer_config.json").write_text(json.dumps(configured | {"tokenizer_class": "NllbTokenizer"}))
+    translator = Seq2SeqTranslator(str(model))
+    translator.translate(["I cook."], "sk")
+    right = tokenizers.Tokenizer.from_file(str(model / "tokenizer.json"))
+    code, end = right.token_to_id("eng_Latn"), right.token_to_id("</s>")
+    assert translator._ids("I cook.", "") == [code, *right.encode("I cook.", add_special_tokens=False).ids, end]
+    assert translator.parameters["tokenizer"] == "tokenizer.json"
+    (model / "tokenizer_config.json").write_text(json.dumps(configured | {"tokenizer_class": "M2M100Tokenizer"}))
+    with pytest.raises(
+        InputError, match=r"its tokenizer\.json marks no text as English, and M2M100Tokenizer, which would, doesn't load"
+    ):
+        Seq2SeqTranslator(str(model)).translate(["I cook."], "sk")

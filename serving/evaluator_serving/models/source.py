@@ -48,6 +48,19 @@ class OwnCode:
 
 
 @dataclass(frozen=True, slots=True)
+class FileTokens:
+    """A tokenizer.json that is used although transformers' class for it makes another tokenizer (see `models.tokenizer`).
+
+    Attributes:
+        instead_of: the class.
+        differ: whether the class makes other tokens of what is asked; None where it makes none that could be compared.
+    """
+
+    instead_of: str
+    differ: bool | None
+
+
+@dataclass(frozen=True, slots=True)
 class ModelSource:
     """A resolved model: everything known about it before its weights are loaded.
 
@@ -73,6 +86,7 @@ class ModelSource:
         system: the system prompt under which it is asked, None for none but the chat template's own.
         thinking: `on`, `off` or a level of effort that is asked for; empty for what the chat template or server does by itself.
         day: the date that its chat template writes where it writes one; None for today's.
+        tokenizer: that its tokenizer.json is used in place of a class, where that was looked at (see `models.file_tokens`).
     """
 
     spec: str
@@ -91,6 +105,7 @@ class ModelSource:
     code: OwnCode | None = None
     thinking: str = ""
     day: Day | None = None
+    tokenizer: FileTokens | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Without a config of own code's making: its class is known to this process alone."""

@@ -1,51 +1,206 @@
-"""A model's tokenizer."""
+"""A model's tokenizer: the one that its tokenizer.json describes, where it has one.
 
-from collections.abc import Callable
+transformers makes a tokenizer of the class that tokenizer_config.json or the model's type names. Many of these classes take
+the vocabulary from tokenizer.json and build a normalizer, a pre-tokenizer and special tokens of their own around it. Where the
+result is not the file's tokenizer, the file is used: it was saved with the model, whatever the class is called.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
+from evaluator_serving.cache import cache_dir, content_hash, remember_json, remembered_json
 from evaluator_serving.errors import InputError, first_line
 from evaluator_serving.models.code import is_of_own_code, refused
 from evaluator_serving.models.config import quiet
 from evaluator_serving.models.source import ModelSource
 
-TEXTS = (
+FILE = "tokenizer.json"
+"""What describes a whole tokenizer."""
+
+_READ = (FILE, "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "config.json")
+"""What transformers reads of a tokenizer where there is a tokenizer.json."""
+
+SENTENCES = (
     "The nurse said that she is late.",
+    "I'm sure we'll don't. N'est-ce pas?",
+    "Ich weiß, daß Žofie přišla; зрадів, Ελλάδα, ħobża, 中文字, हिन्दी, עברית, \u200bé e\u0301 ﬁ 🙂👩\u200d🚀",
+    '"I am emotional.", the [unk] man',
+    "In 2024: 1,000.50 % 2³ x_1",
+)
+"""What sentences of data sets look like."""
+
+TEXTS = (
+    *SENTENCES,
     "",
     " ",
     "  two  spaces\tand\n a line ",
-    "I'm sure we'll don't. N'est-ce pas?",
-    "Ich weiß, daß Žofie přišla; зрадів, Ελλάδα, ħobża, 中文字, हिन्दी, עברית, \u200bé e\u0301 ﬁ 🙂👩\u200d🚀",
     "<s> [MASK] </s>",
     "<|im_start|>user\n<|endoftext|><pad>[SEP] <extra_id_0>",
-    '"I am emotional.", the [unk] man',
-    "1,000.50 % 2³ x_1",
     "\x00\ud7ff",
 )
 """What two tokenizers have to make the same of to be one: all kinds of letters and spaces, names of control tokens."""
 
+Text = str | tuple[str, str]
+"""A text, or a pair of texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tokenizers:
+    """What a model's files give.
+
+    Attributes:
+        used: the tokenizer, of transformers.
+        instead_of: the name of transformers' class for these files, where it makes another tokenizer or none.
+        other: that other tokenizer; None where the class fails or gives no character offsets.
+    """
+
+    used: Any
+    instead_of: str | None = None
+    other: Any = None
+
+    @property
+    def translating(self) -> Any:
+        """The tokenizer for translations. A class that puts language codes around a text puts them around the file's tokens."""
+        if not hasattr(self.other, "src_lang"):
+            return self.used
+        self.other._tokenizer = self.used.backend_tokenizer
+        for role in self.used.SPECIAL_TOKENS_ATTRIBUTES:
+            setattr(self.other, role, getattr(self.used, role))
+        return self.other
+
 
 def load_tokenizer(source: ModelSource) -> Any:
-    """The model's fast tokenizer. Raises InputError where it can't be loaded or gives no character offsets."""
+    """The model's fast tokenizer, which makes the tokens of its tokenizer.json where there is one, uncut and unpadded.
+
+    Raises InputError where it can't be loaded or gives no character offsets.
+    """
+    return load_tokenizers(source).used
+
+
+def load_tokenizers(source: ModelSource) -> Tokenizers:
+    """The model's tokenizer, and the one that transformers' class makes instead. Raises InputError as `load_tokenizer`."""
+    found = _found(source)
+    for tokenizer in (found.used, found.other):
+        if tokenizer is not None:
+            tokenizer.backend_tokenizer.no_truncation()
+            tokenizer.backend_tokenizer.no_padding()
+    return found
+
+
+def is_known_alike(folder: Path) -> bool:
+    """Whether transformers' class was seen to make the file's tokenizer, with these versions of the libraries."""
+    return bool(remembered_json(_alike(folder)).get("alike"))
+
+
+def tokens_of(backend: Any, texts: Sequence[Text], *, special: bool = True, control: bool = False) -> list[Any]:
+    """What a `tokenizers` object makes of texts and pairs of texts; of those that it can't read, what it raises.
+
+    Ids, offsets, which tokens the template adds (if `special`), and type ids. A control token's name is text unless `control`.
+    """
+    backend.encode_special_tokens = not control
+
+    def told(encoding: Any) -> tuple[Any, ...]:
+        return encoding.ids, encoding.offsets, encoding.special_tokens_mask, encoding.type_ids
+
+    def alone(text: Text) -> tuple[Any, ...]:
+        try:
+            return told(backend.encode(*((text,) if isinstance(text, str) else text), add_special_tokens=special))
+        except Exception as error:
+            return (str(error),)
+
+    try:
+        return [told(encoding) for encoding in backend.encode_batch(list(texts), add_special_tokens=special)]
+    except Exception:  # the library has no types of its own, and doesn't say which of the texts it was
+        return list(map(alone, texts))
+
+
+def _found(source: ModelSource) -> Tokenizers:
+    made = _of_class(source)
+    error = made if isinstance(made, InputError) else None
+    if error is None and not getattr(made, "is_fast", False):
+        error = InputError(f"model {source.spec}: its tokenizer gives no character offsets; it needs a fast tokenizer")
+    own_code = is_of_own_code(made)
+    if error and (own_code or not (source.path / FILE).is_file()):
+        raise error
+    if own_code:
+        _check_own_code(source, made)
+    if own_code or not (source.path / FILE).is_file() or (error is None and is_known_alike(source.path)):
+        return Tokenizers(made)
+    try:
+        described = _of_file(source.path)
+    except Exception as wrong:
+        raise InputError(f"model {source.spec}: its tokenizer can't be loaded ({FILE}: {first_line(wrong)})") from wrong
+    if error:
+        return Tokenizers(described, _class_name(source.path) if made is error else type(made).__name__)
+    if _written(made.backend_tokenizer) == _written(described.backend_tokenizer):
+        remember_json(_alike(source.path), {"alike": True})
+        return Tokenizers(made)
+    _name_roles(described, made)
+    return Tokenizers(described, type(made).__name__, made)
+
+
+def _of_class(source: ModelSource) -> Any:
+    """What transformers makes of a model's files by itself, or the InputError that says why it makes nothing.
+
+    Raises InputError where that takes a program of the model's own that isn't allowed.
+    """
     from transformers import AutoTokenizer
 
     quiet()
+    allowed = source.code is not None
     try:
-        own_code = source.code is not None
-        tokenizer = AutoTokenizer.from_pretrained(source.path, local_files_only=True, trust_remote_code=own_code)
+        tokenizer = AutoTokenizer.from_pretrained(source.path, local_files_only=True, trust_remote_code=allowed)
     except (Exception, SystemExit) as error:
         if "trust_remote_code" in str(error):
             raise refused(source.path, source.spec) from error
-        raise InputError(f"model {source.spec}: its tokenizer can't be loaded ({first_line(error)})") from error
-    if is_of_own_code(tokenizer) and not own_code:  # a class that another model's code has told transformers of
+        return InputError(f"model {source.spec}: its tokenizer can't be loaded ({first_line(error)})")
+    if is_of_own_code(tokenizer) and not allowed:  # a class that another model's code has told transformers of
         raise refused(source.path, source.spec)
-    if not getattr(tokenizer, "is_fast", False):
-        raise InputError(f"model {source.spec}: its tokenizer gives no character offsets; it needs a fast tokenizer")
-    if own_code and is_of_own_code(tokenizer) and not all(map(_is_backends(tokenizer), TEXTS)):
+    return tokenizer
+
+
+def _of_file(folder: Path) -> Any:
+    """The tokenizer that tokenizer.json describes, with the special tokens and the chat template of the files beside it.
+
+    Tokens that only those files name are added. How a token of tokenizer.json is matched is what tokenizer.json says.
+    """
+    from tokenizers import AddedToken
+    from transformers import PreTrainedTokenizerFast
+
+    made = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
+    backend = made.backend_tokenizer
+    loaded = {token.content: token for token in backend.get_added_tokens_decoder().values()}
+    for described in json.loads((folder / FILE).read_text("utf8")).get("added_tokens", ()):
+        token = loaded.get(described["content"])  # an empty one is left out
+        flags = {flag: described[flag] for flag in ("single_word", "lstrip", "rstrip", "normalized") if flag in described}
+        if token and any(getattr(token, flag) != value for flag, value in flags.items()):
+            backend.add_tokens([AddedToken(token.content, special=token.special, **flags)])
+    return made
+
+
+def _name_roles(described: Any, made: Any) -> None:
+    """Give the file's tokenizer those special tokens that only the class names, where the file has them."""
+    vocabulary = described.get_vocab()
+    for role in described.SPECIAL_TOKENS_ATTRIBUTES:
+        if getattr(described, role) is None and getattr(made, role, None) in vocabulary:
+            setattr(described, role, getattr(made, role))
+
+
+def _check_own_code(source: ModelSource, tokenizer: Any) -> None:
+    """Raise InputError where a program of the model's own makes other tokens than its tokenizer.json."""
+    from tokenizers import Tokenizer
+
+    backend, file = tokenizer.backend_tokenizer, source.path / FILE
+    described = Tokenizer.from_file(str(file)) if file.is_file() else backend
+    if not all(map(_is_backends(tokenizer), TEXTS)) or tokens_of(backend, TEXTS) != tokens_of(described, TEXTS):
         raise InputError(
             f"model {source.spec}: its tokenizer's own program makes other tokens than the tokenizer.json beside it, which is "
             "all that is read here; choose a model whose tokenizer transformers knows by itself"
         )
-    return tokenizer
 
 
 def _is_backends(tokenizer: Any) -> Callable[[str], bool]:
@@ -59,3 +214,22 @@ def _is_backends(tokenizer: Any) -> Callable[[str], bool]:
         )
 
     return same
+
+
+def _class_name(folder: Path) -> str:
+    """What a tokenizer's configuration calls its class."""
+    try:
+        return str(json.loads((folder / "tokenizer_config.json").read_text("utf8"))["tokenizer_class"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "tokenizer class for its type"
+
+
+def _written(backend: Any) -> Any:
+    """A `tokenizers` object as JSON, but for its limits of length: equal ones make the same of every text."""
+    return {key: value for key, value in json.loads(backend.to_str()).items() if key not in ("truncation", "padding")}
+
+
+def _alike(folder: Path) -> Path:
+    """Where is remembered that a folder's class makes the tokenizer of its file."""
+    files = content_hash(file for name in _READ if (file := folder / name).is_file()).removeprefix("sha256:")
+    return cache_dir() / "tokenizers" / f"{files[:32]}-{'-'.join(map(version, ('transformers', 'tokenizers')))}.json"
