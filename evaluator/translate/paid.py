@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+import requests
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from evaluator_serving.errors import EngineError, InputError
+from evaluator_serving.network import certificate_remedy, passes
 
 RETRIES = 6
 """Attempts after the first; the waits double from FIRST_WAIT seconds."""
@@ -62,7 +64,12 @@ class Paid:
     def _paced(self, texts: list[str], language: str) -> list[str]:
         self._sleep(max(0.0, self._next - time.monotonic()))
         self._next = time.monotonic() + self.pause
-        return self._call(texts, language)
+        try:
+            return self._call(texts, language)
+        except Retry as error:
+            if remedy := certificate_remedy(error):
+                raise InputError(f"{self.system} can't be reached: {error}{remedy}") from error
+            raise
 
     def _call(self, texts: list[str], language: str) -> list[str]:
         """One call. Raises Retry, InputError or EngineError."""
@@ -111,12 +118,12 @@ class AmazonTranslate(Paid):
             raise InputError("amazon_translate needs AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY: set them") from error
         except errors.ClientError as error:
             code = error.response["Error"]["Code"]
-            if code in ("ThrottlingException", "TooManyRequestsException", "LimitExceededException") or (
-                error.response["ResponseMetadata"]["HTTPStatusCode"] >= 500
+            if code in ("ThrottlingException", "TooManyRequestsException", "LimitExceededException") or passes(
+                error.response["ResponseMetadata"]["HTTPStatusCode"]
             ):
                 raise Retry(str(error)) from error
             raise InputError(f"amazon_translate refuses: {error}") from error
-        except errors.HTTPClientError as error:
+        except (errors.HTTPClientError, errors.ConnectionError) as error:
             raise Retry(str(error)) from error
 
 
@@ -143,7 +150,7 @@ class DeepL(Paid):
         except (deepl.TooManyRequestsException, deepl.ConnectionException) as error:
             raise Retry(str(error)) from error
         except deepl.DeepLException as error:
-            if (error.http_status_code or 0) >= 500:
+            if passes(error.http_status_code or 0):
                 raise Retry(str(error)) from error
             raise InputError(f"deepl refuses: {error}") from error
 
@@ -181,8 +188,10 @@ class Google(Paid):
         }
         try:
             answer = client.translate_text(request=request, retry=None, timeout=60)
-        except (errors.TooManyRequests, errors.ServerError, errors.RetryError) as error:
+        except (errors.RetryError, requests.RequestException) as error:
             raise Retry(str(error)) from error
         except errors.GoogleAPICallError as error:
+            if passes(error.code or 0):
+                raise Retry(str(error)) from error
             raise InputError(f"google_translate refuses: {error}") from error
         return [translation.translated_text for translation in answer.translations]

@@ -50,3 +50,15 @@ def authorities() -> ssl.SSLContext | bool:
             except (OSError, ssl.SSLError) as error:
                 raise InputError(f"{name} names {path}, which holds no certificates ({error}): correct or unset it") from error
     return True
+
+
+def passes(status: int) -> bool:
+    """Whether the same request may not meet this HTTP status again a little later."""
+    return status in (408, 409, 425, 429) or status >= 500
+
+
+def certificate_remedy(error: object) -> str:
+    """What to do where an error is that a certificate could not be verified; empty for others."""
+    if "CERTIFICATE_VERIFY_FAILED" not in str(error):
+        return ""
+    return ": name a file with the certificates of the authority that signed the server's or the proxy's in SSL_CERT_FILE"

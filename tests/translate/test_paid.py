@@ -100,7 +100,7 @@ def test_translates(kind: type[Paid], server: Server) -> None:
 
 
 @SERVICES
-@pytest.mark.parametrize("code", [429, 503])
+@pytest.mark.parametrize("code", [408, 409, 429, 503, 529])
 def test_waits_and_tries_again(kind: type[Paid], server: Server, code: int) -> None:
     waits: list[float] = []
     server.errors = [code, code]
@@ -131,3 +131,14 @@ def test_without_a_key(kind: type[Paid], server: Server, monkeypatch: pytest.Mon
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(InputError, match="environment variable"):
         make(kind, server, []).translate(["a"], "sk")
+
+
+@SERVICES
+def test_a_service_that_is_not_there(kind: type[Paid], server: Server) -> None:
+    waits: list[float] = []
+    translator = make(kind, server, waits)
+    server.shutdown()
+    server.server_close()
+    with pytest.raises(EngineError, match=rf"failed {RETRIES + 1} times"):
+        translator.translate(["a"], "sk")
+    assert len([wait for wait in waits if wait >= 1]) == RETRIES

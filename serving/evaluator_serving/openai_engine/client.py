@@ -21,12 +21,10 @@ from tenacity import (
 )
 
 from evaluator_serving.errors import InputError
-from evaluator_serving.network import authorities, is_loopback, proxy_for
+from evaluator_serving.network import authorities, certificate_remedy, is_loopback, passes, proxy_for
 from evaluator_serving.openai_engine.pace import Pace, asked_wait, exhausted
 from evaluator_serving.secrets import keep_secret, redacted
 
-_PASSING = frozenset({408, 409, 425, 429})
-"""Statuses below 500 that the same request may not meet again a little later; of 500 and above it is all of them."""
 _SHOWN = 300
 """Characters of what a server says that a message shows."""
 _LONGEST_WAIT = 30.0
@@ -184,7 +182,7 @@ class Client:
             return _json(response)
         whole, wait = _whole_message(response), asked_wait(response.headers)
         message = whole[:_SHOWN]
-        passing = (status in _PASSING or status >= 500) and "insufficient_quota" not in whole
+        passing = passes(status) and "insufficient_quota" not in whole
         if wait is not None and wait > _LONGEST_ASKED:
             passing, message = False, f"{message} (it asks to wait {wait:,.0f} s)"
         elif passing and wait is not None:
@@ -201,11 +199,9 @@ def _check_secret(url: str, variable: str) -> None:
 
 def _remedy(error: Exception) -> str:
     """What to do about a failure to connect that no further try would mend; empty for others."""
-    if "CERTIFICATE_VERIFY_FAILED" in str(error):
-        return ": name a file with the certificates of the authority that signed the server's or the proxy's in SSL_CERT_FILE"
     if isinstance(error, httpx.ProxyError) and str(error).startswith("407"):
         return ": HTTPS_PROXY has to hold the proxy's user and password, as a URL does"
-    return ""
+    return certificate_remedy(error)
 
 
 def _json(response: httpx.Response) -> Any:
