@@ -4,6 +4,7 @@ The right values are those of the source models in float64; what the files hold 
 """
 
 import io
+import random
 import re
 from pathlib import Path
 from typing import Any
@@ -201,6 +202,25 @@ def test_the_model_of_a_file_is_the_one_that_it_was_written_from(name: str, tmp_
     assert difference(CASES[name], tmp_path) < 5e-4
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(16))
+def test_drawn_metadata(seed: int, tmp_path: Path) -> None:
+    """Numbers as no released model has them, several at once."""
+    draw = random.Random(seed)
+    kind, (rope, keys) = draw.choice(TURNED), draw.choice(list(SCALED.values()))
+    theta = float(np.float32(10 ** draw.uniform(3, 6.5)))
+    part = {"partial_rotary_factor": draw.choice([2, 4, 8, 12]) / HEAD} if kind in PART else {}
+    turned = {"rope.dimension_count": int(part["partial_rotary_factor"] * HEAD)} if part else {}
+    tied = kind in TIED and draw.random() < 0.5
+    case = Case(
+        kind,
+        {"rope_parameters": {**rope, **part, "rope_theta": theta}, **({"tie_word_embeddings": True} if tied else {})},
+        {**keys, **turned, "rope.freq_base": theta},
+        epsilon=10 ** draw.uniform(-7, -2),
+    )
+    assert difference(case, tmp_path) < 5e-4
+
+
 def test_every_architecture_of_the_converter_is_written_or_has_a_reason() -> None:
     from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
 
@@ -238,6 +258,7 @@ REFUSED: dict[str, tuple[Case, dict[str, Any]]] = {
     "v.patch_embd.weight": (Case("llama", tensors={"v.patch_embd.weight": np.ones(4)}), {}),
     f"blk.{LAYERS}.attn_norm.weight": (Case("llama", tensors={f"blk.{LAYERS}.attn_norm.weight": np.ones(64)}), {}),
     "rope_freqs.weight": (Case("qwen2", tensors={"rope_freqs.weight": np.ones(HEAD // 2)}), {}),
+    "rope_freqs.weight .7 factors for 8": (Case("llama", tensors={"rope_freqs.weight": np.full(7, 2.0)}), {}),
     "rope_factors_long.weight is missing": (Case("phi3", tensors={"rope_factors_short.weight": np.ones(HEAD // 2)}), {}),
     "lacks the weights of model.layers.1.mlp.up_proj.weight": (Case("llama", drop=("blk.1.ffn_up.weight",)), {}),
     "of its .* numbers": (Case("llama", tensors={"blk.0.attn_output.bias": np.ones(64)}), {}),

@@ -342,9 +342,12 @@ def _rotary(architecture: Architecture, own: _Keys, factors: Mapping[str, Any], 
         values["head_dim"] = head
     elif head != plain:
         raise own.refused("attention.key_length")
+    turned = own.take("rope.dimension_count", head)
+    for name, each in factors.items():
+        if name in architecture.factors and len(each) != turned // 2:
+            raise _refused(f"the tensor {name} ({len(each)} factors for {turned // 2} frequencies)")
     theta = own.take("rope.freq_base", *([] if architecture.theta is None else [architecture.theta]))
     rope = {"rope_theta": theta, **_scaling(own, factors, values, theta)}
-    turned = own.take("rope.dimension_count", head)
     if architecture.rope == "partial":
         rope["partial_rotary_factor"] = turned / head
     elif turned != head:

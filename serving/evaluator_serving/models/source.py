@@ -69,7 +69,8 @@ class ModelSource:
         path: folder with its files (of a hub model without its weights until `weights_here`); of a GGUF model or one with an
             adapter, the folder in the cache that it was made into.
         revision: hub commit, or `sha256:…` over the content of a local folder's weights, config and tokenizer; with an adapter,
-            over the two revisions.
+            over the two revisions; of a GGUF file that transformers alone converts wrongly, over that of the file and the
+            version of the conversion.
         heads: what the checkpoint can answer: `masked`, `causal`, `seq2seq`, `pair` (a BERT may have two); `chat` alone for a
             model that is served elsewhere.
         config: the transformers config, None where it is served elsewhere (and, if own code made it, in a source that came from
