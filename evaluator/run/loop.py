@@ -21,7 +21,7 @@ from evaluator.run.work import Work, chunk_name
 from evaluator.run.worker import Load, Loaded
 from evaluator.store.run import CHAT, TIMINGS_APART, Kind, Run
 from evaluator_serving.engine import DeviceKind
-from evaluator_serving.errors import EngineError, InputError, in_words
+from evaluator_serving.errors import EngineError, FailingError, InputError, in_words
 from evaluator_serving.registry import engine_class
 from evaluator_serving.rows import Chunk
 
@@ -350,7 +350,7 @@ class Loop:
         names = name_samples(tables, requests)
         reasons = [f"{names[request]}: {error}" for request in requests]
         kind: Kind = failure_kind(error)
-        wrong = EngineError if kind == "retryable" else InputError
+        wrong = EngineError if kind == "retryable" or isinstance(error, FailingError) else InputError
         if self._strict:
             raise wrong(f"{model.name}: {reasons[0]}") from error
         model.failed += len(requests)

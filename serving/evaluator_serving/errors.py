@@ -53,6 +53,10 @@ class EngineError(Exception):
         self.again = again
 
 
+class FailingError(EngineError):
+    """A server goes on failing at one request and answers others: the request is given up, but nobody has called it wrong."""
+
+
 class UnexpectedError(EngineError):
     """What a library threw, in a line: nobody has foreseen it, so where it was thrown may be of interest."""
 

@@ -169,6 +169,19 @@ def test_a_chat_at_which_the_server_always_fails_leaves_its_sentence_out(data: P
     assert run.failures().filter(pl.col("reason").str.contains("fails at this chat, and answers others")).height == 2
 
 
+def test_a_server_that_fails_at_most_chats_may_be_mended(data: Path, tmp_path: Path) -> None:
+    """It is the model's failure, and no wrong input: the same command asks again."""
+    fault = Fault(500, {"retry-after-ms": "1"})
+    sick = threading.Event()
+    sick.set()
+    with ChatServer(lambda content, _: fault if sick.is_set() and "\n(a) A man" not in content else None) as server:
+        asked = spec(server, data, tmp_path / "run", retries="0")
+        with pytest.raises(EngineError, match=r"talker: \d+ of its 48 requests failed"):
+            execute(asked)
+        sick.clear()
+        assert stored(execute(asked).run).equals(expected(data))
+
+
 def test_what_was_answered_before_a_server_went_away_counts(data: Path, tmp_path: Path) -> None:
     """Its chunk isn't whole, and the process may have been killed: neither asks again, and reports have what is there."""
     gone = threading.Event()

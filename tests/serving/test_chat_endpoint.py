@@ -308,6 +308,11 @@ def test_the_other_name_of_the_limit(message: str) -> None:
         ),
         (Fault(headers={"content-type": "text/html"}, body=b"<html>log in</html>"), InputError, "a web page: correct the URL"),
         (Fault(headers={"content-type": "text/event-stream"}, body=b"data: {}"), InputError, "turn streaming off"),
+        (
+            Fault(400, body={"error": {"message": "Only supports streaming, set stream=true"}}),
+            InputError,
+            "only answers in streams",
+        ),
         (Fault(body={"choices": [{"message": None, "finish_reason": "stop"}]}), EngineError, "row 0: .* holds no message"),
         (Fault(body={"error": {"message": "overloaded"}}), EngineError, "not a chat completion: overloaded"),
     ],

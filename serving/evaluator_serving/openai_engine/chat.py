@@ -9,7 +9,7 @@ from threading import Event, Lock
 from typing import Any
 
 from evaluator_serving.chats import Chat, Finish, Kept, Reply, Turn
-from evaluator_serving.errors import EngineError, InputError
+from evaluator_serving.errors import EngineError, FailingError, InputError
 from evaluator_serving.openai_engine.client import Client, Patience, ServerError, told_error
 from evaluator_serving.openai_engine.costs import Meter
 from evaluator_serving.purse import CostError
@@ -39,6 +39,7 @@ _REFUSES = re.compile(
     re.IGNORECASE,
 )
 """How servers say that they don't take a field of a request."""
+_STREAMS = re.compile(r"only supports? stream|stream(ing)? is required|set .?stream", re.IGNORECASE)
 _CONTROL = Turn("user", "Say yes.")
 """What is asked to see whether a server answers at all."""
 
@@ -191,13 +192,17 @@ class Conversation:
         if error.general:
             return InputError(f"the server at {where} can't be used: {error}")
         if error in self._failed.values():
-            return EngineError(f"row {index}: the server at {where} fails at this chat, and answers others: {error}", index)
+            return FailingError(f"row {index}: the server at {where} fails at this chat, and answers others: {error}", index)
         match error.status:
             case 401 | 403:
                 return InputError(f"the server at {where} refuses access ({error}): set {self._client.key_name} to your key")
             case 404 | 405:
                 return InputError(f"the server at {where} has no such model or no chat completions ({error}): correct URL#NAME")
             case 400 | 413 | 422:
+                if _STREAMS.search(error.whole):
+                    return InputError(
+                        f"the server at {where} only answers in streams, which this program doesn't read: {error}"
+                    )
                 named = next((field for field in ("seed", "temperature") if field in error.whole), None)
                 remedy = f"; leave it out with --extra omit={','.join([*sorted(self._omit), named])}" if named else ""
                 if named and _refused(error, (named,)):

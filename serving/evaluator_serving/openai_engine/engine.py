@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from evaluator_serving.chats import Kept, Reply
 from evaluator_serving.checks.verify import TOLERANCE
 from evaluator_serving.engine import BYTES, DeviceKind, Engine, EngineInfo, EngineOptions, Extra
-from evaluator_serving.errors import EngineError, InputError, NotNowError
+from evaluator_serving.errors import EngineError, FailingError, InputError, NotNowError
 from evaluator_serving.identity import identity
 from evaluator_serving.models.served import checked_host
 from evaluator_serving.models.source import ModelSource, Served
@@ -246,7 +246,8 @@ class OpenAIEngine(Engine):
                 return [values for job in jobs for values in self._ask(rows, [job], kept)]
             row = jobs[0][0] if at_fault else None
             at = f"row {row}: " if at_fault else ""
-            raise EngineError(f"{at}{where} failed: {error}", row=row, again=error.passing and not at_fault) from error
+            kind = FailingError if at_fault and error.passing else EngineError
+            raise kind(f"{at}{where} failed: {error}", row=row, again=error.passing and not at_fault) from error
         except (KeyError, TypeError, IndexError) as error:
             raise EngineError(f"the server at {self._settings.url} left out log-probabilities that were asked for") from error
         if kept is not None:
