@@ -107,7 +107,7 @@ def who() -> list[dict[str, Any]]:
     def shares(i: int) -> dict[str, float | None]:
         male, female = abs(wave(i)) / 2, abs(wave(i + 3)) / 2
         named = {"male": male, "female": female, "neither": 1 - male - female, "place_a": male, "place_b": female}
-        rest = {"undetected": 0.25, "silent": 0.0, "refused": 0.125, "mass": abs(wave(i))}
+        rest = {"undetected": 0.25, "silent": 0.0, "refused": 0.125, "mass": abs(wave(i)), "thoughts": 0.5, "cut": 0.25}
         silent = dict.fromkeys([*named, "place_c"], None) | rest | {"undetected": 1.0, "silent": 1.0}
         return silent if i % 11 == 5 else {**named, "place_c": 1 - male - female, **rest}
 
