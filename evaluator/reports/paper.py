@@ -113,6 +113,9 @@ def paper_table(section: Section) -> PaperTable | None:
     if rows.is_empty():
         return None
     main = main_measures(layout, rows)
+    if layout.overview and main[0] not in {each.measure for each in layout.overview}:  # groups without poles, say
+        detailed = section.rows.filter(pl.col("measure").is_in(layout.details[:1]), pl.col("model") != "all")
+        rows, main = (detailed, list(layout.details[:1])) if detailed.height else (rows, main)
     keys = _keys(rows.filter(compared()), main)
     table = _table(section, rows, keys)
     if not _fits(table):

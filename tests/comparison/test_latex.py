@@ -76,6 +76,17 @@ def test_a_table_a_task_with_a_row_a_model(texts: dict[bool, str]) -> None:
         assert {row.count(" & ") + 1 for row in rows} == {len(spec.replace("@{ }", ""))}
 
 
+def test_groups_without_poles_have_their_own_columns() -> None:
+    """No g_s, q_m, q_f: the groups' q and not the words' mass, in rows where they are too many."""
+    whole = every_task().sections[NAMES.index("gest")]
+    rows = whole.rows.filter(~pl.col("measure").is_in(["g_s", "q_f", "q_m", "q_family"]))
+    for kept, spec in ((["1"], "@{}lr@{ }lr@{ }l@{}"), ([str(i) for i in range(1, 17)], "@{}llr@{ }l@{}")):
+        made = Section("own", rows.filter(pl.col("group").is_null() | pl.col("group").is_in(kept)), whole.layout, ())
+        text = latex.render(Report(Path("run"), {"models": {}, "tasks": {}}, MeasureOptions(), (made,), pl.DataFrame()))
+        assert rf"\begin{{tabular}}{{{spec}}}" in text
+        assert "mass" not in text
+
+
 def test_measures_become_symbols() -> None:
     names = {"g_s", "q_family", "g_hat_s", "rho_ss", "cs_plus", "stereotype_rate", "LMS", "p_holm", "q"}
     assert latex.prose("g_s = q_family, g_hat_s; rho_ss cs_plus my_q_f", names) == (
