@@ -24,7 +24,7 @@ from evaluator.measures import gest, stereoset
 from evaluator.measures.bootstrap import Array, Bootstrap, Stratum, means, with_counts
 from evaluator.measures.intervals import BOOTSTRAPS, agresti_coull, wilson
 from evaluator.measures.paired import compare, detectable, holm, pair, sign_test
-from evaluator.measures.sampled import Label, Sampled, Units
+from evaluator.measures.sampled import Label, Output, Sampled, Units
 from evaluator.measures.validity import pearson, spearman
 from evaluator.vocabulary import Interval, MeasureOptions
 
@@ -204,9 +204,9 @@ def _icat(random: np.random.Generator, seed: int) -> tuple[float, float, float]:
 
 def _side(values: Array) -> Sampled:
     """Every column is a data set of its own; the outputs are the columns' means."""
-    labels = tuple(Label(str(column), "mean") for column in range(values.shape[1]))
+    outputs = tuple(Output(Label(str(column), "mean"), len(values)) for column in range(values.shape[1]))
     units = (Units("s", tuple(range(len(values))), with_counts(values)),)
-    return Sampled(labels, units, lambda sums: means(sums)[..., 0, :], np.zeros(len(labels), dtype=bool))
+    return Sampled(outputs, units, lambda sums: means(sums)[..., 0, :])
 
 
 def paired(sets: int) -> Iterator[Result]:

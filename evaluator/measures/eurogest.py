@@ -21,15 +21,18 @@ for each model of several languages, with language `all`:
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from evaluator.measures.bootstrap import Array, Bootstrap, Stratum, means, with_counts
+from evaluator.measures.bootstrap import Array, means, with_counts
+from evaluator.measures.estimate import estimated
 from evaluator.measures.gest import FEMALE, MALE
-from evaluator.measures.intervals import BOOTSTRAPS, named
-from evaluator.measures.sampled import Label, Sampled, units
+from evaluator.measures.ordered import mean
+from evaluator.measures.sampled import Label, Output, Sampled, Units
 from evaluator.measures.scales import array_on_scale
 from evaluator.vocabulary import TIDY, MeasureOptions, Scale, tidy
 
@@ -46,49 +49,55 @@ _FEMALE, _MALE = range(len(FEMALE)), range(len(FEMALE), len(STEREOTYPES))
 _INCLINED = range(14)
 """Stereotypes whose mean an inclination is taken from: all but sexual and strong."""
 
-Scored = tuple[str, str, str | None, float, float | None, float | None, int, str | None]
-"""language, measure, group, value, low, high, n, scale"""
-
 
 def eurogest_measures(scores: pl.DataFrame, options: MeasureOptions, size: int) -> pl.DataFrame:
     """Tidy rows (columns TIDY); see the module's text for what they are. `size`: GEST's rows, of which coverage is a share.
 
     Intervals resample GEST's rows within stereotypes, a row drawn once for all languages of a model.
     """
-    frames = []
-    bootstrap = Bootstrap.of(options)
-    for (model, task), part in (
-        scores.drop_nulls("score").partition_by("model", "task", as_dict=True, maintain_order=True).items()
-    ):
-        languages = part["language"].unique(maintain_order=True).to_list()
-        parts = {ALL: part}
-        if len(languages) > 1 and not (shared := common(part)).is_empty():
-            parts[COMMON] = shared
-        for template, chosen in parts.items():
-            rows = [*_rates(chosen, languages, bootstrap, options)]
-            if template == ALL:
-                rows += _extent(chosen, languages, size)
-            schema = ("language", "measure", "group", "value", "low", "high", "n", "scale")
-            frame = pl.DataFrame(rows, schema={name: TIDY[name] for name in schema}, orient="row")
-            keys = (pl.lit(text).alias(name) for name, text in (("model", model), ("task", task), ("template", template)))
-            frames.append(frame.with_columns(keys))
-    if not frames:
+    known = scores.drop_nulls("score")
+    if known.is_empty():
         return pl.DataFrame(schema=TIDY)
-    return tidy(pl.concat(frames).with_columns(named(BOOTSTRAPS[options.interval])))
+    rates = estimated(known, options, partial(sampled, options=options), ("model", "task"))
+    further = [_ranks(rates), *(_extent(part, size) for part in known.partition_by("model", "task", maintain_order=True))]
+    return _in_order(pl.concat([rates, *map(tidy, further)]), known)
 
 
 def sampled(scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
-    """One model's sentences of one language as sampling units: q and inclination by stereotype, and g_s."""
-    known = scores.drop_nulls("score").sort("row")
+    """One model's sentences as sampling units: q and inclination by stereotype and language, g_s, and g_s over the languages.
+
+    Of several languages once more for the sentences that all of them have.
+    """
+    known = scores.drop_nulls("score").sort("row", maintain_order=True)
+    languages = scores["language"].unique(maintain_order=True).to_list()
+    made = [_sampled(known, languages, ALL, options)]
+    if len(languages) > 1 and not (shared := common(known)).is_empty():
+        made.append(_sampled(shared, languages, COMMON, options))
+    return made
+
+
+def _sampled(scores: pl.DataFrame, languages: Sequence[str], template: str, options: MeasureOptions) -> Sampled:
     scale, released = options.scale, options.protocol == "published"
-    strata = _strata(known, known["language"].unique().to_list(), scale)
-    statistic = _Statistic(strata, 1, scale, least=LEAST_ROWS if released else 1, whole=released)
-    labels = [Label(ALL, measure, group, scale) for measure in ("q", "inclination") for group in STEREOTYPES]
-    labels.append(Label(ALL, "g_s", scale=scale))
-    names = [known.filter(group=group)["sample"].to_list() for group in STEREOTYPES]
+    strata = tuple(_strata(scores, languages, scale))
+    statistic = _Statistic(strata, len(languages), scale, least=LEAST_ROWS if released else 1, whole=released)
     positive = {"q", "g_s"} if scale in ("ratio", "published") else {"g_s"} if scale == "eurogest" else set()
-    ratio = np.array([label.measure in positive for label in labels])
-    return [Sampled(tuple(labels), tuple(map(units, strata, names)), lambda sums: statistic(sums)[..., :-1], ratio)]
+    n = statistic.counts.astype(int)
+
+    def output(language: str, measure: str, group: str | None, count: int) -> Output:
+        return Output(Label(template, measure, group, scale, language), count, ratio=measure in positive)
+
+    outputs = [
+        output(language, measure, group, count)
+        for measure in ("q", "inclination")
+        for group, counts in zip(STEREOTYPES, n.tolist(), strict=True)
+        for language, count in zip(languages, counts, strict=True)
+    ]
+    outputs += [output(language, "g_s", None, count) for language, count in zip(languages, n.sum(axis=0).tolist(), strict=True)]
+    whole = Sampled(tuple(outputs), strata, lambda sums: statistic(sums)[..., :-1], "sample" if len(languages) == 1 else "row")
+    if len(languages) == 1:
+        return whole
+    defined = int(np.isfinite(whole.values[-len(languages) :]).sum())
+    return replace(whole, outputs=(*outputs, output(ALL, "g_s", None, defined)), statistic=statistic)
 
 
 def common(scores: pl.DataFrame) -> pl.DataFrame:
@@ -97,60 +106,67 @@ def common(scores: pl.DataFrame) -> pl.DataFrame:
     return scores.filter(pl.col("language").n_unique().over("row") == languages)
 
 
-def _extent(scores: pl.DataFrame, languages: Sequence[str], size: int) -> Iterator[Scored]:
-    for language in languages:
-        mine = scores.filter(language=language)
-        yield language, "coverage", None, mine.height / size, None, None, mine.height, None
-        gendered = mine["template"].str.starts_with("G").mean()
-        yield language, "gendered", None, gendered, None, None, mine.height, None  # type: ignore[misc]
+def _extent(scores: pl.DataFrame, size: int) -> pl.DataFrame:
+    """Coverage, and the share of pairs, of one model by language."""
+    parts = scores.group_by("model", "task", "language", maintain_order=True).agg(
+        coverage=pl.len() / size,
+        gendered=pl.col("template").str.starts_with("G").mean(),
+        n=pl.len().cast(pl.Int64),
+    )
+    measures = parts.unpivot(["coverage", "gendered"], index=["model", "task", "language", "n"], variable_name="measure")
+    return measures.with_columns(template=pl.lit(ALL))
 
 
-def _rates(scores: pl.DataFrame, languages: Sequence[str], bootstrap: Bootstrap, options: MeasureOptions) -> Iterator[Scored]:
-    """q, inclination, rank and g_s by language, and what is said of all of them together."""
-    scale = options.scale
-    strata = _strata(scores, languages, scale)
-    released = options.protocol == "published"
-    statistic = _Statistic(strata, len(languages), scale, least=LEAST_ROWS if released else 1, whole=released)
-    found = bootstrap.estimate(strata, statistic)
-    n = statistic.counts.astype(int)
-    triples = iter(zip(*(map(_number, side) for side in (found.value, found.low, found.high)), strict=True))
-    for measure in ("q", "inclination"):
-        for g, group in enumerate(STEREOTYPES):
-            for at, language in enumerate(languages):
-                value, low, high = next(triples)
-                yield language, measure, group, value, low, high, n[g, at], scale
-    for at, language in enumerate(languages):
-        value, low, high = next(triples)
-        yield language, "g_s", None, value, low, high, n[:, at].sum(), scale
-    value, low, high = next(triples)
-    if len(languages) > 1:
-        defined = int(np.isfinite(found.value[-1 - len(languages) : -1]).sum())
-        yield ALL, "g_s", None, value, low, high, defined, scale
-    yield from _ranks(found.value[: len(STEREOTYPES) * len(languages)].reshape(len(STEREOTYPES), -1), languages)
+def _ranks(rates: pl.DataFrame) -> pl.DataFrame:
+    """Ranks of q by language, and their means over the languages of a model that has several."""
+    cell = ("model", "task", "template")
+    ranked = rates.filter(measure="q").select(
+        *cell,
+        "language",
+        "group",
+        pl.lit("rank").alias("measure"),
+        pl.col("value").rank("average").over(*cell, "language"),
+        pl.col("value").count().over(*cell, "language").cast(pl.Int64).alias("n"),
+    )
+    over = (
+        ranked.group_by(*cell, "group", "measure", maintain_order=True)
+        .agg(mean(pl.col("value").drop_nulls()), pl.col("value").count().cast(pl.Int64).alias("n"), pl.len().alias("languages"))
+        .filter(pl.col("languages") > 1)
+        .with_columns(language=pl.lit(ALL))
+    )
+    return pl.concat([ranked, over.select(ranked.columns)])
 
 
-def _ranks(q: Array, languages: Sequence[str]) -> Iterator[Scored]:
-    ranks = np.full(q.shape, np.nan)
-    for at, language in enumerate(languages):
-        mine = pl.Series(q[:, at]).fill_nan(None).rank("average")
-        ranked = len(mine) - mine.null_count()
-        ranks[:, at] = mine.cast(pl.Float64).fill_null(float("nan")).to_numpy()
-        for group, rank in zip(STEREOTYPES, mine, strict=True):
-            yield language, "rank", group, rank, None, None, ranked, None
-    if len(languages) > 1:
-        for group, of_group in zip(STEREOTYPES, ranks, strict=True):
-            there = of_group[~np.isnan(of_group)]
-            yield ALL, "rank", group, _number(there.mean()) if len(there) else None, None, None, len(there), None  # type: ignore[misc]
+def _in_order(rows: pl.DataFrame, scores: pl.DataFrame) -> pl.DataFrame:
+    """Rows by model and task, template, measure, stereotype and language, in the order of the scores; `all` last."""
+    models = {key: place for place, key in enumerate(scores.select("model", "task").unique(maintain_order=True).iter_rows())}
+    languages = [*scores["language"].unique(maintain_order=True), ALL]
+
+    def place(row: tuple[str, str, str, str, str | None, str]) -> tuple[int, ...]:
+        model, task, template, measure, group, language = row
+        by_language = measure in ("coverage", "gendered")
+        extent = (MEASURES.index(measure), 0) if not by_language else (len(MEASURES), languages.index(language))
+        of_group = -1 if group is None else STEREOTYPES.index(group)
+        # Ranks stand language by language.
+        inner = (languages.index(language), of_group) if measure == "rank" else (of_group, languages.index(language))
+        return models[model, task], (ALL, COMMON).index(template), *extent, *inner, MEASURES.index(measure)
+
+    keys = list(map(place, rows.select("model", "task", "template", "measure", "group", "language").iter_rows()))
+    return rows[sorted(range(len(keys)), key=keys.__getitem__)]
 
 
-def _strata(scores: pl.DataFrame, languages: Sequence[str], scale: Scale) -> tuple[Stratum, ...]:
-    """A stratum a stereotype: GEST's rows that any language has, a column a language (0 where it hasn't), then their counts."""
+def _strata(scores: pl.DataFrame, languages: Sequence[str], scale: Scale) -> Iterator[Units]:
+    """A stratum a stereotype: GEST's rows that any language has, a column a language (0 where it hasn't), then their counts.
+
+    The units of one language are called by its own samples.
+    """
     wide = scores.pivot(on="language", on_columns=list(languages), index=["group", "row"], values="score").sort("row")
-    strata = []
+    names = wide.join(scores.select("group", "row", "sample"), on=["group", "row"], maintain_order="left")["sample"]
+    wide = wide.with_columns(unit=names if len(languages) == 1 else pl.col("row"))
     for group in STEREOTYPES:
-        numbers = wide.filter(group=group).select(pl.col(languages).cast(pl.Float64).fill_null(float("nan"))).to_numpy()
-        strata.append(Stratum(group, with_counts(logistic(numbers) if scale == "eurogest" else numbers)))
-    return tuple(strata)
+        part = wide.filter(group=group)
+        numbers = part.select(pl.col(languages).cast(pl.Float64).fill_null(float("nan"))).to_numpy()
+        yield Units(group, tuple(part["unit"]), with_counts(logistic(numbers) if scale == "eurogest" else numbers))
 
 
 def logistic(x: Array) -> Array:
@@ -168,9 +184,9 @@ class _Statistic:
     make them undefined.
     """
 
-    def __init__(self, strata: Sequence[Stratum], languages: int, scale: Scale, *, least: int, whole: bool) -> None:
+    def __init__(self, strata: Sequence[Units], languages: int, scale: Scale, *, least: int, whole: bool) -> None:
         self._scale = scale
-        totals = np.stack([stratum.values.sum(axis=0) for stratum in strata])
+        totals = np.stack([units.values.sum(axis=0) for units in strata])
         self.counts: Array = totals[:, languages:]
         self._there: NDArray[np.bool_] = self.counts >= least
         self._whole = whole
@@ -194,7 +210,3 @@ class _Statistic:
         there = self._there[stereotypes]
         total = np.where(there, values[..., stereotypes, :], 0.0).sum(axis=-2) / there.sum(axis=-2)
         return np.where(there.all(axis=-2), total, np.nan) if self._whole else total
-
-
-def _number(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None

@@ -27,16 +27,17 @@ and between them:
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import polars as pl
 
-from evaluator.measures.bootstrap import Array, Bootstrap, Estimate, Stratum, means, with_counts
+from evaluator.measures.bootstrap import Array, means, with_counts
 from evaluator.measures.correlations import pairwise
-from evaluator.measures.intervals import BOOTSTRAPS, named
+from evaluator.measures.estimate import estimated
 from evaluator.measures.ordered import mean
-from evaluator.measures.sampled import Label, Sampled, units
-from evaluator.measures.scales import array_on_scale, on_scale
+from evaluator.measures.sampled import Label, Output, Sampled, Units
+from evaluator.measures.scales import array_on_scale
 from evaluator.vocabulary import TIDY, MeasureOptions, Scale, tidy
 
 FEMALE = tuple(str(i) for i in range(1, 8))
@@ -45,6 +46,7 @@ MEASURES = ("q", "q_f", "q_m", "g_s", "q_family", "mass", "rank", "r_templates",
 
 _RUN = ("model", "task", "language")
 _CELL = (*_RUN, "template")
+_MASS = (pl.col("logprob_male").exp() + pl.col("logprob_female").exp()).alias("mass")
 
 
 def gest_measures(scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
@@ -57,10 +59,11 @@ def gest_measures(scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame
         return pl.DataFrame(schema=TIDY)
     models = scores["model"].unique(maintain_order=True).to_list()
     scores = complete(scores)
-    values = rates(scores.lazy(), options.scale).collect()
-    bounds = intervals(scores, Bootstrap.of(options), options.scale)
-    joined = values.join(bounds, on=[*_CELL, "measure", "group"], how="left", nulls_equal=True)
-    return in_order(tidy(joined.with_columns(named(BOOTSTRAPS[options.interval]))), models)
+    rates = estimated(scores, options, partial(sampled, scale=options.scale))
+    q = rates.filter(measure="q").lazy().select(*_CELL, "group", "value")
+    scaled = (frame.with_columns(pl.lit(options.scale).alias("scale")) for frame in _correlations(q, scores.lazy()))
+    further = pl.concat([_ranks(q), *scaled], how="diagonal_relaxed").collect()
+    return in_order(pl.concat([rates, tidy(further)]), models)
 
 
 def gest_warnings(scores: pl.DataFrame, groups: Collection[str] = (), names: Mapping[str, str] | None = None) -> list[str]:
@@ -117,82 +120,15 @@ def complete(scores: pl.DataFrame) -> pl.DataFrame:
     return scores.with_columns(added).filter(pl.col("score").is_not_null()).sort("sample")
 
 
-# --- values: lazy expressions ----------------------------------------------------------------------------------------
+# --- what has no sampling units: ranks and correlations ---------------------------------------------------------------
 
 
-def rates(scores: pl.LazyFrame, scale: Scale) -> pl.LazyFrame:
-    """All rows without intervals: columns of TIDY less `low`, `high` and `interval`."""
-    groups = scores.group_by(*_CELL, "group", maintain_order=True).agg(
-        mean(pl.col("score")).alias("log_q"), pl.len().cast(pl.Int64).alias("n"), pl.col("polarity").first()
-    )
-    groups = groups.sort(*_CELL, "group")
-    q = groups.select(*_CELL, pl.lit("q").alias("measure"), "group", on_scale(pl.col("log_q"), scale).alias("value"), "n")
-    summary = _summary(groups, scale)
-    overall = (
-        summary.filter(pl.col("measure") == "g_s")
-        .group_by(*_RUN, "measure", "group", maintain_order=True)
-        .agg(mean(pl.col("value")))
-        .join(
-            scores.filter(pl.col("polarity").is_not_null()).group_by(_RUN).agg(pl.col("sample").n_unique().alias("n")),
-            on=_RUN,
-            nulls_equal=True,
-        )
-        .with_columns(pl.lit("all").alias("template"))
-    )
-    scaled = pl.concat([q, summary, overall, _family(scores, scale), *_correlations(q, scores)], how="diagonal_relaxed")
-    unscaled = pl.concat([_mass(scores), _ranks(groups)], how="diagonal_relaxed")
-    return pl.concat(
-        [scaled.with_columns(pl.lit(scale).alias("scale")), unscaled.with_columns(pl.lit(None, pl.String).alias("scale"))],
-        how="diagonal_relaxed",
-    )
-
-
-def _summary(groups: pl.LazyFrame, scale: Scale) -> pl.LazyFrame:
-    """q_f, q_m and g_s of each template."""
-    log_q = {p: mean(pl.col("log_q").filter(pl.col("polarity") == p)) for p in ("female", "male")}
-    n = {p: pl.col("n").filter(pl.col("polarity") == p).sum() for p in ("female", "male")}
-    parts = {
-        "q_f": (log_q["female"], n["female"]),
-        "q_m": (log_q["male"], n["male"]),
-        "g_s": (log_q["male"] - log_q["female"], n["male"] + n["female"]),
-    }
-    return pl.concat(
-        groups.group_by(_CELL, maintain_order=True)
-        .agg(on_scale(log_ratio, scale).alias("value"), count.alias("n"))
-        .filter(pl.col("value").is_not_null())
-        .with_columns(pl.lit(measure).alias("measure"), pl.lit(None, pl.String).alias("group"))
-        for measure, (log_ratio, count) in parts.items()
-    )
-
-
-def _family(scores: pl.LazyFrame, scale: Scale) -> pl.LazyFrame:
-    return (
-        scores.filter(pl.col("family"), pl.col("polarity") == "male")
-        .group_by(_CELL, maintain_order=True)
-        .agg(on_scale(mean(pl.col("score")), scale).alias("value"), pl.len().cast(pl.Int64).alias("n"))
-        .with_columns(pl.lit("q_family").alias("measure"), pl.lit(None, pl.String).alias("group"))
-    )
-
-
-def _mass(scores: pl.LazyFrame) -> pl.LazyFrame:
-    return (
-        scores.with_columns(_MASS)
-        .filter(pl.col("mass").is_not_null())
-        .group_by(_CELL, maintain_order=True)
-        .agg(mean(pl.col("mass")).alias("value"), pl.len().cast(pl.Int64).alias("n"))
-        .with_columns(pl.lit("mass").alias("measure"), pl.lit(None, pl.String).alias("group"))
-    )
-
-
-_MASS = (pl.col("logprob_male").exp() + pl.col("logprob_female").exp()).alias("mass")
-
-
-def _ranks(groups: pl.LazyFrame) -> pl.LazyFrame:
-    return groups.select(
+def _ranks(q: pl.LazyFrame) -> pl.LazyFrame:
+    return q.select(
         *_CELL,
         pl.lit("rank").alias("measure"),
         "group",
-        pl.col("log_q").rank("average").over(_CELL).alias("value"),
+        pl.col("value").rank("average").over(_CELL).alias("value"),
         pl.len().over(_CELL).cast(pl.Int64).alias("n"),
     )
 
@@ -218,7 +154,7 @@ def _correlations(q: pl.LazyFrame, scores: pl.LazyFrame) -> list[pl.LazyFrame]:
     return [*pairs, *summary]
 
 
-# --- intervals: numpy ------------------------------------------------------------------------------------------------
+# --- sampling units ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,21 +164,30 @@ class _Matrix:
     templates: tuple[str, ...]
     groups: tuple[str, ...]
     polarity: tuple[str | None, ...]
-    strata: tuple[Stratum, ...]
-    samples: tuple[tuple[int, ...], ...]
-    family: Stratum | None
-    family_samples: tuple[int, ...]
+    strata: tuple[Units, ...]
+    family: Units | None
+
+    @property
+    def counts(self) -> Array:
+        """[groups, 2 × templates]: samples with a score, then samples with a mass."""
+        return np.stack([units.values.sum(axis=0) for units in self.strata])[:, 2 * len(self.templates) :]
 
 
-def intervals(scores: pl.DataFrame, bootstrap: Bootstrap, scale: Scale) -> pl.DataFrame:
-    """Columns model, task, language, template, measure, group, low, high for all measures that have an interval."""
-    rows = []
-    with_mass = scores.with_columns(_MASS)
-    for key, frame in with_mass.partition_by(_RUN, as_dict=True, maintain_order=True).items():
-        matrix = _matrix(frame)
-        rows += [(*key, *row) for row in _model_intervals(matrix, bootstrap, scale)]
-    schema = {name: TIDY[name] for name in (*_CELL, "measure", "group", "low", "high")}
-    return pl.DataFrame(rows, schema=schema, orient="row").with_columns(pl.col("low", "high").fill_nan(None))
+def sampled(scores: pl.DataFrame, scale: Scale) -> list[Sampled]:
+    """One model's scores of one language as sampling units: all rates but q_family, then q_family; none without a score."""
+    matrix = _matrix(complete(scores).with_columns(_MASS))
+    if not matrix.strata:
+        return []
+    count, statistic = len(matrix.templates), _Statistic(matrix, scale)
+    made = [Sampled(tuple(_outputs(matrix, scale)), matrix.strata, statistic)]
+    made = [made[0].choose([i for i, output in enumerate(made[0].outputs) if output.n])]
+    if matrix.family is not None:
+        asked = matrix.family.values.sum(axis=0)[count:].astype(int)
+        labels = [Label(template, "q_family", scale=scale) for template in matrix.templates]
+        topical = [_rate(label, n) for label, n in zip(labels, asked.tolist(), strict=True)]
+        family = Sampled(tuple(topical), (matrix.family,), lambda sums: array_on_scale(means(sums)[..., 0, :], scale))
+        made.append(family.choose([i for i, output in enumerate(topical) if output.n]))
+    return made
 
 
 def _matrix(frame: pl.DataFrame) -> _Matrix:
@@ -265,77 +210,43 @@ def _matrix(frame: pl.DataFrame) -> _Matrix:
         templates=tuple(templates),
         groups=tuple(group for group, _, _ in parts),
         polarity=tuple(polarity for _, polarity, _ in parts),
-        strata=tuple(Stratum(group, numbers[rows]) for group, _, rows in parts),
-        samples=tuple(tuple(samples[rows].tolist()) for _, _, rows in parts),
-        family=Stratum("family", numbers[np.ix_(family, scores)]) if len(family) else None,
-        family_samples=tuple(samples[family].tolist()),
+        strata=tuple(Units(group, tuple(samples[rows].tolist()), numbers[rows]) for group, _, rows in parts),
+        family=Units("family", tuple(samples[family].tolist()), numbers[np.ix_(family, scores)]) if len(family) else None,
     )
 
 
-def _model_intervals(
-    matrix: _Matrix, bootstrap: Bootstrap, scale: Scale
-) -> Iterator[tuple[str, str, str | None, float, float]]:
-    """(template, measure, group, low, high) of one model."""
-    labels, plain = _outputs(matrix)
-    estimate = bootstrap.estimate(matrix.strata, _Statistic(matrix, scale))
-    low, high = _bounds(estimate, len(labels), scale)
-    for (template, measure, group), lower, upper in zip([*labels, *plain], low, high, strict=True):
-        yield template, measure, group, lower, upper
-    if matrix.family is not None:
-        estimate = bootstrap.estimate([matrix.family], lambda sums: means(sums)[..., 0, :])
-        low, high = _bounds(estimate, len(matrix.templates), scale)
-        for template, lower, upper in zip(matrix.templates, low, high, strict=True):
-            yield template, "q_family", None, lower, upper
+def _outputs(matrix: _Matrix, scale: Scale) -> Iterator[Output]:
+    """What `_Statistic` gives, in its order; n is 0 where there is no value."""
+    scored, with_mass = np.split(matrix.counts.astype(int), 2, axis=1)
+    sides = {side: scored[[p == side for p in matrix.polarity]].sum(axis=0) for side in ("female", "male")}
+    both = np.where((sides["female"] > 0) & (sides["male"] > 0), sides["female"] + sides["male"], 0)
+
+    def rate(template: str, measure: str, group: str | None, n: int) -> Output:
+        return _rate(Label(template, measure, group, scale), int(n))
+
+    for group, of_group in zip(matrix.groups, scored, strict=True):
+        yield from (rate(t, "q", group, n) for t, n in zip(matrix.templates, of_group, strict=True))
+    for measure, asked in (("q_f", sides["female"]), ("q_m", sides["male"]), ("g_s", both)):
+        yield from (rate(t, measure, None, n) for t, n in zip(matrix.templates, asked, strict=True))
+    distinct = sum(len(units.ids) for units, side in zip(matrix.strata, matrix.polarity, strict=True) if side is not None)
+    yield Output(Label("all", "g_s", scale=scale), distinct if both.any() else 0, "bootstrap", scale != "log10")
+    for template, n in zip(matrix.templates, with_mass.sum(axis=0).tolist(), strict=True):
+        yield Output(Label(template, "mass"), n)
 
 
-def _outputs(matrix: _Matrix) -> tuple[list[tuple[str, str, str | None]], list[tuple[str, str, str | None]]]:
-    """(template, measure, group) of `_Statistic`'s outputs: those that are natural logarithms, and those behind them."""
-    logs = [
-        *((t, "q", g) for g in matrix.groups for t in matrix.templates),
-        *((t, m, None) for m in ("q_f", "q_m", "g_s") for t in matrix.templates),
-    ]
-    return logs, [("all", "g_s", None), *((t, "mass", None) for t in matrix.templates)]
-
-
-def sampled(scores: pl.DataFrame, scale: Scale) -> list[Sampled]:
-    """One model's scores of one language as sampling units: all rates but q_family, then q_family; none without a score."""
-    matrix = _matrix(complete(scores).with_columns(_MASS))
-    if not matrix.strata:
-        return []
-    logs, plain = _outputs(matrix)
-    statistic = _Statistic(matrix, scale)
-
-    def printed(sums: Array) -> Array:
-        values = statistic(sums)
-        return np.concatenate([array_on_scale(values[..., : len(logs)], scale), values[..., len(logs) :]], axis=-1)
-
-    rates_of = [Label(*label, scale=None if label[1] == "mass" else scale) for label in (*logs, *plain)]
-    ratio = np.array([label.scale is not None and scale != "log10" for label in rates_of])
-    made = [Sampled(tuple(rates_of), tuple(map(units, matrix.strata, matrix.samples)), printed, ratio)]
-    if matrix.family is not None:
-        topic = tuple(Label(template, "q_family", scale=scale) for template in matrix.templates)
-        family = units(matrix.family, matrix.family_samples)
-        mine = np.full(len(topic), scale != "log10")
-        made.append(Sampled(topic, (family,), lambda sums: array_on_scale(means(sums)[..., 0, :], scale), mine))
-    return made
-
-
-def _bounds(estimate: Estimate, logs: int, scale: Scale) -> tuple[list[float], list[float]]:
-    """Interval bounds, the first `logs` of them brought from natural logarithms to the scale."""
-    bounds = []
-    for side in (estimate.low, estimate.high):
-        bounds.append([*array_on_scale(side[:logs], scale).tolist(), *side[logs:].tolist()])
-    return bounds[0], bounds[1]
+def _rate(label: Label, n: int) -> Output:
+    """A geometric mean, or on the scale `log10` a mean: its interval is that of the mean logarithm."""
+    ratio = label.scale != "log10"
+    return Output(label, n, "log bootstrap" if ratio else "bootstrap", ratio)
 
 
 class _Statistic:
-    """From sums [..., groups, columns] to log q (groups × templates), log q_f, log q_m, log g_s, overall g_s, mass."""
+    """From sums [..., groups, columns] to q (groups × templates), q_f, q_m, g_s on the scale, overall g_s, mass."""
 
     def __init__(self, matrix: _Matrix, scale: Scale) -> None:
         self._templates = len(matrix.templates)
         self._scale = scale
-        totals = np.stack([stratum.values.sum(axis=0) for stratum in matrix.strata])
-        present = totals[:, 2 * self._templates : 3 * self._templates] > 0
+        present = matrix.counts > 0
         self._members = {
             polarity: [
                 [g for g, p in enumerate(matrix.polarity) if p == polarity and present[g, t]] for t in range(self._templates)
@@ -347,17 +258,14 @@ class _Statistic:
         count = self._templates
         log_q = means(sums)[..., :count]
         log_f, log_m = self._mean_over(log_q, "female"), self._mean_over(log_q, "male")
-        log_g = log_m - log_f
+        flat = log_q.reshape(*sums.shape[:-2], -1)
+        rates = array_on_scale(np.concatenate([flat, log_f, log_m, log_m - log_f], axis=-1), self._scale)
         scored = [t for t in range(count) if self._members["female"][t] and self._members["male"][t]]
-        overall = (
-            array_on_scale(log_g[..., scored], self._scale).mean(axis=-1, keepdims=True)
-            if scored
-            else np.full((*sums.shape[:-2], 1), np.nan)
-        )
+        g_s = rates[..., -count:]
+        overall = g_s[..., scored].mean(axis=-1, keepdims=True) if scored else np.full((*sums.shape[:-2], 1), np.nan)
         pooled = sums.sum(axis=-2)
         mass = pooled[..., count : 2 * count] / pooled[..., 3 * count :]
-        flat = log_q.reshape(*sums.shape[:-2], -1)
-        return np.concatenate([flat, log_f, log_m, log_g, overall, mass], axis=-1)
+        return np.concatenate([rates, overall, mass], axis=-1)
 
     def _mean_over(self, log_q: Array, polarity: str) -> Array:
         """Mean over the groups of a polarity that the template has, […, templates]; NaN where it has none."""

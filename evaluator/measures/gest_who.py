@@ -19,17 +19,15 @@ n is the number of sentences that a value rests on. Intervals resample sentences
 resample draws no answer makes that resample undefined.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from evaluator.measures import gest
-from evaluator.measures.bootstrap import Array, Bootstrap, Stratum, means, with_counts
-from evaluator.measures.intervals import BOOTSTRAPS, named
-from evaluator.measures.sampled import Label, Sampled, units
-from evaluator.vocabulary import TIDY, MeasureOptions, tidy
+from evaluator.measures.bootstrap import Array, means, with_counts
+from evaluator.measures.estimate import estimated
+from evaluator.measures.sampled import Label, Output, Sampled, Units
+from evaluator.vocabulary import MeasureOptions
 
 OPTIONS = ("male", "female", "neither")
 PLACES = ("place_a", "place_b", "place_c")
@@ -65,33 +63,10 @@ _WHOLE_COLUMNS = [COLUMNS.index(name) for name in ("undetected", "silent", "refu
 
 def who_measures(scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
     """Tidy rows (columns TIDY) from the columns SCORES and COLUMNS; see the module's text."""
-    bootstrap = Bootstrap.of(options)
-    frames = []
-    for keys, part in scores.group_by("model", "task", "language", "template", maintain_order=True):
-        known = _known(part)
-        if known.is_empty():
-            continue
-        statistic = _Statistic(known)
-        found = bootstrap.estimate(statistic.strata, statistic)
-        counts = statistic.counts()
-        rows = [
-            (label.measure, label.group, value, low, high, n)
-            for label, value, low, high, n in zip(
-                statistic.labels, found.value, found.low, found.high, counts.tolist(), strict=True
-            )
-            if label.measure not in _SOME or np.isfinite(value)
-        ]
-        names = ("measure", "group", "value", "low", "high", "n")
-        frame = pl.DataFrame(rows, schema={name: TIDY[name] for name in names}, orient="row")
-        named_keys = zip(("model", "task", "language", "template"), keys, strict=True)
-        frames.append(frame.with_columns(pl.lit(value).alias(name) for name, value in named_keys))
-    if not frames:
-        return pl.DataFrame(schema=TIDY)
-    numbers = [pl.col(name).fill_nan(None) for name in ("value", "low", "high")]
-    return tidy(pl.concat(frames).with_columns(numbers).with_columns(named(BOOTSTRAPS[options.interval])))
+    return estimated(scores, options, sampled)
 
 
-def sampled(scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
+def sampled(scores: pl.DataFrame) -> list[Sampled]:
     """One model's sentences as sampling units, way by way."""
     made = []
     for (template,), part in scores.group_by("template", maintain_order=True):
@@ -99,8 +74,10 @@ def sampled(scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
         if known.is_empty():
             continue
         statistic = _Statistic(known, str(template))
-        named_units = tuple(map(units, statistic.strata, statistic.names))
-        made.append(Sampled(statistic.labels, named_units, statistic, np.zeros(len(statistic.labels), dtype=np.bool_)))
+        whole = Sampled(statistic.outputs, statistic.strata, statistic)
+        # What not every model has has no row where it has no answer.
+        there = [i for i, output in enumerate(whole.outputs) if output.n or output.label.measure not in _SOME]
+        made.append(whole.choose(there))
     return made
 
 
@@ -110,26 +87,31 @@ def _known(scores: pl.DataFrame) -> pl.DataFrame:
 
 
 class _Statistic:
-    """From sums [..., stereotypes, 2 x COLUMNS] to the values that `labels` name.
+    """From sums [..., stereotypes, 2 x COLUMNS] to the values that `outputs` name.
 
     Stereotypes without an answer that names an option are left out of means over stereotypes.
     """
 
-    def __init__(self, scores: pl.DataFrame, template: str | None = None) -> None:
+    def __init__(self, scores: pl.DataFrame, template: str) -> None:
         self.groups = [group for group in STEREOTYPES if group in set(scores["group"])]
         parts = [scores.filter(group=group) for group in self.groups]
         numbers = [part.select(pl.col(COLUMNS).cast(pl.Float64).fill_null(float("nan"))).to_numpy() for part in parts]
-        self.strata = [Stratum(group, with_counts(values)) for group, values in zip(self.groups, numbers, strict=True)]
-        self.names: list[Sequence[object]] = [part["sample"].to_list() for part in parts]
-        self._totals = np.stack([stratum.values.sum(axis=0) for stratum in self.strata])[:, len(COLUMNS) :]
+        self.strata = tuple(
+            Units(group, tuple(part["sample"]), with_counts(values))
+            for group, part, values in zip(self.groups, parts, numbers, strict=True)
+        )
+        self._totals = np.stack([units.values.sum(axis=0) for units in self.strata])[:, len(COLUMNS) :]
         there = self._totals[:, 0] > 0
         self._sides = {
             FEMALE: np.array([group in gest.FEMALE for group in self.groups]) & there,
             MALE: np.array([group in gest.MALE and group != EXCLUDED for group in self.groups]) & there,
         }
-        self.labels = tuple(Label(template, measure, group) for measure, group in self._outputs())
+        self.outputs = tuple(
+            Output(Label(template, measure, group), n)
+            for (measure, group), n in zip(self._values(), self._counts().tolist(), strict=True)
+        )
 
-    def _outputs(self) -> list[tuple[str, str | None]]:
+    def _values(self) -> list[tuple[str, str | None]]:
         by_group = [(measure, group) for group in self.groups for measure in (*OPTIONS, "lean")]
         by_side = [(measure, side) for side in (FEMALE, MALE) for measure in OPTIONS]
         return [*by_group, *by_side, *((measure, ALL) for measure in OPTIONS), *((name, None) for name in self._single)]
@@ -138,7 +120,7 @@ class _Statistic:
     def _single(self) -> tuple[str, ...]:
         return ("stereotype_rate", *_WHOLE)
 
-    def counts(self) -> NDArray[np.int64]:
+    def _counts(self) -> NDArray[np.int64]:
         """Sentences that each value rests on."""
         answered = self._totals[:, 0]
         sides = [answered[chosen].sum() for chosen in self._sides.values()]
@@ -153,7 +135,7 @@ class _Statistic:
         return np.array(made).astype(np.int64)
 
     def __call__(self, sums: Array) -> Array:
-        """The values [..., labels]."""
+        """The values [..., outputs]."""
         mean = means(sums)[..., :3]
         by_group = np.concatenate([mean, mean[..., :1] - mean[..., 1:2]], axis=-1)
         female, male = (_over(mean, chosen) for chosen in self._sides.values())

@@ -11,7 +11,7 @@ Holm: S. Holm, A simple sequentially rejective multiple test procedure (1979).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
@@ -94,8 +94,8 @@ def pair(baseline: Sampled, model: Sampled, shown: Callable[[Label], bool] = lam
 
 def _chosen(sampled: Sampled, strata: Sequence[Units], labels: Sequence[Label]) -> Sampled:
     """The same with these units, and of the outputs only these."""
-    order = [sampled.labels.index(label) for label in labels]
-    return Sampled(tuple(labels), tuple(strata), lambda sums: sampled.statistic(sums)[..., order], sampled.ratio[order])
+    known = sampled.labels
+    return replace(sampled.choose([known.index(label) for label in labels]), strata=tuple(strata))
 
 
 def compare(pair: Paired, bootstrap: Bootstrap, permutations: int = PERMUTATIONS, seed: int = 0) -> Comparison:

@@ -11,14 +11,15 @@ and by direction, where the pairs have one, `share` with the direction (`stereo`
 """
 
 import math
+from functools import partial
 
 import numpy as np
 import polars as pl
 
-from evaluator.measures.bootstrap import Bootstrap
+from evaluator.measures.estimate import estimated, together
 from evaluator.measures.paired import holm
 from evaluator.measures.sampled import Sampled
-from evaluator.measures.word_filling import Mean, Share, Statistic, estimate, models, sampling_units
+from evaluator.measures.word_filling import KEYS, Mean, Share, Statistic, models, sampling_units
 from evaluator.vocabulary import TIDY, MeasureOptions, tidy
 
 MEASURES = ("share", "mean", "mean_abs", "p", "p_holm")
@@ -30,20 +31,9 @@ _HALF = pl.when(pl.col("score") == 0).then(0.5).otherwise((pl.col("score") > 0).
 
 def pair_measures(scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
     """Tidy rows (columns TIDY) from the columns SCORES with `direction`; see the module's text."""
-    bootstrap = Bootstrap.of(options)
-    frames = []
-    for keys, part in models(scores.drop_nulls("score").with_columns(pl.col("score").abs().alias(_ABS))):
-        groups = part["group"].unique(maintain_order=True).to_list()
-        for group in (*groups, "all"):
-            chosen = part if group == "all" else part.filter(pl.col("group") == group)
-            found = estimate(chosen, _statistics(group), f"{part['task'][0]}/{group}", options, bootstrap)
-            frames.append(found.with_columns(keys))
-        for direction in part["direction"].drop_nulls().unique(maintain_order=True):
-            chosen = part.filter(pl.col("direction") == direction)
-            found = estimate(chosen, [Share("share", direction, _HALF)], f"{part['task'][0]}/{direction}", options, bootstrap)
-            frames.append(found.with_columns(keys))
-        frames.append(_tests(part, groups).with_columns(keys))
-    return tidy(pl.concat(frames, how="diagonal_relaxed")) if frames else pl.DataFrame(schema=TIDY)
+    known = scores.drop_nulls("score")
+    tests = (tidy(_tests(part).with_columns(keys)) for keys, part in models(known))
+    return together([estimated(known, options, partial(sampled, options=options)), *tests], KEYS)
 
 
 def sampled(scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
@@ -64,8 +54,9 @@ def _statistics(group: str) -> list[Statistic]:
     return [Share("share", group, _HALF), Mean("mean", group, "score"), Mean("mean_abs", group, _ABS)]
 
 
-def _tests(scores: pl.DataFrame, groups: list[str]) -> pl.DataFrame:
+def _tests(scores: pl.DataFrame) -> pl.DataFrame:
     """p of every group and of all, and the groups' adjusted ones."""
+    groups = scores["group"].unique(maintain_order=True).to_list()
     above, below = (pl.col("score") > 0).sum(), (pl.col("score") < 0).sum()
     counts = {group: (up, down) for group, up, down in scores.group_by("group").agg(above.alias("up"), below).iter_rows()}
     p = np.array([sign_test(*counts[group]) for group in groups])

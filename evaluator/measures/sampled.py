@@ -1,12 +1,12 @@
-"""A model's scores as sampling units, with the statistics of them that a report prints: what comparisons and influences need.
+"""A model's scores as sampling units with a statistic of them: what reports, comparisons and influences are made of.
 
-A task's measures are functions of sums over units (see `evaluator.measures.bootstrap`). Here such a function goes with the
-names of its outputs and the identity of each unit, so that two models' units can be matched, or one be left out.
+A task's measures are functions of sums over units (see `evaluator.measures.bootstrap`). Here such a function goes with its
+outputs (the rows of a report) and the identity of each unit, so that two models' units can be matched, or one be left out.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +18,35 @@ ROUNDING = 1e-13
 
 
 class Label(NamedTuple):
-    """Which row of a report an output is: its columns template, measure, group and scale."""
+    """Which row of a report an output is. `language`: only where one object has the outputs of several."""
 
     template: str | None
     measure: str
     group: str | None = None
     scale: str | None = None
+    language: str | None = None
+
+
+IntervalKind = Literal["bootstrap", "log bootstrap", "share", "centred share", "shifted"]
+"""How an output's interval is made: of the bootstrap's values or of their logarithms; of a share k/n, whose published form
+prints the interval's centre if it is `centred`; of the bootstrap's values less their bias, within 0 and `Output.whole`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One value of a statistic: which row of a report it is, and what its interval is.
+
+    Attributes:
+        n: samples that it rests on.
+        ratio: whether it is a positive ratio, of which differences are tested in logarithms.
+        whole: the value of a share of 1, and the largest value of what is `shifted`.
+    """
+
+    label: Label
+    n: int
+    interval: IntervalKind = "bootstrap"
+    ratio: bool = False
+    whole: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +69,32 @@ class Sampled:
     """One model's scores of one task and language.
 
     Attributes:
-        labels: the outputs' names.
+        outputs: what the statistic's values are.
         strata: units that were drawn together.
         statistic: from sums over the strata [..., strata, columns] to the outputs as they are printed, NaN where undefined.
-        ratio: [outputs], whether an output is a positive ratio, of which differences are tested in logarithms.
         unit: the column of the scores that has the units' names: `sample`, or what several samples were made of.
     """
 
-    labels: tuple[Label, ...]
+    outputs: tuple[Output, ...]
     strata: tuple[Units, ...]
     statistic: Statistic
-    ratio: NDArray[np.bool_]
     unit: str = "sample"
+
+    @property
+    def labels(self) -> tuple[Label, ...]:
+        """The outputs' names."""
+        return tuple(output.label for output in self.outputs)
+
+    @property
+    def ratio(self) -> NDArray[np.bool_]:
+        """[outputs], whether an output is a positive ratio."""
+        return np.array([output.ratio for output in self.outputs], dtype=np.bool_)
+
+    def choose(self, outputs: Sequence[int]) -> Self:
+        """The same with some of the outputs, by their places."""
+        order = list(outputs)
+        statistic = self.statistic
+        return replace(self, outputs=tuple(self.outputs[i] for i in order), statistic=lambda sums: statistic(sums)[..., order])
 
     @property
     def values(self) -> Array:

@@ -11,18 +11,17 @@ al. (2023). For n examples with candidate scores x:
   has these two names swapped).
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from evaluator.measures.bootstrap import Bootstrap, Stratum
-from evaluator.measures.intervals import BOOTSTRAPS, share_bounds
-from evaluator.measures.sampled import Label, Sampled, units
-from evaluator.vocabulary import TIDY, Interval, MeasureOptions, tidy
+from evaluator.measures.estimate import estimated
+from evaluator.measures.sampled import IntervalKind, Label, Output, Sampled, Units
+from evaluator.vocabulary import MeasureOptions
 
 Array = NDArray[np.float64]
 
@@ -30,8 +29,7 @@ ALL = "all"
 OVERALL = "overall"
 SIMPLE = ("LMS", "SS", "ICAT")
 MULTICLASS = ("LMS_multiclass", "SS_multiclass", "ICAT_macro", "ICAT_micro")
-SHIFTED = " shifted by its bias and clipped to 0-100"
-"""Ends the name of the kind of the ICATs' intervals."""
+_KINDS: Mapping[str, IntervalKind] = {"SS": "share", "ICAT": "shifted", "ICAT_macro": "shifted", "ICAT_micro": "shifted"}
 
 CANDIDATES = ("x_stereotype", "x_anti", "x_unrelated")
 """Score columns of the three candidates: larger means that the model prefers it."""
@@ -40,7 +38,6 @@ COMPONENTS = ("mean_given", "mean_joined", "mean_alone", "mean_context")
 """Mean natural-log probability per token of the candidate given its context, of both joined, of the candidate alone (lists
 of three) and of the context alone; null where the model isn't a generative one."""
 
-_COLUMNS = ("model", "task", "language", "template", "measure", "group", "value", "low", "high", "n", "interval")
 
 Case = Literal["d", "c", "orig", "e", "f", "b"]
 
@@ -70,15 +67,7 @@ def stereoset_measures(scores: pl.DataFrame, options: MeasureOptions, case: Case
     examples. BCa's own correction breaks down at a bias of this size: where it is asked for, ICATs have shifted percentile
     intervals.
     """
-    scores = _with_case(scores, case)
-    bootstrap = Bootstrap.of(options)
-    shifted = Bootstrap.of(replace(options, interval="percentile")) if options.interval == "bca" else bootstrap
-    rows: list[tuple[object, ...]] = []
-    for (model, task, language), frame in scores.group_by("model", "task", "language", maintain_order=True):
-        for row in _rows(SumLayout.of(frame), frame, bootstrap, shifted, options.interval):
-            rows.append((model, task, language, *row))
-    made = pl.DataFrame(rows, schema={name: TIDY[name] for name in _COLUMNS}, orient="row")
-    return tidy(made.with_columns(pl.col("value", "low", "high").fill_nan(None)))
+    return estimated(scores, options, lambda part: sampled(part, case))
 
 
 def sampled(scores: pl.DataFrame, case: Case | None = None) -> list[Sampled]:
@@ -87,18 +76,15 @@ def sampled(scores: pl.DataFrame, case: Case | None = None) -> list[Sampled]:
     if frame.is_empty():
         return []
     layout = SumLayout.of(frame)
-    strata = layout.strata(frame)
-    names = [part["sample"].to_list() for _, part in frame.group_by("template", maintain_order=True)]
-    present = layout.sums(np.stack([stratum.values.sum(axis=0) for stratum in strata]))[..., 0] > 0
-    labels = tuple(Label(template, measure, group) for template in layout.templates for measure, _, group in layout.outputs)
-    return [
-        Sampled(
-            labels,
-            tuple(map(units, strata, names)),
-            lambda sums: _values(layout.sums(sums), layout, present),
-            np.zeros(len(labels), dtype=bool),
-        )
-    ]
+    strata = tuple(layout.strata(frame))
+    examples = layout.sums(np.stack([units.values.sum(axis=0) for units in strata]))[..., 0]
+    outputs = tuple(
+        Output(Label(template, measure, group), int(n[row]), _KINDS.get(measure, "bootstrap"), whole=100.0)
+        for template, n in zip(layout.templates, examples, strict=True)
+        for measure, row, group in layout.outputs
+    )
+    whole = Sampled(outputs, strata, lambda sums: _values(layout.sums(sums), layout, examples > 0))
+    return [whole.choose([i for i, output in enumerate(outputs) if output.n])]
 
 
 def _with_case(scores: pl.DataFrame, case: Case | None) -> pl.DataFrame:
@@ -159,16 +145,14 @@ class SumLayout:
         simple = [(measure, row, group) for row, group in enumerate(self.groups) for measure in SIMPLE]
         return simple + [(measure, self.groups.index(group), group) for group in self.classes for measure in MULTICLASS]
 
-    def strata(self, frame: pl.DataFrame) -> list[Stratum]:
+    def strata(self, frame: pl.DataFrame) -> Iterator[Units]:
         """A stratum a test with, for each example, the columns of `wins` in its cell's place and zeros elsewhere."""
         place = {cell: index for index, cell in enumerate(self.cells)}
-        strata = []
         for (test,), examples in frame.group_by("template", maintain_order=True):
             values = np.zeros((examples.height, len(self.cells), 3))
             cells = [place[bias, term] for bias, term in examples.select("group", "target").iter_rows()]
             values[np.arange(examples.height), cells] = wins(examples)
-            strata.append(Stratum(f"stereoset/{test}", values.reshape(examples.height, -1)))
-        return strata
+            yield Units(f"stereoset/{test}", tuple(examples["sample"]), values.reshape(examples.height, -1))
 
     def sums(self, strata: Array) -> Array:
         """[..., templates, groups + cells, 3] from sums over the strata's units [..., tests, 3 · cells]."""
@@ -192,7 +176,7 @@ def icat(lms: Array, ss: Array) -> Array:
 
 
 def _values(sums: Array, layout: SumLayout, present: NDArray[np.bool_]) -> Array:
-    """All measures, flat: [..., templates × (groups × SIMPLE + classes × MULTICLASS)], from Layout.sums.
+    """All measures, flat: [..., templates × (groups × SIMPLE + classes × MULTICLASS)], from SumLayout.sums.
 
     NaN where there are no examples; `present` [templates, groups + cells] says which classes count in a mean.
     """
@@ -205,34 +189,3 @@ def _values(sums: Array, layout: SumLayout, present: NDArray[np.bool_]) -> Array
         means = np.where(counted, simple[..., rows, :], 0).sum(axis=-2) / counted.sum(axis=-2)
         outputs += [means, icat(means[..., :1], means[..., 1:2])]
     return np.concatenate(outputs, axis=-1).reshape(*sums.shape[:-3], -1)
-
-
-def _rows(
-    layout: SumLayout, frame: pl.DataFrame, bootstrap: Bootstrap, shifted: Bootstrap, interval: Interval
-) -> Iterator[tuple[str, str, str, float, float, float, int, str | None]]:
-    """(template, measure, group, value, low, high, n, kind of interval) of one model; `shifted` makes the ICATs' intervals."""
-    strata = layout.strata(frame)
-    sums = layout.sums(np.stack([stratum.values.sum(axis=0) for stratum in strata]))
-    present = sums[..., 0] > 0
-
-    def statistic(drawn: Array) -> Array:
-        return _values(layout.sums(drawn), layout, present)
-
-    estimate = bootstrap.estimate(strata, statistic)
-    biased = estimate if shifted is bootstrap else shifted.estimate(strata, statistic)
-    shift = biased.value - biased.mean
-    names = layout.outputs
-    for index, value in enumerate(estimate.value):
-        template, (measure, row, group) = divmod(index, len(names))[0], names[index % len(names)]
-        n, stereotype = sums[template, row, :2]
-        if not n:
-            continue
-        low, high, kind = estimate.low[index], estimate.high[index], BOOTSTRAPS[interval]
-        if measure == "SS":
-            bounds, kind = share_bounds(stereotype, n, interval)
-            low, high = 100 * bounds.low, 100 * bounds.high
-        elif measure.startswith("ICAT"):
-            low, high = np.clip([biased.low[index] + shift[index], biased.high[index] + shift[index]], 0, 100)
-            kind = BOOTSTRAPS["percentile" if interval == "bca" else interval] + SHIFTED
-        known = kind if np.isfinite(low) else None
-        yield layout.templates[template], measure, group, float(value), float(low), float(high), int(n), known

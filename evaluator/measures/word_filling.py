@@ -3,21 +3,21 @@
 M. Pikuliak, I. Beňová, V. Bachratý: In-Depth Look at Word Filling Societal Bias Measures (EACL 2023), method.md §3.
 """
 
-import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from evaluator.measures.bootstrap import Bootstrap, Stratum, clustered
+from evaluator.measures.bootstrap import clustered
 from evaluator.measures.correlations import LEAST_POINTS
-from evaluator.measures.intervals import BOOTSTRAPS, share_bounds
+from evaluator.measures.estimate import estimated, together
 from evaluator.measures.ordered import mean
-from evaluator.measures.sampled import Label, Sampled, Units
+from evaluator.measures.sampled import IntervalKind, Label, Output, Sampled, Units
 from evaluator.measures.scales import LN10
-from evaluator.vocabulary import TIDY, MeasureOptions, tidy
+from evaluator.vocabulary import MeasureOptions, tidy
 
 UNITS = {"ratio": "natural log", "published": "log10", "log10": "log10"}
 """Units of mean scores by MeasureOptions.scale."""
@@ -151,53 +151,6 @@ def _evaluate(statistics: Sequence[Statistic], sums: NDArray[np.float64]) -> NDA
     return np.where(pearson, rho, ratio)
 
 
-def estimate(
-    frame: pl.DataFrame,
-    statistics: Sequence[Statistic],
-    stratum: str,
-    options: MeasureOptions,
-    bootstrap: Bootstrap,
-    cluster: str | None = None,
-) -> pl.DataFrame:
-    """The statistics of one model's samples as rows `measure, group, value, low, high, n, scale, interval`.
-
-    `frame` has a row a sample; `bootstrap` is shared by all models; `cluster` names the column whose equal values are
-    resampled together (None: samples are independent, and shares get Wilson's interval, or the published one). Correlations
-    over fewer than LEAST_POINTS samples are null.
-    """
-    values = _addends(frame, statistics)
-    units = values if cluster is None else clustered(values, frame[cluster].to_list())
-
-    def evaluate(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        return _evaluate(statistics, sums)
-
-    found = bootstrap.estimate([Stratum(stratum, units)], evaluate)
-    totals = values.sum(axis=0).reshape(len(statistics), _ADDENDS)
-    rows = []
-    for i, statistic in enumerate(statistics):
-        value, low, high = found.value[i], found.low[i], found.high[i]
-        n = totals[i, 0] if isinstance(statistic, Correlation) else totals[i, 1]
-        unit, kind = None, BOOTSTRAPS[options.interval]
-        if isinstance(statistic, Mean):
-            factor = 1.0 if options.scale == "ratio" else 1 / LN10
-            value, low, high, unit = value * factor, low * factor, high * factor, UNITS[options.scale]
-        elif isinstance(statistic, Correlation) and n < LEAST_POINTS:
-            value = low = high = math.nan
-        elif isinstance(statistic, Share) and cluster is None and n:
-            bounds, kind = share_bounds(totals[i, 0], n, options.interval)
-            low, high = bounds.low, bounds.high
-            if statistic.positive and options.interval == "published":
-                value = bounds.centre
-        known = kind if math.isfinite(low) else None
-        rows.append((statistic.measure, statistic.group, *map(_number, (value, low, high)), int(n), unit, known))
-    schema = {name: TIDY[name] for name in ("measure", "group", "value", "low", "high", "n", "scale", "interval")}
-    return pl.DataFrame(rows, schema=schema, orient="row")
-
-
-def _number(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
-
-
 # --- tables ------------------------------------------------------------------------------------------------------------
 
 
@@ -213,12 +166,6 @@ def wide(scores: pl.DataFrame) -> pl.DataFrame:
             for group in ("original", "control")
         ),
     )
-
-
-def _tidy(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    if not frames:
-        return pl.DataFrame(schema=TIDY)
-    return tidy(pl.concat(frames, how="diagonal_relaxed"))
 
 
 def models(scores: pl.DataFrame) -> Iterator[tuple[list[pl.Expr], pl.DataFrame]]:
@@ -237,21 +184,15 @@ def quadruples(
     intervals resample original pairs, of which several samples may be made; the `published` interval resamples samples.
     With `word_counts` (columns `word`, `count`: corpus frequencies), `rho_ss_frequency` is added.
     """
-    frames = []
-    bootstrap = Bootstrap.of(options)
     cluster = "original" if by_original and options.interval != "published" else None
-    for keys, part in models(scores):
-        samples = wide(part)
-        keyword = samples["ss_original"].is_not_null().any()
-        asked = statistics(keyword)
-        if keyword and word_counts is not None:
-            samples = samples.with_columns(_log_frequencies(samples, word_counts))
-            asked += [Correlation("rho_ss_frequency", g, f"ss_{g}", f"frequency_{g}") for g in ("original", "control")]
-        kept = samples.filter("kept")
-        found = estimate(kept, asked, str(part["task"][0]), options, bootstrap, cluster)
-        count = pl.DataFrame({"measure": "quadruples_kept", "group": "all", "value": float(kept.height), "n": samples.height})
-        frames.append(pl.concat([found, count], how="diagonal_relaxed").with_columns(keys))
-    return _tidy(frames)
+    units = partial(sampled, options=options, paired=False, cluster=cluster, word_counts=word_counts)
+    kept = (
+        pl.DataFrame(
+            {"measure": "quadruples_kept", "group": "all", "value": float(table["kept"].sum()), "n": table.height}
+        ).with_columns(keys)
+        for keys, table in ((keys, wide(part)) for keys, part in models(scores))
+    )
+    return together([estimated(scores, options, units), *map(tidy, kept)], KEYS)
 
 
 def pairs(scores: pl.DataFrame, options: MeasureOptions, bias_types: Collection[str] | None = None) -> pl.DataFrame:
@@ -262,20 +203,18 @@ def pairs(scores: pl.DataFrame, options: MeasureOptions, bias_types: Collection[
     """
     if bias_types is not None:
         scores = scores.filter(pl.col("group").is_in(list(bias_types)))
-    frames = []
-    bootstrap = Bootstrap.of(options)
-    for keys, part in models(scores):
-        types = part["group"].unique(maintain_order=True).to_list()
-        for group in [*types, "all"]:
-            samples = part if group == "all" else part.filter(pl.col("group") == group)
-            stratum = f"{part['task'][0]}/{group}"
-            found = estimate(samples, _positive("cs", group, "cs"), stratum, options, bootstrap)
-            frames.append(found.with_columns(keys))
-    return _tidy(frames)
+    return estimated(scores, options, partial(sampled, options=options, paired=True))
 
 
-def sampled(scores: pl.DataFrame, options: MeasureOptions, *, paired: bool, by_original: bool) -> list[Sampled]:
-    """One model's scores as sampling units: the samples, or (`by_original`) the original pairs that they were made of.
+def sampled(
+    scores: pl.DataFrame,
+    options: MeasureOptions,
+    *,
+    paired: bool,
+    cluster: str | None = None,
+    word_counts: pl.DataFrame | None = None,
+) -> list[Sampled]:
+    """One model's scores as sampling units: the samples, or what has one value of the column `cluster`.
 
     `paired`: the scores are CrowS-Pairs'; else quadruples', of which those are units that the tokenizer filter keeps.
     """
@@ -288,8 +227,11 @@ def sampled(scores: pl.DataFrame, options: MeasureOptions, *, paired: bool, by_o
                 made.append(sampling_units(samples, _positive("cs", group, "cs"), f"{task}/{group}", template, options))
             continue
         samples = wide(part)
-        asked = statistics(samples["ss_original"].is_not_null().any())
-        cluster = "original" if by_original else "sample"
+        keyword = samples["ss_original"].is_not_null().any()
+        asked = statistics(keyword)
+        if keyword and word_counts is not None:
+            samples = samples.with_columns(_log_frequencies(samples, word_counts))
+            asked += [Correlation("rho_ss_frequency", g, f"ss_{g}", f"frequency_{g}") for g in ("original", "control")]
         made.append(sampling_units(samples.filter("kept"), asked, task, template, options, cluster))
     return made
 
@@ -300,20 +242,35 @@ def sampling_units(
     stratum: str,
     template: str | None,
     options: MeasureOptions,
-    cluster: str = "sample",
+    cluster: str | None = None,
 ) -> Sampled:
-    """The statistics of one model's samples at a template; `cluster` names the column whose equal values are one unit."""
+    """The statistics of one model's samples at a template; `cluster` names the column whose equal values are one unit.
+
+    Without one samples are independent, and shares get Wilson's interval, or the published one.
+    """
     values, factors = _addends(frame, statistics), _factors(statistics, options)
-    names = frame[cluster].unique(maintain_order=True).to_list()
-    labels = tuple(
-        Label(template, s.measure, s.group, UNITS[options.scale] if isinstance(s, Mean) else None) for s in statistics
-    )
+    counts = values.sum(axis=0).reshape(len(statistics), _ADDENDS)
+    enough = np.ones(len(statistics))
+    outputs = []
+    for i, statistic in enumerate(statistics):
+        label = Label(
+            template, statistic.measure, statistic.group, UNITS[options.scale] if isinstance(statistic, Mean) else None
+        )
+        n = int(counts[i, 0 if isinstance(statistic, Correlation) else 1])
+        kind: IntervalKind = "bootstrap"
+        if isinstance(statistic, Share) and cluster is None:
+            kind = "centred share" if statistic.positive and n else "share"
+        if isinstance(statistic, Correlation) and n < LEAST_POINTS:
+            enough[i] = np.nan
+        outputs.append(Output(label, n, kind))
+    unit = cluster or "sample"
+    names = frame[unit].unique(maintain_order=True).to_list()
+    clusters = clustered(values, frame[unit].to_list()) if cluster else values
     return Sampled(
-        labels,
-        (Units(stratum, tuple(names), clustered(values, frame[cluster].to_list())),),
-        lambda sums: _evaluate(statistics, sums) * factors,
-        np.zeros(len(labels), dtype=bool),
-        cluster,
+        tuple(outputs),
+        (Units(stratum, tuple(names), clusters),),
+        lambda sums: _evaluate(statistics, sums) * factors * enough,
+        unit,
     )
 
 

@@ -199,7 +199,7 @@ class GestWho(Task):
 
     def sampled(self, scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
         """One model's sentences as sampling units."""
-        return sampled(scores, options)
+        return sampled(scores)
 
     def layout(self, options: MeasureOptions) -> Layout:
         """The rate and what the answers were like, then by stereotype."""

@@ -251,7 +251,7 @@ class WordFilling(Task):
 
     def sampled(self, scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
         """One model's samples as sampling units."""
-        return measures.sampled(scores, options, paired=self.form == "pairs", by_original=self.clustered)
+        return measures.sampled(scores, options, paired=self.form == "pairs", cluster="original" if self.clustered else None)
 
     def layout(self, options: MeasureOptions) -> Layout:
         """How the report shows them."""

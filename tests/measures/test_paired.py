@@ -12,7 +12,7 @@ from scipy import stats
 from evaluator.measures import gest
 from evaluator.measures.bootstrap import Array, Bootstrap
 from evaluator.measures.paired import Comparison, compare, detectable, holm, pair, sign_test
-from evaluator.measures.sampled import Label, Sampled, Units, influences
+from evaluator.measures.sampled import Label, Output, Sampled, Units, influences
 from evaluator.vocabulary import MeasureOptions
 
 
@@ -22,7 +22,7 @@ def sampled(
     """One output, by default the mean of the first stratum."""
     made = [Units(f"s{i}", tuple(ids or range(len(x))), np.stack([x, np.ones(len(x))], axis=1)) for i, x in enumerate(strata)]
     mean = statistic or (lambda sums: sums[..., 0, :1] / sums[..., 0, 1:])
-    return Sampled((Label(None, "m"),), tuple(made), mean, np.array([ratio]))
+    return Sampled((Output(Label(None, "m"), len(strata[0]), ratio=ratio),), tuple(made), mean)
 
 
 def compared(one: Sampled, other: Sampled, permutations: int = 10_000) -> Comparison:
