@@ -29,7 +29,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from evaluator.measures.bootstrap import Array, means, with_counts
-from evaluator.measures.estimate import estimated
+from evaluator.measures.estimate import estimated, together
 from evaluator.measures.gest import FEMALE, MALE
 from evaluator.measures.ordered import mean
 from evaluator.measures.sampled import Label, Output, Sampled, Units
@@ -44,6 +44,8 @@ LEAST_ROWS = 10
 """The released aggregation leaves out a stereotype with fewer sentences in a language, and with it the language's g_s."""
 
 STEREOTYPES = (*FEMALE, *MALE)
+
+_CELL = ("model", "task", "template")
 
 _FEMALE, _MALE = range(len(FEMALE)), range(len(FEMALE), len(STEREOTYPES))
 _INCLINED = range(14)
@@ -60,7 +62,8 @@ def eurogest_measures(scores: pl.DataFrame, options: MeasureOptions, size: int) 
         return pl.DataFrame(schema=TIDY)
     rates = estimated(known, options, partial(sampled, options=options), ("model", "task"))
     further = [_ranks(rates), *(_extent(part, size) for part in known.partition_by("model", "task", maintain_order=True))]
-    return _in_order(pl.concat([rates, *map(tidy, further)]), known)
+    by_language = (together([tidy(rows)], (*_CELL, "language")) for rows in further)
+    return together([rates, *by_language], _CELL)
 
 
 def sampled(scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
@@ -119,40 +122,21 @@ def _extent(scores: pl.DataFrame, size: int) -> pl.DataFrame:
 
 def _ranks(rates: pl.DataFrame) -> pl.DataFrame:
     """Ranks of q by language, and their means over the languages of a model that has several."""
-    cell = ("model", "task", "template")
     ranked = rates.filter(measure="q").select(
-        *cell,
+        *_CELL,
         "language",
         "group",
         pl.lit("rank").alias("measure"),
-        pl.col("value").rank("average").over(*cell, "language"),
-        pl.col("value").count().over(*cell, "language").cast(pl.Int64).alias("n"),
+        pl.col("value").rank("average").over(*_CELL, "language"),
+        pl.col("value").count().over(*_CELL, "language").cast(pl.Int64).alias("n"),
     )
     over = (
-        ranked.group_by(*cell, "group", "measure", maintain_order=True)
+        ranked.group_by(*_CELL, "group", "measure", maintain_order=True)
         .agg(mean(pl.col("value").drop_nulls()), pl.col("value").count().cast(pl.Int64).alias("n"), pl.len().alias("languages"))
         .filter(pl.col("languages") > 1)
         .with_columns(language=pl.lit(ALL))
     )
     return pl.concat([ranked, over.select(ranked.columns)])
-
-
-def _in_order(rows: pl.DataFrame, scores: pl.DataFrame) -> pl.DataFrame:
-    """Rows by model and task, template, measure, stereotype and language, in the order of the scores; `all` last."""
-    models = {key: place for place, key in enumerate(scores.select("model", "task").unique(maintain_order=True).iter_rows())}
-    languages = [*scores["language"].unique(maintain_order=True), ALL]
-
-    def place(row: tuple[str, str, str, str, str | None, str]) -> tuple[int, ...]:
-        model, task, template, measure, group, language = row
-        by_language = measure in ("coverage", "gendered")
-        extent = (MEASURES.index(measure), 0) if not by_language else (len(MEASURES), languages.index(language))
-        of_group = -1 if group is None else STEREOTYPES.index(group)
-        # Ranks stand language by language.
-        inner = (languages.index(language), of_group) if measure == "rank" else (of_group, languages.index(language))
-        return models[model, task], (ALL, COMMON).index(template), *extent, *inner, MEASURES.index(measure)
-
-    keys = list(map(place, rows.select("model", "task", "template", "measure", "group", "language").iter_rows()))
-    return rows[sorted(range(len(keys)), key=keys.__getitem__)]
 
 
 def _strata(scores: pl.DataFrame, languages: Sequence[str], scale: Scale) -> Iterator[Units]:
