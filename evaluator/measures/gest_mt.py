@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from evaluator.measures.bootstrap import Array
 from evaluator.measures.estimate import estimated, together
 from evaluator.measures.sampled import Label, Output, Sampled, Units
-from evaluator.vocabulary import MeasureOptions, tidy
+from evaluator.vocabulary import TIDY, MeasureOptions, tidy
 
 MEASURES = ("p", "p_family", "f_s", "f_m", "yield", "conflicts")
 
@@ -28,6 +28,8 @@ def mt_measures(scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
 
     `scores` has the columns SCORES and `conflict`, `polarity` (`female`, `male` or null), `family`.
     """
+    if scores.is_empty():
+        return pl.DataFrame(schema=TIDY)
     counts = scores.group_by(_CELL, maintain_order=True).agg(
         pl.col("score").count().cast(pl.Float64).alias("yield"),
         pl.col("conflict").sum().cast(pl.Float64).alias("conflicts"),

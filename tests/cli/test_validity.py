@@ -98,12 +98,12 @@ def make_words(path: Path, *, others: str = "") -> Path:
         rates = [(str(i), 0.1 * i) for i in range(1, 17)]
         made = {"gest": scores("3", rates)}
         shares = {"male": 0.4, "female": 0.4, "neither": 0.2, "place_a": 0.3, "place_b": 0.3, "place_c": 0.4}
-        rest = {"undetected": 0.0, "silent": 0.0, "refused": 0.0, "mass": None}
+        rest = {"undetected": 0.0, "silent": 0.0, "refused": 0.0, "mass": None, "thoughts": None, "cut": None}
         shares |= rest
         said = [shares | {"group": g, "score": sign * v / 4, "male": 0.4 + sign * v / 4} for g, v in rates for _ in "ab"]
-        made["gest-who"] = pl.DataFrame(said, schema_overrides={"mass": pl.Float64}).with_columns(
-            language=pl.lit("en"), template=pl.lit("text"), sample=pl.int_range(pl.len(), dtype=pl.Int64)
-        )
+        made["gest-who"] = pl.DataFrame(
+            said, schema_overrides=dict.fromkeys(("mass", "thoughts", "cut"), pl.Float64)
+        ).with_columns(language=pl.lit("en"), template=pl.lit("text"), sample=pl.int_range(pl.len(), dtype=pl.Int64))
         for name, frame in made.items():
             samples = Samples(frame.select("sample"), {})
             run.add_imported(
