@@ -174,7 +174,9 @@ def test_a_server_that_fails_at_most_chats_may_be_mended(data: Path, tmp_path: P
     fault = Fault(500, {"retry-after-ms": "1"})
     sick = threading.Event()
     sick.set()
-    with ChatServer(lambda content, _: fault if sick.is_set() and "\n(a) A man" not in content else None) as server:
+    with ChatServer(
+        lambda content, _: fault if sick.is_set() and "(a)" in content and "\n(a) A man" not in content else None
+    ) as server:
         asked = spec(server, data, tmp_path / "run", retries="0")
         with pytest.raises(EngineError, match=r"talker: \d+ of its 48 requests failed"):
             execute(asked)
