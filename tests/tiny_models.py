@@ -244,9 +244,9 @@ CHAT_TEMPLATE = (
 )
 
 
-def tiny_talker(folder: Path, template: str | None = CHAT_TEMPLATE) -> Path:
+def tiny_talker(folder: Path, template: str | None = CHAT_TEMPLATE, **config: Any) -> Path:
     """A small llama with a chat template, and room for a prompt in single bytes; returns `folder`."""
-    made = tiny_model("llama", folder, tokenizer="llama-bytes", max_position_embeddings=1024)
+    made = tiny_model("llama", folder, tokenizer="llama-bytes", max_position_embeddings=1024, **config)
     tokens = transformers.AutoTokenizer.from_pretrained(made)
     tokens.chat_template = template
     tokens.save_pretrained(made)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -293,6 +293,11 @@ def prepare_model(
     source = _with_file_tokens(spec, source, run.out, list(requests.values()))
     engine = _engine(spec, run.out, source, frozenset().union(*heads.values()))
     _check_sent(spec, engine, requests)
+    templated = source.chat_template == "user" or any(isinstance(one, Chat | Choice) for one in requests.values())
+    if spec.thinking and not templated:
+        raise InputError(
+            f"{spec.name}: --thinking is for tasks asked in a chat template: leave it out, or add --chat-template user"
+        )
     info = identity(engine, source, spec.options)
     known, given = _settled(run.out, spec.name, fingerprint(info))
     encoded: list[Encoded] = []
@@ -340,7 +345,7 @@ def prepare_model(
         losses=lost,
         given_up=given_up,
         encode_seconds=encode_seconds,
-        dated=_is_dated(source, requests.values()),
+        dated=templated and not source.served and _writes_date(source),
     )
 
 
@@ -354,10 +359,7 @@ def _check_sent(spec: ModelSpec, engine: str, requests: Mapping[str, Request]) -
         )
 
 
-def _is_dated(source: ModelSource, requests: Iterable[Request]) -> bool:
-    """Whether the date is part of what the model is asked."""
-    if source.served or not (source.chat_template == "user" or any(isinstance(one, Chat | Choice) for one in requests)):
-        return False
+def _writes_date(source: ModelSource) -> bool:
     from evaluator_serving.encoding.template import writes_date
 
     return writes_date(source)

@@ -207,6 +207,11 @@ def test_thinking_at_a_server(data: Path, tmp_path: Path) -> None:
     assert sent[2]["reasoning_effort"] == "high"
 
 
+def test_a_text_without_a_chat_has_no_thinking(models: dict[str, Path], data: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"thinks\+thinking-off: --thinking is for tasks asked in a chat template"):
+        evaluator.run("gest", str(models["thinks"]), tmp_path / "run", data=data, thinking="off", engine="transformers")
+
+
 def test_a_server_that_has_no_such_switch(data: Path, tmp_path: Path) -> None:
     refusal = Fault(400, body={"error": {"message": "Unrecognized request argument supplied: chat_template_kwargs"}})
     with ChatServer(lambda content, before: refusal) as server:

