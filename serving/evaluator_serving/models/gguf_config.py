@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 
 class UnusableGgufError(ValueError):
@@ -27,6 +27,7 @@ class Architecture:
         keys: keys (after the architecture's name) that a file must have, and the attributes of the configuration they set.
         tensors: names of the tensors of a block, `.weight` left out.
         ends: the same of the tensors outside of blocks.
+        biases: those of both that may have a bias.
         implied: attributes that hold for all files of the architecture.
         head_dim: whether the configuration has `head_dim`; without it, it is the embedding's length over the number of heads.
         rope: how positions are rotated: `full` or `partial` (a part of each head), `None` where they aren't, `own` where
@@ -38,6 +39,7 @@ class Architecture:
     keys: Mapping[str, str]
     tensors: str
     ends: str = "token_embd output_norm output"
+    biases: str = ""
     implied: Mapping[str, Any] = field(default_factory=dict)
     head_dim: bool = False
     rope: str | None = "full"
@@ -64,6 +66,8 @@ _EXPERTS = {
 }
 _ALL_ROUTED: Mapping[str, Any] = {"decoder_sparse_step": 1, "mlp_only_layers": []}
 _ATTENTION = "attn_norm attn_q attn_k attn_v attn_output ffn_norm "
+_QKV = "attn_q attn_k attn_v"
+_NORMS = "attn_norm ffn_norm output_norm "
 _GATED = "ffn_gate ffn_up ffn_down"
 _ROUTED = "ffn_gate_inp ffn_gate_exps ffn_up_exps ffn_down_exps"
 _GEMMA = _ATTENTION + _GATED + " post_attention_norm post_ffw_norm"
@@ -84,25 +88,36 @@ _QWEN35 = {
 }
 
 ARCHITECTURES: Mapping[str, Architecture] = {
-    "llama": Architecture(_RMS, _ATTENTION + _GATED, head_dim=True, factors=(LLAMA3_FACTORS,)),
-    "qwen2": Architecture(_RMS, _ATTENTION + _GATED, implied={"use_sliding_window": False}),
+    "llama": Architecture(
+        _RMS,
+        _ATTENTION + _GATED,
+        head_dim=True,
+        factors=(LLAMA3_FACTORS,),
+        biases=_QKV + " attn_output ffn_gate ffn_up ffn_down",
+    ),
+    "qwen2": Architecture(_RMS, _ATTENTION + _GATED, implied={"use_sliding_window": False}, biases=_QKV),
     "qwen2moe": Architecture(
         {**_RMS, **_EXPERTS, "expert_shared_feed_forward_length": "shared_expert_intermediate_size"},
         _ATTENTION + _ROUTED + " ffn_gate_inp_shexp ffn_gate_shexp ffn_up_shexp ffn_down_shexp",
         implied={"norm_topk_prob": False, **_ALL_ROUTED},
+        biases=_QKV,
     ),
-    "qwen3": Architecture(_RMS, _ATTENTION + _GATED + " attn_q_norm attn_k_norm", head_dim=True),
+    "qwen3": Architecture(_RMS, _ATTENTION + _GATED + " attn_q_norm attn_k_norm", head_dim=True, biases=_QKV + " attn_output"),
     "qwen3moe": Architecture(
         {**_RMS, **_EXPERTS},
         _ATTENTION + _ROUTED + " attn_q_norm attn_k_norm",
         implied={"norm_topk_prob": True, **_ALL_ROUTED},
         head_dim=True,
+        biases=_QKV + " attn_output",
     ),
-    "qwen35": Architecture({**_QWEN35, "feed_forward_length": "intermediate_size"}, _LINEAR + _GATED, rope="own"),
+    "qwen35": Architecture(
+        {**_QWEN35, "feed_forward_length": "intermediate_size"}, _LINEAR + _GATED, rope="own", biases="ssm_dt"
+    ),
     "qwen35moe": Architecture(
         {**_QWEN35, **_EXPERTS, "expert_shared_feed_forward_length": "shared_expert_intermediate_size"},
         _LINEAR + _ROUTED + " ffn_gate_inp_shexp ffn_gate_shexp ffn_up_shexp ffn_down_shexp",
         rope="own",
+        biases="ssm_dt",
     ),
     "gemma2": Architecture(
         {**_RMS, "attention.sliding_window": "sliding_window"}, _GEMMA, "token_embd output_norm", head_dim=True
@@ -118,6 +133,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         {**_SIZES, "feed_forward_length": "ffn_hidden_size", "attention.layer_norm_epsilon": "layer_norm_epsilon"},
         "attn_norm attn_qkv attn_output ffn_up ffn_down",
         implied={"multi_query": True, "parallel_attn": True, "new_decoder_architecture": False, "bias": False, "alibi": False},
+        biases="attn_norm output_norm",
     ),
     "bloom": Architecture(
         {
@@ -129,6 +145,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         "attn_norm attn_qkv attn_output ffn_norm ffn_up ffn_down",
         "token_embd token_embd_norm output_norm output",
         rope=None,
+        biases=_NORMS + "attn_qkv attn_output ffn_up ffn_down token_embd_norm",
     ),
     "gpt2": Architecture(
         {
@@ -141,15 +158,26 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         "attn_norm attn_qkv attn_output ffn_norm ffn_up ffn_down",
         "token_embd position_embd output_norm output",
         rope=None,
+        biases=_NORMS + "attn_qkv attn_output ffn_up ffn_down",
     ),
     "starcoder2": Architecture(
-        {**_GROUPED, "attention.layer_norm_epsilon": "norm_epsilon"}, _ATTENTION + "ffn_up ffn_down", implied={"use_bias": True}
+        {**_GROUPED, "attention.layer_norm_epsilon": "norm_epsilon"},
+        _ATTENTION + "ffn_up ffn_down",
+        implied={"use_bias": True},
+        biases=_NORMS + _QKV + " attn_output ffn_up ffn_down",
     ),
     "stablelm": Architecture(
-        {**_GROUPED, "attention.layer_norm_epsilon": "layer_norm_eps"}, _ATTENTION + _GATED, rope="partial"
+        {**_GROUPED, "attention.layer_norm_epsilon": "layer_norm_eps"},
+        _ATTENTION + _GATED,
+        rope="partial",
+        biases=_NORMS + _QKV,
     ),
     "nemotron": Architecture(
-        {**_GROUPED, "attention.layer_norm_epsilon": "norm_eps"}, _ATTENTION + "ffn_up ffn_down", head_dim=True, rope="partial"
+        {**_GROUPED, "attention.layer_norm_epsilon": "norm_eps"},
+        _ATTENTION + "ffn_up ffn_down",
+        head_dim=True,
+        rope="partial",
+        biases=_NORMS + _QKV + " attn_output ffn_up ffn_down",
     ),
     "mamba": Architecture(
         {
@@ -163,6 +191,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         },
         "attn_norm ssm_in ssm_conv1d ssm_x ssm_dt ssm_a ssm_d ssm_out",
         rope=None,
+        biases="ssm_conv1d ssm_dt",
     ),
     "lfm2": Architecture(
         {**_SIZES, "attention.layer_norm_rms_epsilon": "norm_eps", "shortconv.l_cache": "conv_L_cache"},
@@ -319,15 +348,15 @@ def _rows(shapes: Mapping[str, Sequence[int]]) -> int:
 
 def _check_tensors(architecture: Architecture, own: _Keys, shapes: Mapping[str, Sequence[int]]) -> None:
     blocks = int(own.values["block_count"])
-    inside, outside = set(architecture.tensors.split()), set(architecture.ends.split())
+    inside, outside, biased = (set(names.split()) for names in (architecture.tensors, architecture.ends, architecture.biases))
     for name in shapes:
         if name in architecture.factors or own.predicts_ahead(name):
             continue
         if name.startswith(("v.", "mm.", "a.")):
             raise _refused(f"the tensor {name} (of a vision or audio part)")
-        block = re.fullmatch(r"blk\.(\d+)\.(.+?)(\.weight|\.bias)?", name)
-        known = block[2] in inside and int(block[1]) < blocks if block else re.sub(r"\.(weight|bias)$", "", name) in outside
-        if not known:
+        block, short, end = cast(re.Match[str], re.fullmatch(r"(?:blk\.(\d+)\.)?(.+?)(\.weight|\.bias)?", name)).groups()
+        known = short in inside and int(block) < blocks if block else short in outside
+        if not known or (end == ".bias" and short not in biased):
             raise _refused(f"the tensor {name}")
 
 
@@ -385,6 +414,8 @@ def _scaling(own: _Keys, factors: Mapping[str, Any], values: Mapping[str, Any], 
         if scaled:
             raise _refused(f"the tensor {LLAMA3_FACTORS} together with {own.name}.rope.scaling.factor")
         return _per_frequency([float(one) for one in factors[LLAMA3_FACTORS]], theta, context)
+    if kind == "yarn" and "rope.scaling.factor" not in own.values:
+        own.take("rope.scaling.factor")  # says that it is missing
     if not scaled:
         return {"rope_type": "default"}
     if kind == "linear":
@@ -438,12 +469,12 @@ def _llama3(
 
 
 def _biases(own: _Keys, shapes: Mapping[str, Any], values: dict[str, Any]) -> None:
-    values["attention_bias"] = "blk.0.attn_q.bias" in shapes
-    values["mlp_bias"] = "blk.0.ffn_up.bias" in shapes
+    _qwen3(own, shapes, values)
+    values["mlp_bias"] = any(f"blk.0.{name}.bias" in shapes for name in ("ffn_gate", "ffn_up", "ffn_down"))
 
 
 def _qwen3(own: _Keys, shapes: Mapping[str, Any], values: dict[str, Any]) -> None:
-    values["attention_bias"] = "blk.0.attn_q.bias" in shapes
+    values["attention_bias"] = any(f"blk.0.{name}.bias" in shapes for name in (*_QKV.split(), "attn_output"))
 
 
 def _routed(own: _Keys, shapes: Mapping[str, Any], values: dict[str, Any]) -> None:
