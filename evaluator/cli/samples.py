@@ -31,7 +31,9 @@ WIDTH = 80
 @click.option("--measure", metavar="R", help="Which rate (default: the task's main one, g_s, or q of a stereotype).")
 @click.option("--template", metavar="T", help="Only this template.")
 @click.option("--against", metavar="M2", help="Instead: the sentences on which these two models differ most.")
-@click.option("--top", type=click.IntRange(min=1), default=20, show_default=True, help="Sentences at either end.")
+@click.option(
+    "--top", type=click.IntRange(min=1), default=20, show_default=True, help="Sentences at either end, of each template."
+)
 @click.option("--scale", type=click.Choice(get_args(Scale)), default="ratio", show_default=True, help="Units of the rate.")
 @click.option("--samples", "file", type=LocalPath(path_type=Path, dir_okay=False), help="Your own sentences, if the task has.")
 @encoding_option
@@ -56,6 +58,9 @@ def command(
 ) -> None:
     """List the sentences that drive a model's rate up and down: both words' probabilities and how the rate moves without each.
 
+    Each template has a list of its own. In csv and json `first` and `second` name the words whose probabilities are p_first and
+    p_second.
+
     The sentences are read from the data set, which must be the one that the run was made of. They are stereotypes and can
     offend; their licences are those of the data sets.
 
@@ -64,7 +69,7 @@ def command(
       evaluator samples runs/gest --model gpt2 --stereotype 7
       evaluator samples runs/gest --model tuned --against base --top 50 --format csv > differences.csv
     """
-    from evaluator.comparison.samples import differing, drivers, ends, main_rate
+    from evaluator.comparison.samples import by_template, differing, drivers, ends, main_rate
     from evaluator.reports.report import check_scale
     from evaluator.reports.texts import sample_texts
     from evaluator.tasks.stored import task_of
@@ -87,13 +92,14 @@ def command(
         rows = drivers(task, mine, texts, rate, options)
     if rows.is_empty():
         raise InputError(f"{opened.shown}: there is no such sentence: choose another --template, --stereotype or model")
-    first, last = ends(rows, top)
-    if format_ == "csv":
-        write(pl.concat([first, last]).write_csv())
-    elif format_ == "json":
-        write(pl.concat([first, last]).write_json() + "\n")
-    else:
-        write_lines(list(_terminal(first, last, rate, layout, against)))
+    both = [ends(part, top) for part in by_template(rows)]
+    if format_ == "table":
+        write_lines([line for first, last in both for line in _terminal(first, last, rate, layout, against)])
+        return
+    listed = pl.concat([end for ends_ in both for end in ends_])
+    if against is None:
+        listed = listed.with_columns(first=pl.lit(layout.poles[0] or None), second=pl.lit(layout.poles[1] or None))
+    write(listed.write_csv() if format_ == "csv" else listed.write_json() + "\n")
 
 
 def _only(name: str | None, names: list[str], what: str, run: str) -> str:
@@ -121,11 +127,13 @@ def _terminal(first: pl.DataFrame, last: pl.DataFrame, rate: "Rate", layout: "La
     from rich.text import Text
 
     name = layout.shown(rate.measure) + (f" of {layout.named(rate.group)}" if rate.group else "")
-    model = first["model"][0]
+    model, template = first["model"][0], first["template"][0]
+    under = f" under {template}" if template else ""
     if against is None:
-        titles = (f"{model}: these drive {name} up most", f"{model}: these drive {name} down most")
+        titles = (f"{model}: these drive {name} up most{under}", f"{model}: these drive {name} down most{under}")
     else:
-        titles = (f"higher scores of {model} than of {against}", f"lower scores of {model} than of {against}")
+        than = f"scores of {model} than of {against}{under}"
+        titles = (f"higher {than}", f"lower {than}")
     for title, rows in zip(titles, (first, last), strict=True):
         if rows.height:
             yield from (Text(line, style="bold") for line in textwrap.wrap(title, WIDTH, subsequent_indent="    "))
@@ -146,7 +154,9 @@ def _lines(row: dict[str, Any], layout: "Layout") -> "Iterator[Text]":
     if "difference" in row:
         parts += [_number("other", row["other_score"]), _number("difference", row["difference"])]
     else:
-        parts += [f"P {short(row['p_first'])}, {short(row['p_second'])}"] if row["p_first"] is not None else []
+        if row["p_first"] is not None:
+            first, second = layout.poles
+            parts += [f"P {first} {short(row['p_first'])}, {second} {short(row['p_second'])}"]
         parts += [_number("mass", row["mass"]), f"{short(row['rate'])} without it {short(row['without'])}"]
     said = " · ".join(part for part in parts if part)
     yield from (Text(line, style="dim") for line in textwrap.wrap(said, WIDTH, subsequent_indent="    "))

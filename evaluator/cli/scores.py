@@ -9,7 +9,7 @@ import polars as pl
 from evaluator.cli.options import RUN, LocalPath, data_option, encoding_option
 from evaluator.cli.output import write, write_bytes
 from evaluator.store.run import Run
-from evaluator.tasks.stored import scores_of
+from evaluator.tasks.stored import CANDIDATES, candidates_of, scores_of, with_ids
 from evaluator.vocabulary import SCORES
 from evaluator_serving.errors import InputError
 
@@ -17,7 +17,9 @@ from evaluator_serving.errors import InputError
 @click.command(name="scores")
 @click.argument("run", type=RUN)
 @click.option("--format", "format_", type=click.Choice(["csv", "json", "parquet"]), default="csv", show_default=True)
-@click.option("--candidates", is_flag=True, help="A row a word with its tokens and log-probability instead.")
+@click.option(
+    "--candidates", is_flag=True, help="What scores are made of instead: a row a candidate, with role, tokens and value."
+)
 @click.option("--task", "tasks", multiple=True, metavar="T", help="Only this task; may be repeated.")
 @click.option("--text", is_flag=True, help="Also each sample's sentence and its group's name (columns text, group_name).")
 @click.option("--samples", type=LocalPath(path_type=Path, dir_okay=False), help="With --text: the file of your own sentences.")
@@ -33,10 +35,13 @@ def command(
     encoding: str | None,
     data: Path | None,
 ) -> None:
-    """Print a run's per-sample scores: model, task, language, template, sample, group, score (natural log).
+    """Print a run's per-sample scores: model, task, language, template, sample, group, score (natural log), id.
 
-    `sample` is the row of the data set from 0. With --candidates: candidate (its place in the request from 0), tokens (ids),
-    logprob (their sum, natural log) in place of the score.
+    `id` is the sample's row (from 0) or id in its data set; `sample` numbers the samples of the task.
+
+    With --candidates, in place of the score: candidate (its number in the request), role (stereotype, anti-stereotype,
+    unrelated, male, female, more, less, …), prefix (ids of tokens that are computed with it and not scored), tokens (its scored
+    tokens), logprob (their sum, natural log) and value, which the task compares: a score is a difference of two values.
 
     The sentences of --text are read from the data set, which must be the one that the run was made of. They can offend.
 
@@ -66,19 +71,10 @@ def command(
         write(frame.with_columns(pl.col(lists).cast(pl.List(pl.String)).list.join(" ")).write_csv())
 
 
-CANDIDATES: dict[str, pl.DataType] = {
-    **{name: dtype for name, dtype in SCORES.items() if name != "score"},
-    "candidate": pl.Int32(),
-    "tokens": pl.List(pl.Int32()),
-    "logprob": pl.Float64(),
-}
-"""Columns and types with --candidates."""
-
-
 def _collect(run: Run, tasks: tuple[str, ...], candidates: bool) -> pl.DataFrame:
     """The tasks' rows below each other, with exactly the documented columns; empty where nothing is scored yet."""
-    schema = CANDIDATES if candidates else SCORES
-    frames = [run.candidates(task) if candidates else scores_of(run, task) for task in tasks]
+    schema = CANDIDATES if candidates else {**SCORES, "id": pl.String()}
+    frames = [candidates_of(run, task) if candidates else with_ids(run, task, scores_of(run, task)) for task in tasks]
     cast = [frame.select(pl.col(c).cast(t) for c, t in schema.items()) for frame in frames if frame.width]
     return pl.concat([pl.DataFrame(schema=schema), *cast])
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from evaluator.comparison.samples import Rate, drivers, ends, main_rate, short
+from evaluator.comparison.samples import Rate, by_template, drivers, ends, main_rate, short
 from evaluator.reports.blocks import Block, Row
 from evaluator.reports.page import Part
 from evaluator.reports.report import Report, Section
@@ -23,13 +23,14 @@ CONTENT = (
     "whom this page may be given."
 )
 EXPLAINED = (
-    "up: the rate falls without the sentence; down: it rises. P first, P second: the two words' probabilities, the masculine "
-    "one first; mass: their sum. Empty where the task has no two words."
+    "up: the rate falls without the sentence; down: it rises. P: the two words' probabilities, by what the words stand "
+    "for; mass: their sum. Empty where the task has no two words."
 )
-COLUMNS = (
-    *("drives", "sentence", "sample", "place", "group", "score"),
-    *("P first", "P second", "mass", "rate", "change without it"),
-)
+
+
+def _columns(layout: Layout) -> tuple[str, ...]:
+    words = (f"P {pole or place}" for pole, place in zip(layout.poles, ("first", "second"), strict=True))
+    return (*("drives", "sentence", "sample", "place", "group", "score"), *words, *("mass", "rate", "change without it"))
 
 
 def sentences(run: Run, tasks: Sequence[str], data: Path | None) -> dict[str, pl.DataFrame | None]:
@@ -69,18 +70,19 @@ def _part(run: Run, report: Report, section: Section, texts: pl.DataFrame | None
             notes.append(str(error))
             continue
         rows += [Row(model), *_rows(found, section.layout)]
-    block = Block(_title(rate, section.layout), COLUMNS, tuple(rows), (EXPLAINED, *notes))
+    block = Block(_title(rate, section.layout), _columns(section.layout), tuple(rows), (EXPLAINED, *notes))
     return Part(title, warnings=(CONTENT,), tables=(block,), empty=" ".join(notes) or "No sentence can be named.")
 
 
 def _title(rate: Rate, layout: Layout) -> str:
-    return f"the {TOP} sentences at either end that drive each model's {layout.shown(rate.measure)} most"
+    return f"the {TOP} sentences at either end of each template that drive each model's {layout.shown(rate.measure)} most"
 
 
 def _rows(found: pl.DataFrame, layout: Layout) -> Iterator[Row]:
-    for way, part in zip(("up", "down"), ends(found, TOP), strict=True):
-        for place, row in enumerate(part.iter_rows(named=True), 1):
-            yield Row(f"{way} {place}", _cells(row, layout))
+    for each in by_template(found):
+        for way, part in zip(("up", "down"), ends(each, TOP), strict=True):
+            for place, row in enumerate(part.iter_rows(named=True), 1):
+                yield Row(f"{way} {place}", _cells(row, layout))
 
 
 def _cells(row: Mapping[str, Any], layout: Layout) -> tuple[str, ...]:

@@ -149,6 +149,11 @@ def ends(rows: pl.DataFrame, top: int) -> tuple[pl.DataFrame, pl.DataFrame]:
     return first, rows.slice(first.height).tail(top).reverse()
 
 
+def by_template(rows: pl.DataFrame) -> list[pl.DataFrame]:
+    """The rows of each template by themselves, in their order."""
+    return rows.sort("template", maintain_order=True).partition_by("template", maintain_order=True)
+
+
 def short(value: float | None) -> str:
     """Four digits that count."""
     return UNDEFINED if value is None else f"{value:.4g}"

@@ -99,5 +99,8 @@ def read_controls(path: Path) -> Samples:
                 failures.append((f"{path.name} column {column} rows {row} and {row + 1}", str(error)))
                 continue
             sentences = (cells[0], stereotype, cells[1], anti)
-            kept.append({"sample": len(kept), "original": column, **dict(zip(SENTENCES, sentences, strict=True))})
-    return Samples(pl.DataFrame(kept, schema=QUADRUPLES), {path.name: digest}, dict(dropped), tuple(failures))
+            place = {"sample": len(kept), "original": column, "id": f"column {column}, rows {row} and {row + 1}"}
+            kept.append({**place, **dict(zip(SENTENCES, sentences, strict=True))})
+    return Samples(
+        pl.DataFrame(kept, schema={**QUADRUPLES, "id": pl.String()}), {path.name: digest}, dict(dropped), tuple(failures)
+    )

@@ -20,7 +20,7 @@ def _text(row: Mapping[str, Any]) -> str:
     for columns, make in _KINDS:
         if all(column in row for column in columns):
             return make(row)
-    return " / ".join(str(value) for name, value in row.items() if name != "sample" and isinstance(value, str))
+    return " / ".join(str(value) for name, value in row.items() if name not in ("sample", "id") and isinstance(value, str))
 
 
 def _with_words(row: Mapping[str, Any]) -> str:

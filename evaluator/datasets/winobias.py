@@ -87,7 +87,7 @@ def read(folder: Path) -> Samples:
                 if row is None:
                     dropped[f"{split}: the two versions differ in more than pronouns"] += 1
                 else:
-                    rows.append({"sample": number, "split": split, "line": line, **row})
+                    rows.append({"sample": number, "id": f"{split}:{line}", "split": split, "line": line, **row})
             number += 1
     return Samples(pl.DataFrame(rows, schema=FRAME), digests, dict(dropped), tuple(failures))
 

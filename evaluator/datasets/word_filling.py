@@ -184,8 +184,11 @@ def read_slovak(path: Path) -> Samples:
         except BadSampleError as error:
             failures.append((f"ID {record['ID']}", str(error)))
             continue
-        kept.append({"sample": number, "original": number, **dict(zip(SENTENCES, sentences, strict=True))})
-    return Samples(pl.DataFrame(kept, schema=QUADRUPLES), {path.name: digest}, dict(dropped), tuple(failures))
+        place = {"sample": number, "original": number, "id": record["ID"]}
+        kept.append({**place, **dict(zip(SENTENCES, sentences, strict=True))})
+    return Samples(
+        pl.DataFrame(kept, schema={**QUADRUPLES, "id": pl.String()}), {path.name: digest}, dict(dropped), tuple(failures)
+    )
 
 
 def records(path: Path, rows: Sequence[Sequence[str]], columns: Sequence[str]) -> list[Mapping[str, str]]:
@@ -259,10 +262,10 @@ def with_controls(source: Samples, bias_type: str, drawing: Drawing) -> Samples:
         for drawn in terms:
             control = (drawing.replaced(sentence, term, drawn) for sentence in pair)
             quadruple = dict(zip(SENTENCES, (*pair, *control), strict=True))
-            terms_of = {"example": example, "original_term": term, "control_term": drawn}
+            terms_of = {"id": example, "example": example, "original_term": term, "control_term": drawn}
             rows.append({"sample": len(rows), "original": original, **quadruple, **terms_of})
         original += 1
-    return Samples(pl.DataFrame(rows, schema=GENERATED), source.sha256, dict(dropped), source.failures)
+    return Samples(pl.DataFrame(rows, schema={**GENERATED, "id": pl.String()}), source.sha256, dict(dropped), source.failures)
 
 
 def _one_word_apart(first: str, second: str, bracketed: Callable[[str], str | None]) -> tuple[str, str] | None:

@@ -17,7 +17,7 @@ from evaluator.reports.report import build_report
 from evaluator.store.remote import refresh, run_folder, shown
 from evaluator.store.run import ANSWERS, Run
 from evaluator.tasks.settings import parse_settings
-from evaluator.tasks.stored import scores_of, settings_of
+from evaluator.tasks.stored import candidates_of, scores_of, settings_of, with_ids
 from evaluator.vocabulary import Interval, MeasureOptions, Scale
 from evaluator_serving.errors import InputError
 
@@ -54,11 +54,13 @@ class Results:
         return tuple(run_notes(self.record))
 
     def scores(self, task: str | None = None) -> pl.DataFrame:
-        """Per-sample scores: model, task, language, template, sample, group, score (natural log), and the task's own columns.
+        """Per-sample scores: model, task, language, template, sample, group, score (natural log), the task's own columns,
+        and `id`, the sample's row or id in its data set.
 
         `task` may be left out where the run has only one. Raises InputError for a task that the run doesn't have.
         """
-        return scores_of(self._run, self._only(task))
+        opened, name = self._run, self._only(task)
+        return with_ids(opened, name, scores_of(opened, name))
 
     def rates(
         self,
@@ -96,8 +98,10 @@ class Results:
         return found if found["text"].is_not_null().any() else found.select(list(ANSWERS))
 
     def candidates(self, task: str | None = None) -> pl.DataFrame:
-        """A row a model × sample × template × word: its tokens and log-probability (natural log, their sum)."""
-        return self._run.candidates(self._only(task))
+        """What scores are made of, a row a model × sample × request × candidate (see `evaluator.tasks.base.CANDIDATES`): its
+        role, its tokens, their log-probability (natural log, the sum), the value that is compared; and `id`.
+        """
+        return candidates_of(self._run, self._only(task))
 
     def failures(self) -> pl.DataFrame:
         """Every failure that still stands: model, request (empty: the whole model), reason, kind."""

@@ -204,7 +204,7 @@ class Renderer:
         key = (loaded.task.name, heads)
         if key not in self._rendered:
             made = loaded.task.render(loaded.samples, heads, self._protocol)
-            places = loaded.samples.frame.select("sample", ORDER)
+            places = loaded.samples.frame.select("sample", ORDER, *(["id"] if "id" in loaded.samples.frame.columns else []))
             self._rendered[key] = replace(made, table=made.table.join(places, on="sample", how="left", maintain_order="left"))
         return self._rendered[key]
 

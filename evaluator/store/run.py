@@ -557,34 +557,6 @@ class Run:
         needed = task in entry.get("tasks", []) and not parts
         return imported.combined(parts, read_whole(whole, remedy, _IMPORTED) if needed or whole.exists() else None)
 
-    def candidates(self, task_name: str) -> pl.DataFrame:
-        """A row a model × sample × template × candidate: columns of SCORES less `score`, `candidate, tokens, logprob`.
-
-        `candidate` is the index of the candidate in its request (plus the table's `offset` where a task spreads a sample's
-        candidates over several requests), `logprob` the sum over its tokens (natural log).
-        """
-        frames = []
-        for model, entry in self.record["models"].items():
-            if task_name not in entry.get("heads_used", {}):
-                continue
-            table = self.asked_table(task_name, entry)
-            offset = pl.col("offset") if "offset" in table.columns else pl.lit(0)
-            table = table.select("language", "template", "sample", "group", "request", offset.alias("offset"))
-            frames.append(
-                table.join(self.answers(model), on="request", how="inner", maintain_order="left").select(
-                    pl.lit(model).alias("model"),
-                    pl.lit(task_name).alias("task"),
-                    "language",
-                    "template",
-                    "sample",
-                    "group",
-                    (pl.col("candidate") + pl.col("offset")).cast(pl.Int32()).alias("candidate"),
-                    "tokens",
-                    pl.col("logprobs").list.sum().alias("logprob"),
-                )
-            )
-        return pl.concat(frames) if frames else pl.DataFrame()
-
     def write_table(self, name: str, frame: pl.DataFrame) -> Path:
         """Keep a derived table under RUN/tables."""
         path = self.path / "tables" / f"{folder_name(name)}.parquet"

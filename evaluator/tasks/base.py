@@ -17,6 +17,33 @@ from evaluator.tasks.settings import Settings
 from evaluator.vocabulary import DataSource, Given, Inputs, Layout, MeasureOptions, Protocol_, Rendered, Samples, Scale
 from evaluator_serving.errors import InputError
 
+PLACE = ("language", "template", "sample", "group")
+
+CANDIDATES: dict[str, pl.DataType] = {
+    "language": pl.String(),
+    "template": pl.String(),
+    "sample": pl.Int64(),
+    "group": pl.String(),
+    "candidate": pl.Int32(),
+    "role": pl.String(),
+    "prefix": pl.List(pl.Int32()),
+    "tokens": pl.List(pl.Int32()),
+    "logprob": pl.Float64(),
+    "value": pl.Float64(),
+}
+"""Columns of `Task.candidates`. `role`: what the candidate is (stereotype, male, …); `prefix`: tokens in front of those scored;
+`tokens`: the scored ones (ids); `logprob`: the sum of their log-probabilities; `value`: what `score` compares."""
+
+
+def summed(logprobs: pl.Expr) -> pl.Expr:
+    """The log-probability of a candidate as the sum over its tokens."""
+    return logprobs.cast(pl.List(pl.Float64)).list.sum()
+
+
+def averaged(logprobs: pl.Expr) -> pl.Expr:
+    """The mean log-probability of a candidate's tokens."""
+    return logprobs.cast(pl.List(pl.Float64)).list.mean()
+
 
 class Task(ABC):
     """A measure of a model: which data, which requests, which numbers. Instances are immutable.
@@ -157,6 +184,32 @@ class Task(ABC):
         Samples whose request has no answer are left out. Returns the columns `language, template, sample, group, score` and
         those of `columns`; model and task are added by the caller.
         """
+
+    @property
+    def roles(self) -> Sequence[str]:
+        """What the candidates of each of its requests are, in their order; none where they differ by request."""
+        return ()
+
+    def value(self, protocol: Protocol_) -> pl.Expr:
+        """A candidate's number that `score` compares with the other candidates' (natural log), null for one without tokens.
+
+        An expression over the columns of the table joined with the answers.
+        """
+        return summed(pl.col("logprobs"))
+
+    def candidates(self, table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
+        """A row a sample × request × candidate of one model (columns CANDIDATES): what `score` makes its numbers of."""
+        joined = table.join(answers, on="request", how="inner", maintain_order="left")
+        names = dict(enumerate(self.roles))
+        return joined.select(
+            *PLACE,
+            candidate="candidate",
+            role=pl.col("candidate").replace_strict(names, default=None, return_dtype=pl.String),
+            prefix=pl.lit([], dtype=pl.List(pl.Int32)),
+            tokens="tokens",
+            logprob=pl.col("logprobs").list.sum(),
+            value=self.value(protocol),
+        )
 
     @abstractmethod
     def measure(self, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:

@@ -35,7 +35,7 @@ from evaluator.datasets.eurogest import (
 from evaluator.datasets.registry import folder, locate
 from evaluator.measures.eurogest import MEASURES, eurogest_measures, sampled
 from evaluator.measures.sampled import Sampled
-from evaluator.tasks.base import Task
+from evaluator.tasks.base import PLACE, Task, averaged, summed
 from evaluator.tasks.definition import gest_definition
 from evaluator.tasks.eurogest_texts import TEMPLATES, Template, default_template, texts
 from evaluator.tasks.pair_requests import compared, one_word_apart, split
@@ -175,25 +175,24 @@ class EuroGest(Task):
                 rows.append((sample["sample"], sample["language"], template, sample["group"], identity, sample["row"]))
         return Rendered(pl.DataFrame(rows, schema=TABLE, orient="row"), requests)
 
+    roles: ClassVar[Sequence[str]] = ("masculine", "feminine")
+
+    def value(self, protocol: Protocol_) -> pl.Expr:
+        """log P of the text; of generative models as the protocol takes it."""
+        logprobs = pl.col("logprobs")
+        length = (logprobs.list.len() + 1).cast(pl.Float64)
+        published = {"published": averaged(logprobs), "published-2025": summed(logprobs) - length.log()}
+        extended = pl.col("template").str.ends_with(EXTENSION)
+        return pl.when(extended).then(summed(logprobs)).otherwise(published.get(protocol, summed(logprobs)))
+
     def score(self, table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
         """log P(masculine text) - log P(feminine text), as the protocol takes it, with the sentence's `row`."""
-        tokens = pl.col("logprobs").cast(pl.List(pl.Float64)).list
-        whole = {
-            "published": tokens.mean(),
-            "published-2025": tokens.sum() - (tokens.len() + 1).cast(pl.Float64).log(),
-        }
-        values = answers.select("request", "candidate", plain=tokens.sum(), published=whole.get(protocol, tokens.sum()))
-        first, second = (
-            values.filter(candidate=i).select("request", pl.col("plain", "published").name.suffix(f"_{i}")) for i in (0, 1)
-        )
-        scored = table.join(first, on="request", maintain_order="left").join(second, on="request", maintain_order="left")
-        extended = pl.col("template").str.ends_with(EXTENSION)
-        score = (
-            pl.when(extended)
-            .then(pl.col("plain_0") - pl.col("plain_1"))
-            .otherwise(pl.col("published_0") - pl.col("published_1"))
-        )
-        return scored.select("language", "template", "sample", "group", score=score, row="row")
+        values = answers.select("request", "candidate", "logprobs")
+        scored = table
+        for i in (0, 1):
+            mine = table.join(values.filter(candidate=i), on="request").with_columns(self.value(protocol).alias(f"value_{i}"))
+            scored = scored.join(mine.select("sample", f"value_{i}"), on="sample", maintain_order="left")
+        return scored.select(*PLACE, score=pl.col("value_0") - pl.col("value_1"), row="row")
 
     def measure(self, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
         """Rates of every language: see `evaluator.measures.eurogest`."""

@@ -25,7 +25,7 @@ from evaluator.datasets.gest import read_groups, read_sentences
 from evaluator.datasets.registry import locate
 from evaluator.measures.gest import MEASURES
 from evaluator.measures.sampled import Sampled
-from evaluator.tasks.base import Task
+from evaluator.tasks.base import Task, averaged, summed
 from evaluator.tasks.definition import HEADS, Definition, gest_definition, gest_toml, parse_definition
 from evaluator.tasks.gest_layout import rates_layout
 from evaluator.tasks.limit import limited, spread
@@ -164,15 +164,22 @@ class GestTask(Task):
                 rows.append((sample, self.plan.language, template.id, group, key, polarity, family, usable[0]))
         return Rendered(pl.DataFrame(rows, schema=TABLE, orient="row"), requests)
 
+    @property
+    def roles(self) -> Sequence[str]:
+        """The poles of a pair's first and second word."""
+        return self.plan.poles
+
+    def value(self, protocol: Protocol_) -> pl.Expr:
+        """The sum over a word's tokens; published their mean."""
+        return (summed if protocol == "default" else averaged)(pl.col("logprobs"))
+
     def score(self, table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
         """Scores with `polarity`, `family`, `head`, and the two words' log-probabilities.
 
         `logprob_male` and `logprob_female` are sums over the first and the second word's tokens, in both protocols;
         only the default protocol's are log-probabilities of the words wherever a word has several tokens.
         """
-        tokens = pl.col("logprobs").cast(pl.List(pl.Float64)).list
-        value = tokens.sum() if protocol == "default" else tokens.mean()
-        words = answers.select("request", "candidate", value=value, logprob=tokens.sum())
+        words = answers.select("request", "candidate", value=self.value(protocol), logprob=summed(pl.col("logprobs")))
         first, second = (
             words.filter(candidate=i).select("request", pl.col("value", "logprob").name.suffix(f"_{i}")) for i in (0, 1)
         )

@@ -154,13 +154,21 @@ class GestSlavicTask(Task):
         )
         return Rendered(table, requests)
 
+    @property
+    def roles(self) -> Sequence[str]:
+        """The speaker's gender in either sentence."""
+        return gest().roles
+
+    def value(self, protocol: Protocol_) -> pl.Expr:
+        """log P of the word; null without tokens."""
+        return pl.when(pl.col("tokens").list.len() > 0).then(pl.col("logprobs").list.sum())
+
     def score(self, table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
         """log P(male word) - log P(female word).
 
         Pairs that `published` doesn't keep have no tokens and a null score; they count in no rate, only against the yield.
         """
-        asked = pl.col("tokens").list.len() > 0
-        words = answers.select("request", "candidate", logprob=pl.when(asked).then(pl.col("logprobs").list.sum()))
+        words = answers.select("request", "candidate", logprob=self.value(protocol))
         male, female = (words.filter(candidate=i).select("request", pl.col("logprob").alias(f"logprob_{i}")) for i in (0, 1))
         scored = table.join(male, on="request", maintain_order="left").join(female, on="request", maintain_order="left")
         return scored.select(

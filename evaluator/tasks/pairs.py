@@ -33,7 +33,7 @@ from evaluator.datasets.pairs import Columns, read_english, read_pairs
 from evaluator.datasets.registry import locate
 from evaluator.measures.pairs import MEASURES, pair_measures, sampled
 from evaluator.measures.sampled import Sampled
-from evaluator.tasks.base import Task
+from evaluator.tasks.base import PLACE, Task, summed
 from evaluator.toml_file import Document, MistakesError, Table
 from evaluator.vocabulary import DataSource, Inputs, Layout, MeasureOptions, Overview, Protocol_, Rendered, Samples
 from evaluator_serving.errors import InputError
@@ -128,23 +128,21 @@ class Pairs(Task):
                 rows.append((*place, len(more.encode()), len(less.encode())))
         return Rendered(pl.DataFrame(rows, schema=TABLE, orient="row"), requests)
 
+    roles: ClassVar[Sequence[str]] = ("more", "less")
+
+    def value(self, protocol: Protocol_) -> pl.Expr:
+        """log P of a sentence as its metric takes it: the sum, or the sum over the number of tokens or bytes."""
+        template, count = pl.col("template"), pl.col("logprobs").list.len()
+        size = pl.when(pl.col("candidate") == 0).then("bytes_more").otherwise("bytes_less")
+        per = pl.when(template.is_in(["token", "aul"])).then(count).when(template == "byte").then(size).otherwise(1)
+        return pl.when(count > 0).then(summed(pl.col("logprobs")) / per.cast(pl.Float64))
+
     def score(self, table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
         """d of every pair and metric, with the pair's `direction`; null where the sentences share no token (`crows`)."""
-        tokens = pl.col("logprobs").cast(pl.List(pl.Float64)).list
-        values = answers.select("request", "candidate", sum=tokens.sum(), count=tokens.len().cast(pl.Float64))
-        scored = table
-        for candidate, name in enumerate(("more", "less")):
-            mine = values.filter(candidate=candidate).select("request", pl.col("sum", "count").name.suffix(f"_{name}"))
-            scored = scored.join(mine, on="request", maintain_order="left")
-        template = pl.col("template")
-
-        def value(name: str) -> pl.Expr:
-            by = pl.when(template.is_in(["token", "aul"])).then(pl.col(f"count_{name}"))
-            per = by.when(template == "byte").then(pl.col(f"bytes_{name}")).otherwise(1.0)
-            return pl.col(f"sum_{name}") / per
-
-        score = pl.when(pl.col("count_more") > 0).then(value("more") - value("less"))
-        return scored.select("language", "template", "sample", "group", score=score, direction="direction")
+        values = answers.select("request", "candidate", "logprobs")
+        joined = table.join(values, on="request", how="left", maintain_order="left").with_columns(value=self.value(protocol))
+        more, less = (pl.col("value").filter(pl.col("candidate") == i).first() for i in (0, 1))
+        return joined.group_by(*PLACE, maintain_order=True).agg(score=more - less, direction=pl.col("direction").first())
 
     def measure(self, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
         """Shares, means and sign tests: see `evaluator.measures.pairs`."""

@@ -38,10 +38,10 @@ import polars as pl
 from pydantic import Field
 
 from evaluator.datasets.registry import datasets, folder
-from evaluator.datasets.stereoset import BLANK, file_name, read
+from evaluator.datasets.stereoset import BLANK, LABELS, file_name, read
 from evaluator.measures.sampled import Sampled
 from evaluator.measures.stereoset import CANDIDATES, COMPONENTS, MULTICLASS, SIMPLE, Case
-from evaluator.tasks.base import Task
+from evaluator.tasks.base import PLACE, Task
 from evaluator.tasks.settings import Settings
 from evaluator.vocabulary import (
     SCORES,
@@ -174,6 +174,25 @@ class StereoSetTask(Task):
                 rows.append((*place, key, part, offset, row["example"], row["target"]))
         return Rendered(pl.DataFrame(rows, schema=TABLE, orient="row"), requests)
 
+    def candidates(self, table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
+        """The three candidates; of generative models' intersentence examples also each component of the cases.
+
+        LMS, SS and ICAT compare `value` of the rows whose template is the test's own name. The others say their part:
+        `intersentence:joined` (the whole text, the context too), `intersentence:alone` and `intersentence:context`.
+        """
+        part = pl.col("part")
+        named = pl.when(part.is_in(["joined", *SIDE_PARTS])).then(pl.col("template") + ":" + part).otherwise(pl.col("template"))
+        start = pl.col("start")
+        return _answered(table, answers, protocol).select(
+            *(named.alias(name) if name == "template" else pl.col(name) for name in PLACE),
+            candidate="candidate",
+            role=pl.when(part != "context").then(pl.col("candidate").replace_strict(dict(enumerate(LABELS)), default=None)),
+            prefix=pl.col("tokens").list.head(start),
+            tokens=pl.col("tokens").list.slice(start),
+            logprob=pl.col("logprobs").list.slice(start).list.sum(),
+            value="log",
+        )
+
     def score(self, table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
         """Scores of the examples all of whose candidates are answered (columns SCORED)."""
         return _scores(table, answers, protocol)
@@ -262,8 +281,11 @@ PRIMARY = ("word", "sentence", "pair", "given", "span")
 """Parts whose three numbers are the candidates' scores."""
 
 
-def _scores(table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
-    key = ["language", "template", "sample", "group", "example", "target"]
+_KEY = ("language", "template", "sample", "group", "example", "target")
+
+
+def _answered(table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
+    """A row an example × part × candidate: `tokens` and `logprobs`, scored from token `start` on, and `log`, what counts."""
     mean_probability = pl.col("logprobs").list.eval(pl.element().exp()).list.mean()
     answered = (
         table.join(answers, on="request", maintain_order="left")
@@ -272,14 +294,18 @@ def _scores(table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> 
             candidate=pl.col("offset") + pl.col("candidate"),
             log=pl.when(part="word").then(mean_probability.log()).otherwise(pl.col("logprobs").list.mean()),
         )
-        .select(*key, "part", "candidate", "tokens", "logprobs", "log")
+        .select(*_KEY, "part", "candidate", "tokens", "logprobs", "log", start=pl.lit(0, pl.Int64))
     )
-    answered = pl.concat([answered, _given(answered, protocol)])
+    return pl.concat([answered, _given(answered, protocol)])
+
+
+def _scores(table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
+    answered = _answered(table, answers, protocol)
     log = pl.col("log")
     part = pl.col("part")
     examples = (
         answered.sort("candidate", maintain_order=True)
-        .group_by(key, maintain_order=True)
+        .group_by(_KEY, maintain_order=True)
         .agg(
             log.filter(part.is_in(PRIMARY)).alias("x"),
             *(log.filter(part == name.removeprefix("mean_")).alias(name) for name in COMPONENTS[:3]),

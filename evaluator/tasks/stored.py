@@ -8,10 +8,17 @@ import polars as pl
 from evaluator.datasets.normal_forms import normal_forms
 from evaluator.store.run import Run
 from evaluator.tasks import package_of, restore
+from evaluator.tasks.base import CANDIDATES as OF_TASK
 from evaluator.tasks.base import Task
 from evaluator.tasks.settings import Settings
 from evaluator.vocabulary import SCORES, Samples
 from evaluator_serving.errors import InputError, first_line
+
+OWN_IDS = ("id", "example", "row")
+"""Columns of a task's table that may hold what the data set calls a sample, the first one there counts."""
+
+CANDIDATES: dict[str, pl.DataType] = {"model": pl.String(), "task": pl.String(), **OF_TASK, "id": pl.String()}
+"""Columns of `candidates_of`: see `evaluator.tasks.base.CANDIDATES` and `with_ids`."""
 
 
 def task_entry(task: Task, samples: Samples) -> dict[str, Any]:
@@ -68,6 +75,33 @@ def checked(task: Task, scores: pl.DataFrame) -> pl.DataFrame:
     if other := [name for name in scores.columns if name not in wanted]:
         raise InputError(f"task {task.name}: score() gave a column {other[0]!r}, which Task.columns doesn't declare")
     return scores.select(pl.col(name).cast(kind) for name, kind in wanted.items())
+
+
+def candidates_of(run: Run, name: str) -> pl.DataFrame:
+    """What a task's scores are made of: a row a model × sample × request × candidate, the columns CANDIDATES."""
+    task = task_of(run, name)
+    frames = [pl.DataFrame(schema={key: kind for key, kind in CANDIDATES.items() if key != "id"})]
+    for model, entry in run.record["models"].items():
+        if name in entry.get("heads_used", {}):
+            made = task.candidates(run.asked_table(name, entry), run.answers(model), run.protocol)
+            told = made.with_columns(model=pl.lit(model), task=pl.lit(name))
+            frames.append(told.select(pl.col(key).cast(kind) for key, kind in frames[0].schema.items()))
+    return with_ids(run, name, pl.concat(frames))
+
+
+def with_ids(run: Run, name: str, rows: pl.DataFrame) -> pl.DataFrame:
+    """A task's rows with the column `id`: how its data set calls the sample; where it doesn't, the sample's number."""
+    known = [pl.DataFrame(schema={"sample": pl.Int64, "id": pl.String})]
+    for entry in run.record["models"].values():
+        if name in entry.get("heads_used", {}):
+            table = run.asked_table(name, entry)
+            named = [pl.col(column).cast(pl.String) for column in OWN_IDS if column in table.columns]
+            known.append(table.select("sample", id=pl.coalesce(*named, pl.col("sample").cast(pl.String))))
+    ids = pl.concat(known).unique("sample", maintain_order=True)
+    own = [column for column in OWN_IDS if column in rows.columns]  # of imported scores there is no table
+    named = [pl.col(column).cast(pl.String) for column in ("id_known", *own, "sample")]
+    joined = rows.join(ids.rename({"id": "id_known"}), on="sample", how="left", maintain_order="left")
+    return joined.with_columns(id=pl.coalesce(*named)).drop("id_known")
 
 
 def scores_of(run: Run, name: str, models: Collection[str] | None = None) -> pl.DataFrame:

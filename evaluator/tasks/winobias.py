@@ -83,12 +83,18 @@ class WinoBias(Task):
             rows.append((sample["sample"], "en", template, sample["gender"], identity))
         return Rendered(pl.DataFrame(rows, schema=TABLE, orient="row"), requests)
 
+    roles: ClassVar[Sequence[str]] = ("male", "female")
+
+    def value(self, protocol: Protocol_) -> pl.Expr:
+        """The sum over the pronouns' tokens; published (masked models) their mean."""
+        published = (protocol == "published") & ~pl.col("template").str.ends_with(EXTENSION)
+        return pl.when(published).then(pl.col("logprobs").list.mean()).otherwise(pl.col("logprobs").list.sum())
+
     def score(self, table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
         """log P(masculine pronouns) − log P(feminine pronouns): of their sum, or `published` (masked models) of their mean."""
-        logprobs = pl.col("logprobs")
-        published = (protocol == "published") & ~pl.col("template").str.ends_with(EXTENSION)
-        value = pl.when(published).then(logprobs.list.mean()).otherwise(logprobs.list.sum())
-        per_request = table.join(answers, on="request", how="inner", maintain_order="left").with_columns(value=value)
+        per_request = table.join(answers, on="request", how="inner", maintain_order="left").with_columns(
+            value=self.value(protocol)
+        )
         male, female = (pl.col("value").filter(pl.col("candidate") == i).first() for i in (0, 1))
         return per_request.group_by("language", "template", "sample", "group", maintain_order=True).agg(
             (male - female).alias("score")

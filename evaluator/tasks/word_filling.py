@@ -30,7 +30,7 @@ from evaluator.measures import word_filling as measures
 from evaluator.measures.ordered import total
 from evaluator.measures.sampled import Sampled
 from evaluator.tasks import word_filling_notes as notes
-from evaluator.tasks.base import Task
+from evaluator.tasks.base import PLACE, Task, averaged, summed
 from evaluator.tasks.settings import CommaList, Settings
 from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Protocol_, Rendered, Samples
 from evaluator_serving.requests import Continuation, Masked, Request, SharedTokens, request_id
@@ -197,6 +197,29 @@ class WordFilling(Task):
         # The comparisons run across the groups: s0 with s2 counts for the original group, s1 with s3 for the control.
         yield from _comparison("original", plain(sample["s0"]), plain(sample["s2"]), causal)
         yield from _comparison("control", plain(sample["s1"]), plain(sample["s3"]), causal)
+
+    def candidates(self, table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
+        """Keywords (roles stereotype and anti) and the tokens that two sentences share (roles more and less).
+
+        ss is `value` of stereotype less that of anti; cs the sum over a sample's rows `more` less that over `less`. Of a
+        generative model there are also rows with the keyword alone, without a value.
+        """
+        joined = table.join(answers, on="request", how="inner", maintain_order="left")
+        role, number = pl.col("role"), pl.col("candidate")
+        keyword = role.is_in(["stereotype", "anti"])
+        shared = pl.when(number == 0).then(pl.lit("more")).otherwise(pl.lit("less"))
+        masked = pl.col("template") == MASKED
+        mean = pl.when(keyword & masked).then(averaged(pl.col("logprobs")))
+        value = mean.when(~keyword | (number == 1)).then(summed(pl.col("logprobs")))
+        return joined.select(
+            *PLACE,
+            candidate="candidate",
+            role=pl.when(role == "cs").then(shared).otherwise(role),
+            prefix=pl.lit([], dtype=pl.List(pl.Int32)),
+            tokens="tokens",
+            logprob=pl.col("logprobs").list.sum(),
+            value=value,
+        )
 
     def score(self, table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
         """A row a sample and group with `ss, cs, csk, f` (null where not defined or not answered); `score` is ss, or cs where

@@ -94,7 +94,8 @@ class Samples:
     """A loaded data set.
 
     Attributes:
-        frame: one row a sample, with a column `sample` (row of the data set from 0) and the task's own columns.
+        frame: one row a sample, with a column `sample` (row of the data set from 0), the task's own columns and, where the data
+            set calls its samples otherwise than by their row, `id`.
         sha256: file name → sha256 of each file it was read from (written into run.json).
         dropped: reason → count of rows left out on purpose, with nothing hidden.
         failures: (sample or example id, reason) of rows that are wrong and were skipped; they are listed in the report.

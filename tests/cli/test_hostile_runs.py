@@ -15,7 +15,7 @@ import pytest
 from evaluator.cli import main
 from evaluator.store.run import Run
 from evaluator.tasks import task
-from evaluator.tasks.stored import task_entry
+from evaluator.tasks.stored import candidates_of, task_entry
 from evaluator.vocabulary import DataSource
 from evaluator_serving.answers import Answer
 from evaluator_serving.errors import InputError
@@ -48,7 +48,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run.add_answers(run.answers_folder("m"), dict.fromkeys(made.requests, "masked"), answers)
     run.add_failures([("m", "gone", "broken")])
     run.add_timing({"model": "m", "worker": "0", "finished": 1.0, "requests": 1, "rows": 1, "tokens": 1, "seconds": 1.0})
-    rows = run.candidates("gest-demo").select("language", "template", "sample", "group", score=pl.lit(0.5)).unique()
+    rows = candidates_of(run, "gest-demo").select("language", "template", "sample", "group", score=pl.lit(0.5)).unique()
     run.add_imported("gest-demo", task_entry(demo, samples), "other", rows, "sha", part="part")
     return run.path
 

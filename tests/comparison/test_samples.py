@@ -51,12 +51,17 @@ def test_what_drives_g_s_up_and_down(run: Path, data: Path) -> None:
     """High scores of male groups and low ones of female groups drive it up."""
     found = rows(run, "--model", "base", "--data", data, "--top", 3)
     assert {row["measure"] for row in found} == {"g_s"}
-    up, down = found[:3], found[3:]
-    for part, sign in ((up, 1), (down, -1)):
-        assert all(sign * float(row["move"]) < 0 for row in part)
-        assert all((float(row["score"]) > 0) == ((int(row["sample_group"]) > 7) == (sign > 0)) for row in part)
+    templates = [[row for row in found if row["template"] == name] for name in ("3", "4")]
+    assert [*templates[0], *templates[1]] == found
+    up = templates[0][:3]
+    for mine in templates:
+        for part, sign in ((mine[:3], 1), (mine[3:], -1)):
+            assert all(sign * float(row["move"]) < 0 for row in part)
+            assert all((float(row["score"]) > 0) == ((int(row["sample_group"]) > 7) == (sign > 0)) for row in part)
+    assert {(row["first"], row["second"]) for row in found} == {("male", "female")}
     shown = invoke("samples", run, "--model", "base", "--data", data, "--top", "3").stdout
-    assert "these drive g_s up most" in shown
+    assert "these drive g_s up most under 3" in shown
+    assert "these drive g_s up most under 4" in shown
     assert f"Sentence {up[0]['sample']}." in shown
     assert all(len(line) <= 80 for line in shown.splitlines())
 
@@ -83,7 +88,7 @@ def test_the_sentences_on_which_two_models_differ_most(run: Path, data: Path) ->
     as_json = json.loads(
         invoke("samples", run, "--model", "tuned", "--against", "base", "--data", data, "--format", "json", "--top", 1).stdout
     )
-    assert len(as_json) == 2
+    assert [row["template"] for row in as_json] == ["3", "3", "4", "4"]
     assert as_json[0]["against"] == "base"
 
 
@@ -144,7 +149,7 @@ def test_scores_with_text(run: Path, data: Path) -> None:
     result = invoke("scores", run, "--text", "--data", data)
     assert result.exit_code == 0, result.output
     found = list(csv.DictReader(io.StringIO(result.stdout)))
-    assert [*found[0]][-3:] == ["score", "text", "group_name"]
+    assert [*found[0]][-4:] == ["score", "id", "text", "group_name"]
     assert (found[6]["text"], found[6]["group"], found[6]["group_name"]) == ("Sentence 6.", "7", "beautiful")
     plain = invoke("scores", run).stdout.splitlines()
     assert [",".join(list(row.values())[:-2]) for row in found] == plain[1:]

@@ -49,9 +49,9 @@ def test_controls_are_read_by_column(tmp_path: Path) -> None:
     text = "\n".join(rows)
     frame = crows.read_controls(write(tmp_path / "c.csv", text)).frame
     assert frame.rows() == [
-        (0, 0, "He runs.", "He sits.", "She runs.", "She sits."),
-        (1, 0, "He runs.", "He ran.", "She runs.", "She ran."),
-        (2, 2, "A b.", "A d.", "A c.", "A e."),
+        (0, 0, "He runs.", "He sits.", "She runs.", "She sits.", "column 0, rows 2 and 3"),
+        (1, 0, "He runs.", "He ran.", "She runs.", "She ran.", "column 0, rows 4 and 5"),
+        (2, 2, "A b.", "A d.", "A c.", "A e.", "column 2, rows 2 and 3"),
     ]
 
 

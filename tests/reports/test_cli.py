@@ -112,10 +112,10 @@ def test_warnings_go_to_stderr_beside_tidy_rows(run: Path, data: Path, tmp_path:
 
 
 def test_scores_are_tidy_rows(run: Path) -> None:
-    frame = pl.read_csv(io.StringIO(output("scores", run)), schema=SCORES)
+    frame = pl.read_csv(io.StringIO(output("scores", run)), schema={**SCORES, "id": pl.String()})
     assert frame.height == 2 * 2 * 64
-    assert frame.columns == ["model", "task", "language", "template", "sample", "group", "score"]
-    expected = scores_of(Run.open(run), "gest").select(*SCORES)
+    assert frame.columns == ["model", "task", "language", "template", "sample", "group", "score", "id"]
+    expected = scores_of(Run.open(run), "gest").select(*SCORES, id=pl.col("sample").cast(pl.String))
     assert frame.equals(expected)
     loaded = json.loads(output("scores", run, "--format", "json"))
     assert loaded[5] == expected.row(5, named=True)
@@ -136,9 +136,9 @@ def test_candidates_are_a_row_a_word(tmp_path: Path) -> None:
     made.add_answers(made.answers_folder("m"), {"r": "continuation"}, [answer])
     lines = output("scores", tmp_path / "run", "--candidates").splitlines()
     assert lines == [
-        "model,task,language,template,sample,group,candidate,tokens,logprob",
-        "m,gest,en,3,0,1,0,5 6,-1.5",
-        "m,gest,en,3,0,1,1,7,-2.0",
+        "model,task,language,template,sample,group,candidate,role,prefix,tokens,logprob,value,id",
+        'm,gest,en,3,0,1,0,male,"",5 6,-1.5,-1.5,0',
+        'm,gest,en,3,0,1,1,female,"",7,-2.0,-2.0,0',
     ]
 
 

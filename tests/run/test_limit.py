@@ -18,7 +18,7 @@ from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.store.files import write_json, write_parquet
 from evaluator.store.run import Run
 from evaluator.tasks.gest import GestTask, custom
-from evaluator.tasks.stored import scores_of
+from evaluator.tasks.stored import candidates_of, scores_of
 from evaluator.vocabulary import MeasureOptions
 from evaluator_serving.engine import EngineOptions
 from tests.tiny_models import tiny_model
@@ -139,7 +139,7 @@ def test_equal_sentences_count_as_often_as_they_were_asked(bench: Bench, tmp_pat
     run = bench.ask(tmp_path / "run", 20, task=own)
     scores = scores_of(run, own.name)
     assert scores.group_by("template").len()["len"].to_list() == [20, 20]
-    assert run.candidates(own.name).height == 20 * 2 * 2
+    assert candidates_of(run, own.name).height == 20 * 2 * 2
     assert run.timings()["requests"].sum() < 40
     report = rows(run).filter(measure="q", model="one", template="3")
     assert report["n"].sum() == 20

@@ -11,7 +11,7 @@ from evaluator.reports.report import build_report
 from evaluator.store import files
 from evaluator.store.run import TIMINGS_APART, Run
 from evaluator.tasks import task
-from evaluator.tasks.stored import scores_of, task_entry
+from evaluator.tasks.stored import candidates_of, scores_of, task_entry
 from evaluator.vocabulary import MeasureOptions, Samples
 from evaluator_serving.answers import Answer
 from evaluator_serving.errors import InputError, NotNowError
@@ -64,7 +64,7 @@ def test_scores_come_from_answers(run: Run) -> None:
         ("m", "gest", "3", 1, "8", -3 - (-1 + 0.5)),
     ]
     assert run.done("m") == {"a", "c"}
-    assert run.candidates("gest").filter(sample=1)["logprob"].to_list() == [-3.0, -0.5]
+    assert candidates_of(run, "gest").filter(sample=1)["logprob"].to_list() == [-3.0, -0.5]
 
 
 def test_answers_written_twice_count_once(run: Run) -> None:

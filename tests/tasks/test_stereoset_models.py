@@ -22,7 +22,7 @@ from evaluator.run.driver import execute
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
 from evaluator.tasks.stereoset import StereoSetSettings, stereoset
-from evaluator.tasks.stored import scores_of
+from evaluator.tasks.stored import candidates_of, scores_of
 from evaluator.vocabulary import DataSource, MeasureOptions
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.models.classifiers import build, save
@@ -229,7 +229,7 @@ def test_causal(tmp_path: Path, data: DataSource, family: str, protocol: str) ->
     intra = expected(sentences, lambda _, s: mean_log(causal_text(loop, s, protocol)))
     inter = expected(INTER, lambda c, s: causal_cases(loop, c, s, protocol)["d"])
     check(by_example(scores), intra | inter)
-    assert set(Run.open(tmp_path / "run").candidates("stereoset-en")["template"]) == {
+    assert set(candidates_of(Run.open(tmp_path / "run"), "stereoset-en")["template"]) == {
         *("intrasentence", "intersentence", "intersentence:alone", "intersentence:context")
     }
     for case in ("d", "c", "orig", "e", "f", "b"):
