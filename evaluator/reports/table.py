@@ -41,7 +41,7 @@ def render(report: Report, width: int = WIDTH, *, brief: bool = False) -> Iterat
         (pl.col("kind") != "unaskable") | (pl.col("request") == "")
     ).height  # a note tells the others
     if failed:
-        yield Text(f"{failed} failures: evaluator status {shown(report.path)}", style="red")
+        yield Text(f"{failed} failure{'s' if failed > 1 else ''}: evaluator status {shown(report.path)}", style="red")
 
 
 def block_lines(block: Block, width: int) -> Iterator[Text]:

@@ -128,6 +128,7 @@ def test_a_model_that_no_task_can_ask_is_that_models_failure(folder: Path, tmp_p
         done = ended(outcome, spec)
         assert done.exit_code == 1
         assert "evaluator: t5 failed: t5: task gest needs a model" in done.stderr.splitlines()[-1]
+        assert "to try again" not in done.stderr
     assert len(list((tmp_path / "run" / "failures").iterdir())) == 1, "the same failure was written twice"
     assert scores_of(outcome.run, "gest")["model"].unique().to_list() == ["gpt"]
 
