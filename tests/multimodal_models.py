@@ -42,12 +42,18 @@ _OWN: dict[str, dict[str, Any]] = {
 """What of some types' configurations the sizes above don't fit."""
 
 
-def tiny_multimodal(kind: str, folder: Path) -> Path:
-    """Save a small model of a type with GPT-2's kind of tokenizer; returns `folder`. Raises what transformers raises."""
+def tiny_multimodal(kind: str, folder: Path, **text: Any) -> Path:
+    """Save a small model of a type with GPT-2's kind of tokenizer; returns `folder`. Raises what transformers raises.
+
+    `text` overrides entries of its text part's configuration.
+    """
     tokens = tiny_tokenizer("gpt2")
     made: Any = CONFIG_MAPPING[kind]
     ids = {"vocab_size": len(tokens) + 8, "pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0}
-    config = made(**_small(made, ids, _OWN.get(kind, {})))
+    entries = _small(made, ids, _OWN.get(kind, {}))
+    if text:
+        entries["text_config"] |= text
+    config = made(**entries)
     factory = getattr(transformers, CLASSES[kind])
     with torch.device("meta"):
         size = sum(parameter.numel() for parameter in factory(config).parameters())

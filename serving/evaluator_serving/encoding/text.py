@@ -194,23 +194,38 @@ class TextTokenizer:
         """A chat as the model's template writes it, up to the assistant's turn."""
         thinking = self._source.thinking
         try:
-            written = self._rendered(turns, thinking)
+            written = self._rendered(turns, thinking, parts=self._wants_parts)
         except Exception as error:
             roles = " and ".join(dict.fromkeys(f"a {turn.role} turn" for turn in turns))
             raise InputError(f"its tokenizer has no chat template for {roles} ({first_line(error)})") from error
         if thinking and not self._switches:
             other = ""
             with contextlib.suppress(Exception):  # a template that refuses another choice knows this one
-                other = self._rendered(turns, template.without_switch(thinking))
+                other = self._rendered(turns, template.without_switch(thinking), parts=self._wants_parts)
             if other == written:
                 raise InputError(f"its chat template has no switch for --thinking {thinking}: leave it out")
             self._switches = True
         return written
 
-    def _rendered(self, turns: tuple[Turn, ...], thinking: str) -> str:
-        told = [{"role": turn.role, "content": turn.content} for turn in turns]
+    def _rendered(self, turns: tuple[Turn, ...], thinking: str, *, parts: bool) -> str:
+        """A chat as the template writes it, each turn's content a text or, with `parts`, a list with one text in it."""
+        contents = [[{"type": "text", "text": turn.content}] if parts else turn.content for turn in turns]
+        told = [{"role": turn.role, "content": content} for turn, content in zip(turns, contents, strict=True)]
         how = template.values(self._source, thinking)
         return str(self._tokenizer.apply_chat_template(told, tokenize=False, add_generation_prompt=True, **how))
+
+    @functools.cached_property
+    def _wants_parts(self) -> bool:
+        """Whether the template writes lists of parts only: some multimodal models' leave a plain text out without an error."""
+        probe = "a plain text"
+
+        def writes(*, parts: bool) -> bool:
+            try:
+                return probe in self._rendered((Turn("user", probe),), self._source.thinking, parts=parts)
+            except Exception:  # whatever a template raises: told when a chat is written
+                return False
+
+        return not writes(parts=False) and writes(parts=True)
 
     @property
     def opening_length(self) -> int:

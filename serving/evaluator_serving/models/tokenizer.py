@@ -88,6 +88,8 @@ def load_tokenizers(source: ModelSource) -> Tokenizers:
         if tokenizer is not None:
             tokenizer.backend_tokenizer.no_truncation()
             tokenizer.backend_tokenizer.no_padding()
+            if tokenizer.chat_template is None:
+                tokenizer.chat_template = _processor_template(source.path)
     return found
 
 
@@ -201,6 +203,18 @@ def _check_own_code(source: ModelSource, tokenizer: Any) -> None:
             f"model {source.spec}: its tokenizer's own program makes other tokens than the tokenizer.json beside it, which is "
             "all that is read here; choose a model whose tokenizer transformers knows by itself"
         )
+
+
+def _processor_template(folder: Path) -> str | None:
+    """The chat template that a multimodal model's processor has in place of its tokenizer; None where there is none."""
+    for name in ("chat_template.json", "processor_config.json"):
+        try:
+            found = json.loads((folder / name).read_text("utf8")).get("chat_template")
+        except (OSError, ValueError, AttributeError):  # transformers, too, does without
+            continue
+        if isinstance(found, str):
+            return found
+    return None
 
 
 def _is_backends(tokenizer: Any) -> Callable[[str], bool]:

@@ -19,6 +19,7 @@ from evaluator_serving.engine import DECODING, Engine, EngineInfo, EngineOptions
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.identity import identity
 from evaluator_serving.models.decoding import OPTION, recommended
+from evaluator_serving.models.heads import is_multimodal
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.models.speech import Speech
 from evaluator_serving.rows import Head, Row, Workload
@@ -39,7 +40,7 @@ choice there, 128 tokens, is longer than most prompts. On GPUs it is 16."""
 _OWN = {
     *("model", "tokenizer", "skip_tokenizer_init", "dtype", "quantization", "tensor_parallel_size", "pipeline_parallel_size"),
     *("runner", "logprobs_mode", "max_logprobs", "revision", "hf_config_path", "generation_config"),
-    "trust_remote_code",
+    *("trust_remote_code", "language_model_only"),
 }
 """vLLM's arguments that this engine sets itself, so that they can't be given as extra options."""
 
@@ -320,6 +321,8 @@ def engine_arguments(source: ModelSource, options: EngineOptions, sizes: Sizes) 
         "model": str(source.path),
         "skip_tokenizer_init": True,
         "trust_remote_code": source.code is not None,
+        # Without the parts for images and audio, and what vLLM would reserve for them.
+        **({"language_model_only": True} if is_multimodal(source.config) else {}),
         "dtype": options.dtype,
         "quantization": options.quantization,
         "tensor_parallel_size": options.tensor_parallel,
