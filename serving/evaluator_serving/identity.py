@@ -10,7 +10,7 @@ from typing import Any
 
 from evaluator_serving.cache import content_hash
 from evaluator_serving.engine import EngineInfo, EngineOptions, option_value
-from evaluator_serving.models.config import attention
+from evaluator_serving.models.config import attention, corrected
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.models.tokenizer import FILE
 from evaluator_serving.registry import FALLBACK, engine_class
@@ -44,6 +44,8 @@ def identity(engine: str, source: ModelSource, options: EngineOptions) -> Engine
         details["tokenizer"] = FILE  # what was asked with the class's tokens is other questions
     if engine == FALLBACK and (kind := attention(source.config)):
         details["attention"] = kind  # what was computed without it is other numbers
+    if engine == FALLBACK:
+        details |= corrected(source.config)
     made = engine_class(engine)
     harmless = made.harmless_extra()
     details |= {key: _counted(value) for key, value in options.extra.items() if key not in harmless}

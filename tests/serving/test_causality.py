@@ -79,6 +79,37 @@ def test_causal_models_are_scored_as_a_float64_loop_scores_them(name: str, tmp_p
             assert numbers.tolist() == pytest.approx(expected.tolist(), abs=tolerance)
 
 
+def test_a_decoder_that_hides_what_comes_later_only_beside_the_encoders_text(tmp_path: Path) -> None:
+    """FSMT makes its mask where it gets the text: with the encoder's states alone it sees ahead."""
+    tokens = tiny_tokenizer("t5")
+    size = {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    config = transformers.FSMTConfig(
+        langs=["en", "de"],
+        src_vocab_size=len(tokens),
+        tgt_vocab_size=len(tokens),
+        d_model=32,
+        encoder_ffn_dim=48,
+        decoder_ffn_dim=48,
+        max_position_embeddings=64,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=1,
+        decoder_start_token_id=1,
+        **size,
+    )
+    model = drawn_wide(transformers.FSMTForConditionalGeneration(config)).eval()
+    model.save_pretrained(tmp_path)
+    tokens.save_pretrained(tmp_path)
+    texts = ((9, 3, 12, 1), (9, 14, 1), (9, 3, 12, 1))
+    rows = [Row("seq2seq", (1, 5 + i, 7, 8), ((1, 20), (3, 21)), encoder_ids=text) for i, text in enumerate(texts)]
+    got = open_engine("transformers", resolve(str(tmp_path)), EngineOptions(device="cpu"), rows).score(rows)
+    for row, numbers in zip(rows, got, strict=True):  # in float32: transformers' own mask can't be made in float64
+        ids = {"input_ids": torch.tensor([row.encoder_ids]), "decoder_input_ids": torch.tensor([row.ids])}
+        with torch.no_grad():
+            expected = torch.log_softmax(model(**ids, use_cache=False).logits[0], -1)
+        assert numbers.tolist() == pytest.approx([float(expected[1, 20]), float(expected[3, 21])], abs=1e-4)
+
+
 def test_the_decoder_of_an_encoder_decoder_is_asked_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = resolve(str(tiny_model("t5", tmp_path)))
     rows = [
@@ -150,12 +181,35 @@ def opened(source: ModelSource, monkeypatch: pytest.MonkeyPatch, says: Callable[
     open_engine("own", source, EngineOptions(), ROWS)
 
 
-def test_an_engine_of_ones_own_is_asked_three_times(source: ModelSource, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_of_ones_own_is_asked_four_times(source: ModelSource, monkeypatch: pytest.MonkeyPatch) -> None:
     opened(source, monkeypatch, lambda ids, at, token: -0.1 * sum(ids[: at + 1]) - token)
-    assert (Made.calls, Made.closed) == (3, False)
+    assert (Made.calls, Made.closed) == (4, False)
     with pytest.raises(InputError, match="it sees ahead"):
         opened(source, monkeypatch, lambda ids, at, token: -0.1 * sum(ids) - token)
     assert Made.closed
+
+
+def test_numbers_that_depend_on_the_length_are_refused(source: ModelSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match=r"depends on how long the text after it is \(log P moves by 0\.12"):
+        opened(source, monkeypatch, lambda ids, at, token: -0.01 * len(ids) - token)
+
+
+def test_prophetnets_decoder_is_refused(tmp_path: Path) -> None:
+    """In transformers itself, in float64, a token's probability moves when tokens follow it."""
+    options = {
+        "hidden_size": 32,
+        "num_decoder_layers": 2,
+        "num_decoder_attention_heads": 4,
+        "decoder_ffn_dim": 48,
+        "max_position_embeddings": 64,
+    }
+    source = made(("ProphetNetConfig", "ProphetNetForCausalLM", options), tmp_path)
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float64).eval()
+    with torch.no_grad():
+        whole, half = (torch.log_softmax(model(torch.arange(5, n).unsqueeze(0)).logits[0, :7], -1) for n in (29, 17))
+    assert float((whole - half).abs().max()) > 0.1
+    with pytest.raises(InputError, match="depends on how long the text after it is"):
+        open_engine("transformers", source, EngineOptions(device="cpu"), ROWS)
 
 
 def test_an_engine_that_rolls_dice_is_refused(source: ModelSource, monkeypatch: pytest.MonkeyPatch) -> None:

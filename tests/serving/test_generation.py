@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from tiny_models import tiny_longrope, tiny_model
+from tiny_models import drawn_wide, tiny_longrope, tiny_model
 
 from evaluator_serving.answers import assemble
 from evaluator_serving.chats import Chat, Turn
@@ -102,6 +102,34 @@ def test_an_answer_that_gets_past_longropes_limit_takes_no_other_along(encoder: 
     assert [list(reply.tokens) for (reply,) in replies] == [plainly(made, text) for text in TEXTS]
 
 
+def test_answers_of_a_model_that_counts_places_get_no_padding(encoder: Encoder, tmp_path: Path) -> None:
+    """Llama 4's temperature: with padding a prompt of 23 tokens would get to place 40 when it has 35."""
+    tokens = transformers.AutoTokenizer.from_pretrained(tiny_model("llama", tmp_path, tokenizer="llama-bytes"))
+    tokens.chat_template = TEMPLATE
+    config = transformers.Llama4TextConfig(
+        vocab_size=len(tokens),
+        hidden_size=64,
+        intermediate_size=48,
+        intermediate_size_mlp=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        num_local_experts=1,
+        no_rope_layers=[1, 0],
+        attn_temperature_tuning=True,
+        attn_scale=2.0,
+        floor_scale=40,
+        **{f"{role}_token_id": getattr(tokens, f"{role}_token_id") for role in ("pad", "bos", "eos")},
+    )
+    drawn_wide(transformers.Llama4ForCausalLM(config)).save_pretrained(tmp_path)
+    tokens.save_pretrained(tmp_path)
+    made, asked = resolve(str(tmp_path)), rows(encoder)
+    engine = TransformersEngine(made, EngineOptions(), asked)
+    assert [list(reply.tokens) for (reply,) in engine.generate(asked)] == [plainly(made, text) for text in TEXTS]
+    assert engine._speaking()._pads is False
+
+
 @pytest.mark.parametrize("remembers", [True, False])
 def test_answers_that_have_ended_leave_the_batch(
     source: ModelSource, encoder: Encoder, engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch, remembers: bool
@@ -130,7 +158,7 @@ def test_answers_that_have_ended_leave_the_batch(
         monkeypatch.setattr(generation, "_LAYERS", ())
     monkeypatch.setattr(speaking.model, "forward", counted)
     assert [reply.tokens for (reply,) in made.generate(asked)] == expected
-    sizes = lengths[2:]
+    sizes = lengths[4:]  # after the probes
     assert sizes[0] == len(asked), "one batch"
     assert min(sizes) <= len(asked) / 2, "which shrinks"
     assert sizes == sorted(sizes, reverse=True)
@@ -170,7 +198,9 @@ def test_what_prompts_begin_with_is_computed_once(kind: str, tmp_path: Path, mon
         computed.clear()
         assert [list(reply.tokens) for (reply,) in made.generate(asked)] == expected
         assert speaking._shares is share
-        probes = 4  # two prompts in two parts, and each alone
+        probes = (
+            8 if share else 4
+        )  # two prompts in two parts, and each alone; the same with as many tokens more as answers have
         begun = computed[probes:][: 1 + share]
         whole = len(asked) * max(len(row.ids) for row in asked)
         assert (sum(begun) < 0.8 * whole) == share

@@ -46,6 +46,13 @@ def test_runs_without_extra_options_keep_their_fingerprint(engine: str, plain: s
     assert (print_of(engine), print_of(engine, EVERYTHING)) == (plain, everything)
 
 
+@pytest.mark.parametrize(("kind", "name"), [("deepseek_v32", "index_topk"), ("llama4_text", "floor_scale")])
+def test_answers_of_models_whose_numbers_were_wrong_are_kept_apart(kind: str, name: str) -> None:
+    source = replace(SOURCE, config=SimpleNamespace(model_type=kind, **{name: 64}))
+    assert identity("transformers", source, EngineOptions()).details[name] == 64
+    assert name not in identity("vllm", source, EngineOptions()).details
+
+
 @pytest.mark.usefixtures("_frozen_versions")
 def test_an_openai_run_keeps_its_fingerprint() -> None:
     assert print_of("openai", url="http://h/v1", served_model="x", concurrency="3") == "986adc82e054"

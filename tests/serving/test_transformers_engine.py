@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from tiny_models import tiny_longrope, tiny_model
+from tiny_models import drawn_wide, tiny_longrope, tiny_model, tiny_tokenizer
 
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import EngineError, InputError
@@ -20,6 +20,7 @@ from evaluator_serving.models.resolving import resolve
 from evaluator_serving.opening import open_engine
 from evaluator_serving.rows import Row
 from evaluator_serving.transformers_engine import engine as transformers_engine
+from evaluator_serving.transformers_engine import forward as forward_pass
 from evaluator_serving.transformers_engine import products
 from evaluator_serving.transformers_engine.engine import TransformersEngine, log_probs
 from evaluator_serving.transformers_engine.forward import Forward
@@ -230,6 +231,23 @@ def test_a_model_that_looks_into_its_weights_keeps_them(tmp_path: Path) -> None:
     assert torch.equal(model.lm_head.weight, weight)
 
 
+def test_weights_without_a_layout_stay_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A MobileBERT whose embeddings are as wide as its layers has a head of width 0, for which oneDNN has no layout."""
+    tokens = tiny_tokenizer("wordpiece")
+    size = {"hidden_size": 32, "embedding_size": 32, "intra_bottleneck_size": 32, "true_hidden_size": 32}
+    depth = {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48, "num_feedforward_networks": 1}
+    config = transformers.MobileBertConfig(vocab_size=len(tokens), pad_token_id=0, **size, **depth)
+    drawn_wide(transformers.MobileBertForMaskedLM(config)).save_pretrained(tmp_path)
+    tokens.save_pretrained(tmp_path)
+    rows = [Row("masked", (2, *range(7, 7 + n), 4, 3), ((n + 1, 20), (n + 1, 21))) for n in (3, 5, 9)]
+    engine = engine_of(tmp_path, rows)
+    assert linears(engine._forwards["masked"]) == {torch.nn.Linear}
+    model = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path, dtype=torch.float64, attn_implementation="eager").eval()
+    with torch.no_grad():
+        expected = [torch.log_softmax(model(torch.tensor([row.ids])).logits[0, len(row.ids) - 2], -1)[[20, 21]] for row in rows]
+    assert largest(engine.score(rows), [one.tolist() for one in expected]) < 1e-4
+
+
 def test_attention_goes_row_by_row_over_what_rows_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four rows with a common beginning: the layers see 9 + 4 tokens, attention four rows of 10, without a mask."""
     folder = tiny_model("llama", tmp_path)
@@ -264,6 +282,104 @@ def test_attention_that_can_not_be_replaced_keeps_the_mask(tmp_path: Path) -> No
     forward = Forward(model, "causal")
     forward.check(TWO)
     assert (forward.packs, forward.folds, model.config._attn_implementation) == (True, False, "eager")
+
+
+# --- trees of models that don't bear them ---
+
+
+def made(kind: str, folder: Path, **options: Any) -> Path:
+    """A small model of a family that tiny_models doesn't have."""
+    tokens = tiny_tokenizer("llama-bytes")
+    ids = {"vocab_size": len(tokens), "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48, "head_dim": 8}
+    config = getattr(transformers, f"{kind}TextConfig", None) or getattr(transformers, f"{kind}Config")
+    model = getattr(transformers, f"{kind}ForCausalLM")
+    drawn_wide(model(config(**ids, **{**size, "max_position_embeddings": 512, **options}))).save_pretrained(folder)
+    tokens.save_pretrained(folder)
+    return folder
+
+
+SPARSE: dict[str, Any] = {
+    "num_key_value_heads": 4,
+    "q_lora_rank": 16,
+    "kv_lora_rank": 16,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 16,
+    "first_k_dense_replace": 2,
+    "index_head_dim": 16,
+    "index_n_heads": 4,
+    "index_topk": 40,
+}
+TEMPERED: dict[str, Any] = {
+    "num_key_value_heads": 2,
+    "intermediate_size_mlp": 48,
+    "no_rope_layers": [1, 0],
+    "attn_temperature_tuning": True,
+    "attn_scale": 0.1,
+    "attention_chunk_size": 8192,
+    "num_local_experts": 1,
+}
+
+
+def eagerly(folder: Path, rows: Sequence[Row]) -> list[list[float]]:
+    """One text at a time, in float64, with transformers' plain attention and experts."""
+    plain = {"attn_implementation": "eager", "experts_implementation": "eager", "dtype": torch.float64}
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, **plain).eval()
+    answers = []
+    for row in rows:
+        with torch.no_grad():
+            scores = torch.log_softmax(model(torch.tensor([row.ids]), use_cache=False).logits[0].double(), -1)
+        answers.append([float(scores[at, token]) for at, token in row.lookups])
+    return answers
+
+
+def spread_rows(*lengths: int) -> list[Row]:
+    return [
+        Row("causal", tuple((7 * i + 3 * j) % 90 + 5 for j in range(n)), ((n - 1, 9), (n // 2, 11)))
+        for i, n in enumerate(lengths)
+    ]
+
+
+@pytest.mark.parametrize("kind", ["DeepseekV32", "GlmMoeDsa"])
+def test_attention_that_chooses_among_earlier_tokens(kind: str, tmp_path: Path) -> None:
+    """Rows of more tokens than are chosen: without the choice, or with one among a batch's longest, they get other numbers."""
+    folder = made(kind, tmp_path, **SPARSE)
+    rows = spread_rows(12, 90, 70, 41, 85, 90, 30, 66)
+    engine = engine_of(folder, rows)
+    assert largest(engine.score(rows), eagerly(folder, rows)) < 1e-4
+    assert engine._forwards["causal"].packs is False
+    assert engine._mates["causal"].mates == "equal"
+
+
+def test_attention_that_has_no_choice_yet_is_folded(tmp_path: Path) -> None:
+    folder = made("DeepseekV32", tmp_path, **SPARSE | {"index_topk": 60})
+    rows = spread_rows(12, 50, 37, 41, 50)
+    engine = engine_of(folder, rows)
+    assert engine._forwards["causal"].folds is True
+    assert largest(engine.score(rows), eagerly(folder, rows)) < 1e-4
+    longer = spread_rows(90, 75)  # than any that it was checked with
+    assert largest(engine.score(longer), eagerly(folder, longer)) < 1e-4
+
+
+@pytest.mark.parametrize("scale", [20, 8192])
+def test_a_temperature_taken_from_the_place_in_the_input(scale: int, tmp_path: Path) -> None:
+    """Llama 4's, which counts places: in a tree of all these rows the later ones' would be another one from 20 on."""
+    folder = made("Llama4", tmp_path, **TEMPERED, floor_scale=scale)
+    rows = spread_rows(12, 15, 18, 14, 16, 17, 12, 19)
+    engine = engine_of(folder, rows)
+    assert engine._forwards["causal"].packs is False
+    assert largest(engine.score(rows), eagerly(folder, rows)) < 1e-4
+
+
+def test_a_window_that_no_config_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is seen by the masks: in half precision the numbers of a few rows don't show that it was left out."""
+    monkeypatch.setattr(forward_pass, "_WINDOWS", ())
+    folder = made("Mistral", tmp_path, num_key_value_heads=2, sliding_window=16)
+    rows = spread_rows(12, 60, 55, 40, 18)
+    assert engine_of(folder, rows, dtype="bfloat16")._forwards["causal"].packs is False
+    assert engine_of(folder, spread_rows(12, 16), dtype="bfloat16")._forwards["causal"].packs is False, "48 are tried at least"
+    assert largest(engine_of(folder, rows).score(rows), eagerly(folder, rows)) < 1e-4
 
 
 # --- memory ---

@@ -71,6 +71,7 @@ def find_mates(score: Score, rows: Sequence[Row], context: int, dtype: str) -> F
 
 def probes(rows: Sequence[Row], context: int) -> list[Row]:
     """Rows whose lengths differ by MORE, made of the shortest of `rows` and of one of middling length; all positions are read.
+    The longest one is as long as the longest of `rows`, if that is more: padding may count from some length on only.
 
     Where the context leaves no room for longer rows, the shortest one is cut.
     """
@@ -78,7 +79,8 @@ def probes(rows: Sequence[Row], context: int) -> list[Row]:
     short, middle = order[0], order[len(order) // 2]
     size = len(short.encoder_ids or short.ids)
     base = max(min(size, _KEPT), min(size, context - MORE[-1]))
-    made = [_resized(short, base), *(_resized(middle, min(base + more, context)) for more in MORE)]
+    longest = max(base + MORE[-1], len(order[-1].encoder_ids or order[-1].ids))
+    made = [_resized(short, base), *(_resized(middle, min(length, context)) for length in (base + MORE[0], longest))]
     wanted = tuple(dict.fromkeys(token for row in (short, middle) for _, token in row.lookups))[:_TOKENS]
     return [_read_everywhere(row, wanted) for row in made]
 

@@ -62,6 +62,23 @@ def attention(config: Any) -> str | None:
     return "eager" if capped or config.model_type == "paligemma" else None
 
 
+_CORRECTED = {
+    "deepseek_v32": "index_topk",
+    "glm_moe_dsa": "index_topk",
+    "axk2": "index_topk",
+    "hy_v4": "index_topk",
+    "llama4_text": "floor_scale",
+}
+"""Model types whose numbers could be wrong in the transformers engine until 2026-11, with the setting that was disregarded."""
+
+
+def corrected(config: Any) -> dict[str, Any]:
+    """The setting that older answers of the transformers engine may lack, with its value; empty for nearly all models."""
+    text = getattr(config, "text_config", None) or config
+    name = _CORRECTED.get(getattr(text, "model_type", ""))
+    return {name: getattr(text, name, None)} if name else {}
+
+
 def rotary(config: Any) -> list[dict[str, Any]]:
     """How positions are rotated: one entry for the whole text model, or one for each kind of layer."""
     given = getattr(config.get_text_config(), "rope_parameters", None) or {}

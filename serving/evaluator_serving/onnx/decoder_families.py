@@ -152,7 +152,7 @@ class Llama(Family):
             slides = kinds[i] == "sliding_attention" if kinds else config.model_type in _SLIDING
             kind = f"{kinds[i]}_" if kinds and hasattr(rotary, f"{kinds[i]}_inv_freq") else ""
             yield DecoderLayer(
-                window=config.sliding_window if slides and getattr(config, "use_sliding_window", True) else None,
+                window=config.sliding_window if slides else None,
                 rotary=None if without and not without[i] else f"{kind}inv_freq",
                 rotary_scale=float(getattr(rotary, f"{kind}attention_scaling", 1.0)),
             )

@@ -6,7 +6,7 @@ It is the oracle that every other engine is checked against.
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -181,9 +181,9 @@ class TransformersEngine(Engine):
         """The forward pass of a head, loaded when it is first needed and checked on some of the rows."""
         if head not in self._forwards:
             loaded = self._generation.model if self._generation and head == "causal" else None
-            forward = Forward(loaded or load(self._source, head, self._dtype, self._device, self._spread), head)
+            model = loaded or load(self._source, head, self._dtype, self._device, self._spread)
             try:
-                forward.check(sorted(rows, key=lambda row: row.length)[:2])
+                forward = _checked(model, head, rows)
                 self._mates[head] = self._find_mates(forward, rows)
             except InputError as error:
                 raise InputError(f"model {self._source.spec}: {error}") from error
@@ -201,16 +201,18 @@ class TransformersEngine(Engine):
     def _find_mates(self, forward: Forward, rows: Sequence[Row]) -> Found:
         """Which rows may share a batch; a model whose numbers change in a tree of rows is tried without."""
 
+        # Rows on either side of the turn never share a batch (`parted`).
+        most = min(self._source.context, rotary_turn(self._source.config) or self._source.context)
+
         def find() -> Found:
-            return find_mates(
-                lambda batch: self._numbers(batch, *forward.logits(batch)), rows, self._source.context, self._dtype_name
-            )
+            return find_mates(lambda batch: self._numbers(batch, *forward.logits(batch)), rows, most, self._dtype_name)
 
         found = find()
         if forward.packs and found.mates != "any":
             forward.packs = False
             found = find()
-        return found
+        # What is chosen among equals, or nearly so, hangs on how many there are: padding counts, if not in every row.
+        return Found("equal", found.difference) if forward.chooses and found.mates == "any" else found
 
     def _score_batch(self, forward: Forward, parts: Sequence[tuple[int, Row, tuple[int, ...]]]) -> list[Numbers]:
         """The numbers of one batch's rows; `parts` name each one's index in the caller's rows for error messages."""
@@ -253,6 +255,20 @@ def _by_head(rows: Sequence[Row]) -> dict[Head, list[int]]:
         if row.lookups:
             members[row.head].append(i)
     return members
+
+
+def _checked(model: Any, head: Head, rows: Sequence[Row]) -> Forward:
+    """A model's forward pass, checked on the shortest of `rows` and on one as long as the longest, if that fits in memory."""
+    shortest, longest = (choose(rows, key=lambda row: len(row.ids)) for choose in (min, max))
+    forward = Forward(model, head)
+    try:
+        forward.check([shortest, longest])
+    except RuntimeError as error:
+        if not _out_of_memory(error):
+            raise
+        forward = Forward(model, head)
+        forward.check([shortest])
+    return forward
 
 
 def _device(name: str) -> torch.device:

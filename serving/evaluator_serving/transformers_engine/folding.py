@@ -3,7 +3,7 @@
 A tree of rows needs no padding and gives the layers' products as many rows as they like, but attention over all of it costs the
 square of its size, most of it masked. transformers lets a program bring its own attention function: this one folds queries,
 keys and values into [rows, longest], what rows share standing in each of them, calls transformers' own, and unfolds what comes
-back.
+back. It takes the name of transformers' own: some models make their masks in another way for a name that they don't know.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-_NAME, _INNER = "folded", "sdpa"
+_NAME = "sdpa"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,10 @@ _fold: ContextVar[Fold | None] = ContextVar("fold", default=None)
 
 def install(model: Any) -> bool:
     """Let a model's attention fold where it is asked to. Returns whether its attention can be replaced at all."""
-    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers import AttentionInterface
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
-    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
-    if getattr(model.config, "_attn_implementation", None) != _INNER:
+    if getattr(model.config, "_attn_implementation", None) != _NAME:
         return False
 
     def attend(module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any) -> Any:
@@ -59,14 +58,7 @@ def install(model: Any) -> bool:
         return output.flatten(0, 1)[fold.places.to(output.device)].unsqueeze(0), weights
 
     AttentionInterface.register(_NAME, attend)
-    AttentionMaskInterface.register(_NAME, ALL_MASK_ATTENTION_FUNCTIONS[_INNER])
-    model.set_attn_implementation(_NAME)
-    return bool(model.config._attn_implementation == _NAME)
-
-
-def remove(model: Any) -> None:
-    """Undo `install`."""
-    model.set_attn_implementation(_INNER)
+    return True
 
 
 @contextmanager

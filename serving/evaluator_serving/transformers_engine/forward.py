@@ -1,8 +1,10 @@
 """The forward pass of a loaded transformers model, by head."""
 
 import copy
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
@@ -10,11 +12,12 @@ import torch
 from torch import Tensor
 
 from evaluator_serving.batching import positions
-from evaluator_serving.models.config import padding, window
+from evaluator_serving.models.config import context, padding, rotary_turn, window
 from evaluator_serving.packing import Packed, pack
 from evaluator_serving.rows import GREEDY, Head, Row
 from evaluator_serving.transformers_engine import folding, products
 from evaluator_serving.transformers_engine.folding import Fold
+from evaluator_serving.transformers_engine.watching import Watch, counts_places
 
 _CLOSE = {torch.float64: 1e-5, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 2e-1}
 """How far two ways to compute the same logits may differ, relative to the largest: rounding, not another function. In float64
@@ -23,6 +26,12 @@ too it is float32's: transformers computes parts of some models (Gemma's softmax
 _ROWS = 8
 """Attention folds where its rows, padding included, hold at most so many times the nodes of their tree."""
 
+_FORK = 48
+"""Tokens of the rows made for the check, at least."""
+
+_READS = 16
+"""Positions of such a row that are read: the vocabulary's logits at all of them would be more than a batch's."""
+
 Spots = list[dict[int, tuple[int, int]]]
 """Per row, for each position read: which sequence of the input and which place in it."""
 
@@ -30,7 +39,7 @@ Spots = list[dict[int, tuple[int, int]]]
 class Forward:
     """One loaded model's forward pass, with the vocabulary head computed only at the positions that are read.
 
-    Three tricks fit most families, because the model's own code does the rest; each is tried out on loading and left out
+    Some tricks fit most families, because the model's own code does the rest; each is tried out on loading and left out
     where a model doesn't bear it:
 
     - `gathers`: a hook on the body (everything below the head) replaces its [batch, length, hidden] output by the
@@ -39,8 +48,13 @@ class Forward:
     - `packs`: a causal model gets sequences that begin alike as one tree, with positions and a mask to match, so that
       what they share is computed once;
     - `folds`: in the place of the mask, attention goes row by row over such a tree (`folding`).
+    - `encodes`: an encoder-decoder model encodes each text once, and its decoder gets the states without the text.
 
     On CPUs the weights of linear layers are laid out for products once (`products`), where that changes nothing else either.
+
+    Rows share a tree only up to the length that was checked, and only of a model that takes positions as they are given instead
+    of counting its input's places, and whose layers see every earlier token at that length: one that `chooses` them, or has a
+    window, doesn't. That is read off the model's own calls (`watching`): the numbers of a few rows may not show it.
     """
 
     def __init__(self, model: Any, head: Head) -> None:
@@ -49,6 +63,9 @@ class Forward:
         self.gathers = head != "pair" and self._body() is not model
         self.packs = head == "causal"
         self.folds = self.packs and folding.install(model)
+        self.encodes = head == "seq2seq"
+        self.chooses = False
+        self._longest = min(window(model.config), rotary_turn(model.config) or math.inf)
 
     @property
     def vocabulary(self) -> int:
@@ -57,32 +74,50 @@ class Forward:
         return int(config.num_labels if self.head == "pair" else config.get_text_config().vocab_size)
 
     def check(self, rows: Sequence[Row]) -> None:
-        """Compare the tricks with the plain forward pass, on these rows and on longer ones made of them."""
-        wanted = {"gathers": self.gathers, "packs": self.packs, "folds": self.folds}
+        """Compare the tricks with the plain forward pass, on the first of `rows`; trees, on rows as long as the last one."""
+        wanted = {"gathers": self.gathers, "packs": self.packs, "folds": self.folds, "encodes": self.encodes}
         lays_out = products.possible(self.model)
         if not any(wanted.values()) and not lays_out:
             return
-        # Without a trick that needs more, one row: not every model bears two in a batch.
-        tried = [*rows, *_forked(rows)] if self.packs else rows if any(wanted.values()) else rows[:1]
-        self.gathers = self.packs = self.folds = False
-        plain = self._read(tried)
-        scale = _CLOSE[plain.dtype] * max(1.0, float(plain.abs().max()))
+        self.gathers = self.packs = self.folds = self.encodes = False
+        row, forked = _read_widely(rows[0]), list[Row]()
+        plain = apart = self._read([row])
+        if wanted["packs"]:
+            self._longest = min(self._longest, context(self.model.config), max(_FORK, len(rows[-1].ids)))
+            forked = _forked(rows[-1], int(self._longest))
+            read, watched = zip(*map(self._watched, forked), strict=True)
+            apart = torch.cat(read)
+            self.chooses = watched[0].choices != watched[-1].choices
+            if self.chooses or not all(watch.causal for watch in watched) or counts_places(self.model):
+                wanted |= {"packs": False, "folds": False}
 
-        def good() -> bool:
+        def good(trick: str) -> bool:
             try:
-                return bool((self._read(tried) - plain).abs().max() <= scale)
+                if trick in ("packs", "folds"):
+                    return _close(self._read(forked), apart)
+                # Twice the same row: without padding, which not every model bears, as not every one bears two in a batch.
+                return _close(self._read([row, row] if trick == "gathers" else [row]), plain)
             except Exception:  # whatever a model raises that has no use for positions or a mask of its own
                 return False
 
         for trick, possible in wanted.items():
             setattr(self, trick, possible)
-            setattr(self, trick, possible and good())
-        if wanted["folds"] and not self.folds:
-            folding.remove(self.model)
-        if lays_out:
+            setattr(self, trick, possible and good(trick))
+        if lays_out and not (self._lay_out() and good("products")):
+            products.unpack_weights(self.model)
+
+    def _watched(self, row: Row) -> tuple[Tensor, Watch]:
+        """The logits of one row's reads, and what the model called for them."""
+        with Watch() as watch:
+            return self._read([row]), watch
+
+    def _lay_out(self) -> bool:
+        """Lay out the weights for products. Says whether that could be done with all of them."""
+        try:
             products.pack_weights(self.model)
-            if not good():
-                products.unpack_weights(self.model)
+        except Exception:  # whatever oneDNN raises for a shape that it has no layout for
+            return False
+        return True
 
     def logits(self, rows: Sequence[Row]) -> tuple[Tensor, list[dict[int, int]]]:
         """Logits [n, vocabulary] in the model's dtype and, per row, which of the n belong to each position read."""
@@ -134,9 +169,8 @@ class Forward:
     def _inputs(self, rows: Sequence[Row]) -> tuple[dict[str, Any], Spots, Fold | None]:
         """The model's arguments for these rows, where in them each row's reads are, and how attention folds."""
         ids = [row.ids for row in rows]
-        # A row alone shares nothing: no tree, and no mask that would hide what the model itself lets it see. Nor does a mask of
-        # our own know of attention windows.
-        if self.packs and len(rows) > 1 and (longest := max(map(len, ids))) <= window(self.model.config):
+        # A row alone shares nothing: no tree, and no mask that would hide what the model itself lets it see.
+        if self.packs and len(rows) > 1 and (longest := max(map(len, ids))) <= self._longest:
             tree = pack(ids, width=sum(map(len, ids))) if self.folds else None
             # Where much is shared, attention's rows would be far more than the tree.
             if tree and len(rows) * longest <= _ROWS * len(tree.packs[0].ids):
@@ -152,7 +186,7 @@ class Forward:
             # Padding stands on the right, where no causal position looks: no mask, and attention's fastest path.
             return {"input_ids": self._padded(ids), "use_cache": False}, spots
         if self.head == "seq2seq":
-            return {"decoder_input_ids": self._padded(ids), "use_cache": False, **self._encoded(rows)}, spots
+            return {"decoder_input_ids": self._padded(ids), "use_cache": False, **self._encoder(rows)}, spots
         inputs: dict[str, Any] = {"input_ids": self._padded(ids)}
         if len(set(map(len, ids))) > 1:
             inputs["attention_mask"] = self._mask(ids)
@@ -181,8 +215,11 @@ class Forward:
         paths = zip(rows, packed.paths, strict=True)
         return inputs, [{at: (tree, nodes[at]) for at in positions(row)} for row, (tree, nodes) in paths]
 
-    def _encoded(self, rows: Sequence[Row]) -> dict[str, Any]:
-        """The encoder's states for each row; a text that several rows share is encoded once."""
+    def _encoder(self, rows: Sequence[Row]) -> dict[str, Any]:
+        """The encoder's text of each row, or its states: a text that several rows share is encoded once."""
+        if not self.encodes:
+            whole = [row.encoder_ids or () for row in rows]
+            return {"input_ids": self._padded(whole), "attention_mask": self._mask(whole)}
         texts = {text: n for n, text in enumerate(dict.fromkeys(row.encoder_ids or () for row in rows))}
         mask = self._mask(list(texts))
         encoder = self.model.get_encoder()
@@ -204,12 +241,26 @@ class Forward:
         return self._padded([(1,) * len(ids) for ids in sequences], 0)
 
 
-def _forked(rows: Sequence[Row]) -> list[Row]:
-    """Rows that share beginnings and part from each other, made of the given ones' ids; every position is read."""
-    one = [token for row in rows for token in row.ids][:48]
-    other, half = one[::-1], len(one) // 2
-    made = (one, one[:half] + other, other, one[: half + 1])
-    return [Row("causal", tuple(ids), tuple((at, 0) for at in range(len(ids)))) for ids in made]
+def _read_widely(row: Row) -> Row:
+    """The row read at several positions, whatever it was read at; a decoder gets some of its encoder's tokens for that."""
+    if row.head == "pair":
+        return row
+    ids = (*(token for token in row.ids if token != GREEDY), *(row.encoder_ids or ())[:_READS])
+    step = -(-len(ids) // _READS)
+    return replace(row, ids=ids, lookups=tuple((at, 0) for at in range((len(ids) - 1) % step, len(ids), step)))
+
+
+def _forked(row: Row, length: int) -> list[Row]:
+    """Rows of so many tokens and fewer that share beginnings and part from each other, made of the given one's tokens."""
+    one = tuple(islice(cycle((*row.ids, *(token for _, token in row.lookups))), length))
+    other, half = one[::-1], length // 2
+    return [_read_widely(replace(row, ids=ids)) for ids in (one, one[:half] + other[half:], other, one[: half + 1])]
+
+
+def _close(a: Tensor, b: Tensor) -> bool:
+    """Whether logits [n, vocabulary], or [2n, vocabulary] where each came twice, differ from others by rounding at most."""
+    a = a.view(-1, *b.shape)
+    return bool((a - b).abs().max() <= _CLOSE[b.dtype] * max(1.0, float(b.abs().max())))
 
 
 def _pick(output: Any, batch: Tensor, at: Tensor) -> Any:

@@ -6,6 +6,7 @@ a batch only where the model's first logits are those that each prompt has alone
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 from typing import Any
 
 import torch
@@ -35,6 +36,7 @@ from evaluator_serving.models.decoding import CUTS, PENALTIES
 from evaluator_serving.models.speech import Speech
 from evaluator_serving.rows import Row
 from evaluator_serving.transformers_engine.beginnings import Beginnings, beginnings
+from evaluator_serving.transformers_engine.watching import counts_places
 
 _TOKENS = {"cpu": 8192, "cuda": 65536}
 """Padded tokens of a batch, the answers' included: each step reads all weights, however many answers grow by it."""
@@ -71,9 +73,10 @@ class Generation:
         self._speech = speech
         self._tolerance = TOLERANCE[dtype]
         self._tokens = tokens or _TOKENS[model.device.type]
-        self._pads: bool | None = None
+        # Padding in front of a prompt moves its tokens' places: a model that counts these itself can't share a batch so.
+        self._pads: bool | None = False if counts_places(model) else None
         self._parts = True
-        self._shares: bool | None = None
+        self._shares = self._pads
         self._turn = rotary_turn(model.config)
         self._window = window(model.config)
         known = padding(model.config)
@@ -201,7 +204,7 @@ class Generation:
         `most`: tokens of the longest answer. An attention window counts the padding behind a beginning, too.
         """
         found = beginnings(ids) if self._parts else None
-        if found is None or self._width(ids, found) + most > self._window or not self._bears_parts(ids, found):
+        if found is None or self._width(ids, found) + most > self._window or not self._bears_parts(ids, found, most):
             return self._inputs(ids), None
         return self._behind(ids, found)
 
@@ -220,16 +223,20 @@ class Generation:
         first, second = (self._inputs([half[side] for half in halves]) for side in (0, 1))
         return {name: torch.cat([first[name], second[name]], dim=1) for name in first}, cache
 
-    def _bears_parts(self, ids: Sequence[tuple[int, ...]], found: Beginnings) -> bool:
+    def _bears_parts(self, ids: Sequence[tuple[int, ...]], found: Beginnings, most: int) -> bool:
         """Whether prompts in two parts are answered as they are in one; found out once, by the shortest and the longest."""
         if self._shares is None:
             ends = sorted(range(len(ids)), key=lambda at: len(ids[at]))[:: max(1, len(ids) - 1)]
-            some = [ids[at] for at in ends]
             apart = Beginnings(tuple(found.texts[found.of[at]] for at in ends), tuple(range(len(ends))))
-            together = self._first(*self._behind(some, apart))
-            alone = torch.cat([self._first(self._inputs([one])) for one in some])
-            self._shares = bool((together - alone).abs().max() <= self._tolerance)
+            self._shares = all(
+                self._same(some, self._first(*self._behind(some, apart))) for some in _grown([ids[at] for at in ends], most)
+            )
         return self._shares
+
+    def _same(self, ids: Sequence[tuple[int, ...]], together: Tensor) -> bool:
+        """Whether these numbers of some prompts, [prompts, vocabulary], are those that each of them has alone."""
+        alone = torch.cat([self._first(self._inputs([one])) for one in ids])
+        return bool((together - alone).abs().max() <= self._tolerance)
 
     def _inputs(self, ids: Sequence[tuple[int, ...]]) -> dict[str, Tensor]:
         width = max(map(len, ids))
@@ -242,9 +249,9 @@ class Generation:
         """Whether the shortest prompt beside the longest one is answered as it is alone; found out once."""
         lengths = {len(rows[index].ids): rows[index].ids for index, _ in order}
         if self._pads is None and len(lengths) > 1:
-            short, long = lengths[min(lengths)], lengths[max(lengths)]
-            alone, beside = self._first(self._inputs([short])), self._first(self._inputs([long, short]))
-            self._pads = bool((alone[0] - beside[1]).abs().max() <= self._tolerance)
+            some = [lengths[max(lengths)], lengths[min(lengths)]]
+            most = max(chat.max_tokens for _, chat in order)
+            self._pads = all(self._same(ids[1:], self._first(self._inputs(ids))[1:]) for ids in _grown(some, most))
         return self._pads is not False
 
     def _first(self, inputs: dict[str, Tensor], cache: Any = None) -> Tensor:
@@ -262,6 +269,11 @@ class Generation:
                 output_logits=True,
                 return_dict_in_generate=True,
             )
+
+
+def _grown(ids: Sequence[tuple[int, ...]], most: int) -> tuple[Sequence[tuple[int, ...]], ...]:
+    """Prompts as they are, and as long as they are with their answers: a window or a chunk may end between the two."""
+    return ids, [(*one, *islice(cycle(one), most)) for one in ids]
 
 
 @dataclass(frozen=True, slots=True)

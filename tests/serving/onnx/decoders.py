@@ -44,6 +44,10 @@ DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2-window": ("Qwen2", {**_GROUPED, "use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1}),
     "qwen3": ("Qwen3", {**_GROUPED, "head_dim": 32}),
     "smollm3": ("SmolLM3", {**_GROUPED, "no_rope_layer_interval": 2}),
+    "smollm3-window": (
+        "SmolLM3",
+        {**_GROUPED, "sliding_window": 6, "layer_types": ["sliding_attention", "full_attention", "full_attention"]},
+    ),
     "phi3-window": ("Phi3", {**_GROUPED, "sliding_window": 7}),
     "phi3-partly-rotated": ("Phi3", {**_GROUPED, "partial_rotary_factor": 0.5}),
     "gemma": ("Gemma", {**_SIZES, "num_key_value_heads": 1, "head_dim": 32}),
