@@ -322,10 +322,10 @@ TEMPERED: dict[str, Any] = {
 }
 
 
-def eagerly(folder: Path, rows: Sequence[Row]) -> list[list[float]]:
+def eagerly(folder: Path, rows: Sequence[Row], factory: Any = transformers.AutoModelForCausalLM) -> list[list[float]]:
     """One text at a time, in float64, with transformers' plain attention and experts."""
     plain = {"attn_implementation": "eager", "experts_implementation": "eager", "dtype": torch.float64}
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, **plain).eval()
+    model = factory.from_pretrained(folder, **plain).eval()
     answers = []
     for row in rows:
         with torch.no_grad():
@@ -380,6 +380,14 @@ def test_a_window_that_no_config_names(tmp_path: Path, monkeypatch: pytest.Monke
     assert engine_of(folder, rows, dtype="bfloat16")._forwards["causal"].packs is False
     assert engine_of(folder, spread_rows(12, 16), dtype="bfloat16")._forwards["causal"].packs is False, "48 are tried at least"
     assert largest(engine_of(folder, rows).score(rows), eagerly(folder, rows)) < 1e-4
+
+
+@pytest.mark.parametrize("kind", ["Emu3", "Mllama"])
+def test_text_parts_that_no_auto_class_has(kind: str, tmp_path: Path) -> None:
+    folder = made(kind, tmp_path, num_key_value_heads=2, cross_attention_layers=[])
+    rows = spread_rows(12, 15, 9)
+    factory = getattr(transformers, f"{kind}ForCausalLM")
+    assert largest(engine_of(folder, rows).score(rows), eagerly(folder, rows, factory)) < 1e-4
 
 
 # --- memory ---

@@ -81,11 +81,16 @@ def _factory(source: ModelSource, head: Head) -> Any:
 
 
 def generative(config: Any) -> Any:
-    """The transformers class that loads a generative model of this config: for a multimodal checkpoint its own class."""
+    """The transformers class that loads a generative model of this config: for a multimodal checkpoint its own class.
+
+    The text parts of some (Emu3, Mllama) have a type that no Auto class knows: theirs is the class that they name.
+    """
     import transformers
     from transformers.models.auto import modeling_auto as auto
 
     alone = auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     named = set(getattr(config, "architectures", None) or ())
+    if config.model_type not in alone and not is_multimodal(config) and (own := named.intersection(alone.values())):
+        return getattr(transformers, min(own))
     whole = named.isdisjoint(alone.values()) if named else config.model_type not in alone
     return transformers.AutoModelForMultimodalLM if whole and is_multimodal(config) else transformers.AutoModelForCausalLM
