@@ -36,6 +36,7 @@ class Row:
         encoder_ids: the encoder's token ids, `seq2seq` only.
         chat: what is asked, `chat` only; `ids` are the prompt as the model's template writes it, empty for a model whose
             tokenizer is at a server.
+        alone: whether it is never read off a longer row (see `merge`).
     """
 
     head: Head
@@ -44,6 +45,7 @@ class Row:
     type_ids: tuple[int, ...] | None = None
     encoder_ids: tuple[int, ...] | None = None
     chat: Chat | None = None
+    alone: bool = False
 
     @property
     def length(self) -> int:
@@ -174,10 +176,11 @@ def merge(encoded: Sequence[Encoded]) -> Merged:
     """Reduce many requests' rows to distinct forward passes.
 
     Rows with the same input become one with the union of their lookups. A causal row whose ids begin another row's ids is
-    read from that longer row: a causal model's outputs don't depend on what follows (`checks.causality` makes sure).
+    read from that longer row: a causal model's outputs don't depend on what follows (`checks.causality` makes sure). Rows that
+    stand `alone` aren't.
     """
     all_rows = [row for item in encoded for row in item.rows]
-    hosts = _causal_hosts([r.ids for r in all_rows if r.head == "causal"])
+    hosts = _causal_hosts([r.ids for r in all_rows if r.head == "causal" and not r.alone])
     order: dict[tuple[Head, tuple[int, ...], tuple[int, ...] | None, tuple[int, ...] | None, Chat | None], int] = {}
     lookups: list[dict[tuple[int, int], int]] = []
     places = []

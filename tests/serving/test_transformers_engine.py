@@ -12,13 +12,16 @@ import torch
 import transformers
 from tiny_models import drawn_wide, tiny_longrope, tiny_model, tiny_tokenizer
 
+from evaluator_serving.answers import assemble
+from evaluator_serving.encoding import encoder_for
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.models.config import load_config
 from evaluator_serving.models.config import padding as padding_of
 from evaluator_serving.models.resolving import resolve
 from evaluator_serving.opening import open_engine
-from evaluator_serving.rows import Row
+from evaluator_serving.requests import Continuation
+from evaluator_serving.rows import Row, chunks
 from evaluator_serving.transformers_engine import engine as transformers_engine
 from evaluator_serving.transformers_engine import forward as forward_pass
 from evaluator_serving.transformers_engine import products
@@ -350,6 +353,26 @@ def test_attention_that_chooses_among_earlier_tokens(kind: str, tmp_path: Path) 
     assert largest(engine.score(rows), eagerly(folder, rows)) < 1e-4
     assert engine._forwards["causal"].packs is False
     assert engine._mates["causal"].mates == "equal"
+
+
+def test_a_choice_among_equals_depends_on_the_length_so_no_text_is_read_off_a_longer_one(tmp_path: Path) -> None:
+    """With one head that scores, half of the scores are zero."""
+    folder = made("DeepseekV32", tmp_path, **SPARSE | {"index_topk": 8, "index_n_heads": 1})
+    source = resolve(str(folder))
+    text = "The doctor said that she is tired, but the man from the village is not my friend and I cook"
+    asked = [Continuation(text[:n], (text[n:],)) for n in (20, 50, 70)] + [
+        Continuation(text[:n], (text[n : n + 9],)) for n in (30, 60)
+    ]
+    (chunk,) = chunks([encoder_for(source).encode(request) for request in asked], tokens=10**6)
+    plain = [row for item in chunk.encoded for row in item.rows]
+    numbers = eagerly(folder, plain)
+    off = [
+        float(np.abs(np.array(eagerly(folder, [replace(row, ids=row.ids[:-1], lookups=row.lookups[:1])])[0][0]) - one[0]))
+        for row, one in zip(plain, numbers, strict=True)
+    ]
+    assert max(off) > 1e-3, "a shorter text has other numbers"
+    got = assemble(chunk, TransformersEngine(source, EngineOptions(device="cpu"), chunk.merged.rows).score(chunk.merged.rows))
+    assert largest([np.concatenate(answer.logprobs) for answer in got], numbers) < 1e-4
 
 
 def test_attention_that_has_no_choice_yet_is_folded(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from evaluator_serving.encoding import chat, continuation, masked, pair, seq2seq
 from evaluator_serving.encoding.text import TextTokenizer
 from evaluator_serving.errors import InputError, ModelError
 from evaluator_serving.models.checkpoint import files_beside_weights
-from evaluator_serving.models.config import vocabulary
+from evaluator_serving.models.config import chooses, vocabulary
 from evaluator_serving.models.known import tokenizer_of
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.requests import Choice, Continuation, Masked, Pair, Request, SharedTokens, request_id
@@ -34,6 +34,7 @@ class Encoder:
         self.text = TextTokenizer(source, tokenizer)
         self._tokenizer = tokenizer
         self._known = vocabulary(source.config)
+        self._chooses = chooses(source.config)
 
     def encode(self, request: Request) -> Encoded:
         """The request's rows and where each candidate's log-probabilities are read from them.
@@ -53,6 +54,8 @@ class Encoder:
             if longest > self.source.context:
                 raise InputError(f"{longest} tokens are more than the model's context of {self.source.context}")
             self._check_known(row)
+        if self._chooses:
+            rows = [replace(row, alone=True) for row in rows]
         return Encoded(request_id(request), tuple(rows), tuple(candidates), coverage)
 
     def _check_known(self, row: Row) -> None:

@@ -79,6 +79,15 @@ def corrected(config: Any) -> dict[str, Any]:
     return {name: getattr(text, name, None)} if name else {}
 
 
+def chooses(config: Any) -> bool:
+    """Whether some layers look at so many of the earlier tokens, chosen by scores, or at so many blocks of them.
+
+    Scores that are equal, zeros above all, are chosen among by where they stand in the whole input.
+    """
+    text = config.get_text_config()
+    return any(isinstance(getattr(text, name, None), int) for name in ("index_topk", "index_topk_blocks"))
+
+
 def rotary(config: Any) -> list[dict[str, Any]]:
     """How positions are rotated: one entry for the whole text model, or one for each kind of layer."""
     given = getattr(config.get_text_config(), "rope_parameters", None) or {}
