@@ -110,7 +110,9 @@ _WINDOWS = ("sliding_window", "attention_window", "window_size", "attention_chun
 def window(config: Any) -> float:
     """Longest sequence that fits in every layer's attention window; infinite for a model without any."""
     text = config.get_text_config()
-    windows = [getattr(text, name, None) for name in _WINDOWS]
+    mixed = getattr(text, "is_heterogeneous", False)  # then a whole config has no value of what differs between layers
+    layers = [text.per_layer_config[i] for i in range(text.num_hidden_layers)] if mixed else [text]
+    windows = [getattr(layer, name, None) for layer in layers for name in _WINDOWS]
     return min((w for w in windows if isinstance(w, int) and w > 0), default=math.inf)
 
 
