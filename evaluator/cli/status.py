@@ -207,6 +207,8 @@ def show(opened: Run, rows: list[dict[str, Any]], found: Signs, format_: str, no
     for line in legend(names):
         console.print(line, markup=False, highlight=False)
     console.print(driver_line(found, now), markup=False, highlight=False)
+    if (waiting := _shown(opened).get("waiting")) and found.state == "running":
+        console.print(f"waiting: {waiting}", markup=False, highlight=False)
     for line in start_lines(opened.record, float(opened.timings()["seconds"].sum())):
         console.print(line, markup=False, highlight=False)
     for note in notes:

@@ -48,8 +48,10 @@ class Prepared:
     errors: Failures
 
 
-def prepare(spec: RunSpec) -> Prepared:
+def prepare(spec: RunSpec, begin: Callable[[Sequence[LoadedTask]], None] | None = None) -> Prepared:
     """Validate everything that can be validated before weights are loaded.
+
+    `begin` is called once tasks and models are known to be there, before anything is rendered and encoded.
 
     Raises InputError for anything wrong in what is asked. What is wrong with one model alone (see `Failures.of`) leaves the
     others; it is raised where no model is left.
@@ -66,6 +68,8 @@ def prepare(spec: RunSpec) -> Prepared:
     renderer, encodings = Renderer(spec.protocol), Encodings() if len(spec.models) > 1 else None
     errors = Failures()
     sources = find(spec.models, errors)
+    if begin:
+        begin(tasks)
     models: list[PreparedModel] = []
     for model in spec.models:
         if model.name in sources:

@@ -451,9 +451,11 @@ def provenance(command: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def record(spec: RunSpec, tasks: Sequence[LoadedTask], models: Sequence[PreparedModel]) -> Run:
-    """Open the run folder and write down what is asked, refusing what contradicts what it holds."""
-    attempt = provenance(spec.command)
+def record(
+    spec: RunSpec, tasks: Sequence[LoadedTask], models: Sequence[PreparedModel], attempt: Mapping[str, Any] | None = None
+) -> Run:
+    """Open the run folder and write down what is asked, refusing what contradicts what it holds; `attempt`: by whom."""
+    attempt = attempt or provenance(spec.command)
     days = [asdict(model.spec.day) for model in models if model.spec.day]
     run = Run.create_or_open(spec.out, protocol=spec.protocol, provenance=attempt, date=days[0] if days else None)
     with run.locked():

@@ -57,6 +57,7 @@ class ProgressView:
         self._started: dict[str, tuple[float, int]] = {}
         self._plain = 0.0
         self._written = 0.0
+        self._waiting = ""
         self._bars: Progress | None = None
         self._ids: dict[str, TaskID] = {}
 
@@ -87,6 +88,12 @@ class ProgressView:
         self._beats.join()
         with contextlib.suppress(OSError):  # a full disk must not hide the error that it caused
             self._write(force=True)
+
+    def wait(self, what: str) -> None:
+        """The run waits for something (`what`), and has not begun to score: said at once, and by `evaluator status`."""
+        self._waiting = what
+        logs.line(what, run=self._folder.name)
+        self._write(force=True)
 
     def state(self, name: str, state: State, note: str = "", *, replica: int | None = None, chunk: str = "") -> None:
         """A model is now `state`; plain output says so at once. The note may be about one replica, and one chunk of its."""
@@ -133,5 +140,6 @@ class ProgressView:
             if force or now - self._written >= FILE_EVERY:
                 signs = {"driver": self._driver, "progressed": self._progressed, "ended": self._ended.is_set()}
                 models = [asdict(m) for m in list(self._models.values())]
-                write_json(self._folder / "progress.json", {"updated": time.time(), **signs, "models": models})
+                waiting = {"waiting": self._waiting} if self._waiting and not self._ended.is_set() else {}
+                write_json(self._folder / "progress.json", {"updated": time.time(), **signs, **waiting, "models": models})
                 self._written = now

@@ -1,23 +1,29 @@
 """From a sweep's specification to a finished run: prepare, plan, then score in this process or on Ray."""
 
+import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from evaluator.run.driver import Outcome, Prepared, check_engines, prepare, score_models
 from evaluator.run.failures import Failures
-from evaluator.run.prepare import record
+from evaluator.run.prepare import LoadedTask, provenance, record
+from evaluator.run.progress import ProgressView
 from evaluator.run.spec import RunSpec
+from evaluator.store.remote import mirror_of
 from evaluator.store.run import Run
 from evaluator.sweep.benches import Speeds
 from evaluator.sweep.hardware import Fleet, local_fleet
 from evaluator.sweep.planning.estimate import PlanEstimate
 from evaluator.sweep.planning.plan import Plan, make_plan
+from evaluator.tasks.stored import task_entry
 from evaluator_serving.errors import InputError
 from evaluator_serving.memory import usable_cores
 from evaluator_serving.registry import engine_class
+from evaluator_serving.secrets import redacted
 from evaluator_serving.weights.access import HubAccess
 from evaluator_serving.weights.cache import BUDGET
 
@@ -56,7 +62,53 @@ def sweep(spec: RunSpec, options: SweepOptions) -> Outcome:
     """Run a sweep to its end. The same call finishes one that was interrupted. Raises InputError before anything is loaded."""
     if spec.weights_cache is not None:
         os.environ[BUDGET] = str(spec.weights_cache)
-    ready = prepare(spec)
+    attempt = provenance(spec.command)
+    with _begun(spec, attempt) as begin:
+        plan, ray, joined = _planned(spec, options, begin)
+    fleet = plan.fleet
+    run = record(spec, plan.ready.tasks, plan.ready.models, attempt)
+    with run.locked():
+        if not uses_ray(ray, fleet):
+            return _timed(run, plan, options.price, lambda: score_models(run, _placed(plan), spec))
+        from evaluator.sweep.on_ray import cluster
+
+        if not joined:
+            with ProgressView(run.path, []) as view:
+                cluster.connect("local", options.workers if fleet.kind == "cpu" else None, view.wait)
+        try:
+            return _timed(run, plan, options.price, lambda: _on_ray(run, plan, spec, options))
+        finally:
+            cluster.disconnect()
+
+
+@contextlib.contextmanager
+def _begun(spec: RunSpec, attempt: dict[str, Any]) -> Iterator[Callable[[Sequence[LoadedTask]], None]]:
+    """Gives what writes run.json once it is known what is asked; where the sweep is refused after that, it is taken back."""
+    new = not (spec.out / "run.json").exists() and mirror_of(spec.out) is None
+    made: list[Run] = []
+    attempt["asked"] = {"tasks": [task.name for task in spec.tasks], "models": [redacted(model.spec) for model in spec.models]}
+
+    def begin(tasks: Sequence[LoadedTask]) -> None:
+        if new:
+            run = Run.create_or_open(spec.out, protocol=spec.protocol, provenance=attempt)
+            made.append(run)
+            with run.locked():
+                run.extend(tasks={each.task.name: task_entry(each.task, each.samples) for each in tasks})
+
+    try:
+        yield begin
+    except InputError:
+        if made and not made[0].models:
+            for name in ("run.json", ".lock"):
+                (spec.out / name).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                spec.out.rmdir()
+        raise
+
+
+def _planned(spec: RunSpec, options: SweepOptions, begin: Callable[[Sequence[LoadedTask]], None]) -> tuple[Plan, str, bool]:
+    """The plan; what `--ray` means; and whether this process has joined a cluster."""
+    ready = prepare(spec, begin)
     ray = options.ray
     joined = ray not in ("auto", "none", "local") or (ray == "auto" and bool(os.environ.get("RAY_ADDRESS")))
     if joined:
@@ -71,18 +123,7 @@ def sweep(spec: RunSpec, options: SweepOptions) -> Outcome:
     plan = make_plan(ready, fleet, Speeds.known(fleet, threads=worker_threads(ray, fleet)))
     if not uses_ray(ray, fleet):
         check_engines(plan.ready.models)
-    run = record(spec, plan.ready.tasks, plan.ready.models)
-    with run.locked():
-        if not uses_ray(ray, fleet):
-            return _timed(run, plan, options.price, lambda: score_models(run, _placed(plan), spec))
-        from evaluator.sweep.on_ray import cluster
-
-        if not joined:
-            cluster.connect("local", options.workers if fleet.kind == "cpu" else None)
-        try:
-            return _timed(run, plan, options.price, lambda: _on_ray(run, plan, spec, options))
-        finally:
-            cluster.disconnect()
+    return plan, ray, joined
 
 
 def _check_limits(ready: Prepared) -> None:

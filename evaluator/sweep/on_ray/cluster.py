@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from evaluator import logs
 from evaluator.sweep.hardware import Fleet, Gpu, Node, fleet_of, gpus, node_of_gpus
 from evaluator_serving.errors import EngineError, InputError, NotNowError
 from evaluator_serving.weights.folders import glance, lacking
@@ -43,17 +44,19 @@ class ClusterLostError(EngineError):
     """What is left of the Ray cluster can't be asked for anything any more."""
 
 
-def connect(address: str, workers: int | None) -> None:
-    """Join the Ray cluster at `address`, or start one on this machine for `local`. Raises InputError if none can be
-    joined, NotNowError if none answers at the moment.
+def connect(address: str, workers: int | None, told: Callable[[str], None] = logs.line) -> None:
+    """Join the Ray cluster at `address`, or start one on this machine for `local`; `told` is given what is waited for.
+
+    Raises InputError if none can be joined, NotNowError if none answers at the moment.
     """
     if address not in ("local", "auto"):
+        told(f"joining the Ray cluster at {address}")
         _reach(address)
     quiet: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
     handler = signal.getsignal(signal.SIGTERM)
     try:
         if address == "local":
-            _start_here(num_cpus=workers, include_dashboard=False, **quiet)
+            _start_here(told, num_cpus=workers, include_dashboard=False, **_short_folder(), **quiet)
         else:
             ray.init(address=address, **quiet)
         signal.signal(signal.SIGTERM, handler or signal.SIG_DFL)  # Ray's own prints a native stack and aborts
@@ -63,9 +66,33 @@ def connect(address: str, workers: int | None) -> None:
         raise kind(f"no Ray cluster answers at {address!r} ({said}): start one or use --ray local") from error
 
 
-def _start_here(**options: Any) -> None:
+SOCKET = "ray/session_2026-01-01_00-00-00_000000_0000000/sockets/plasma_store.12345678"
+"""The longest path of a socket that Ray makes in the folder for temporary files (of which the pid may have seven digits)."""
+
+MOST = 103
+"""Bytes of a socket's path that every system takes (Linux: 107, macOS: 103)."""
+
+
+def _short_folder(places: Sequence[str] = ("/tmp", "/dev/shm", "/var/tmp")) -> dict[str, str]:
+    """Where a Ray that is started here has its sockets, if the folder for temporary files has too long a path.
+
+    Raises InputError where no place is short enough.
+    """
+    usual = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
+    if len(os.fsencode(os.path.join(os.path.abspath(usual), SOCKET))) <= MOST:
+        return {}
+    for place in places:
+        if os.path.isdir(place) and os.access(place, os.W_OK | os.X_OK):
+            return {"_temp_dir": os.path.join(place, f"ray-{os.getuid()}")}
+    raise InputError(
+        f"the temporary folder {usual} has too long a path for Ray's sockets: set RAY_TMPDIR to a folder with a short one"
+    )
+
+
+def _start_here(told: Callable[[str], None], **options: Any) -> None:
     """Start a cluster on this machine. Raises EngineError where its node doesn't come up in time again and again."""
     for left in reversed(range(STARTS)):
+        told(f"starting Ray on this machine (--ray local), attempt {STARTS - left} of {STARTS}")
         before = set(psutil.Process().children(recursive=True))
         try:
             ray.init(address="local", **options)

@@ -23,7 +23,7 @@ from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.memory import usable_cores
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.onnx.export import DTYPES, exported_head, refusal
-from evaluator_serving.onnx.export_cache import cached_export, is_exported
+from evaluator_serving.onnx.export_cache import cached_export, is_exported, unkept
 from evaluator_serving.onnx.feeds import CausalFeeds, Feeds, MaskedFeeds, Part, Place
 from evaluator_serving.onnx.manifest import Kind, read_manifest
 from evaluator_serving.onnx.runners import Plain, Pooled, Runner, is_out_of_memory, provider_names
@@ -95,7 +95,7 @@ class OnnxEngine(Engine):
 
         Generative ones on a CPU only. vLLM's CPU build is no faster there: it computes more tokens, and starts later.
         """
-        return 2 if _suits(options, heads) and refusal(source, _kind(heads)) is None else 0
+        return 2 if _suits(options, heads) and cls.misses(source, options, heads) is None else 0
 
     @classmethod
     def is_ready(cls, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> bool:
@@ -104,8 +104,10 @@ class OnnxEngine(Engine):
 
     @classmethod
     def misses(cls, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> str | None:
-        """That the family has no graph."""
-        return refusal(source, _kind(heads)) if _suits(options, heads) else None
+        """That the family has no graph, or that the graph can't be kept."""
+        if not _suits(options, heads):
+            return None
+        return refusal(source, _kind(heads)) or unkept(source, options.dtype, _kind(heads))
 
     @classmethod
     def check(cls, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from evaluator_serving.cache import cache_dir
 from evaluator_serving.engine import BYTES
+from evaluator_serving.errors import InputError
 from evaluator_serving.locks import held, is_leased, lease
 from evaluator_serving.models.known import known_folder, remember
 from evaluator_serving.models.source import ModelSource
@@ -29,6 +30,20 @@ _USED = "manifest.json"
 def is_exported(source: ModelSource, dtype: str, head: Kind) -> bool:
     """Whether the model's exported folder is in the cache."""
     return (_folder(source, dtype, head) / _USED).is_file()
+
+
+def unkept(source: ModelSource, dtype: str, head: Kind) -> str | None:
+    """Why the model's export can't be put into the cache, or None if it can or is there. Nothing is made to find out."""
+    try:
+        if is_exported(source, dtype, head):
+            return None
+        folder = cache_dir() / "onnx"
+    except InputError as error:
+        return str(error)
+    nearest = next(place for place in (folder, *folder.parents) if place.exists())
+    if nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK):
+        return None
+    return f"its ONNX graph can't be kept in {folder}, which can't be written (EVALUATOR_CACHE names another folder)"
 
 
 def cached_export(source: ModelSource, dtype: str, head: Kind, users: contextlib.ExitStack | None = None) -> Path:
