@@ -133,13 +133,17 @@ def test_every_type_that_can_be_built_gives_its_own_numbers_or_is_refused(tmp_pa
         except Exception:  # whatever a configuration raises that is made of small sizes alone
             continue
         try:
+            expected = right(tmp_path / kind, ROWS)
+        except Exception:  # it needs an image, or its class can't compute with these sizes
+            expected = None
+        try:
             engine = open_engine("transformers", resolve(str(tmp_path / kind)), EngineOptions(), ROWS)
         except InputError as error:
             refused[kind] = str(error)
             continue
-        found = np.concatenate(engine.score(ROWS))
-        np.testing.assert_allclose(found, right(tmp_path / kind, ROWS), rtol=1e-5, atol=1e-4, err_msg=kind)
-        equal.append(kind)
-    print(len(equal), equal, refused)
+        if expected is not None:
+            found = np.concatenate(engine.score(ROWS))
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4, err_msg=kind)
+            equal.append(kind)
     assert len(equal) >= 45, (equal, refused)
-    assert all("text" in reason for reason in refused.values()), refused
+    assert not refused.keys() & {"llava", "qwen3_vl", "mistral3", "smolvlm", "paligemma", "llama4", "internvl"}
