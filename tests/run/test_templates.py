@@ -91,8 +91,8 @@ def prompts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     written: list[str] = []
     plain = TextTokenizer._rendered
 
-    def noted(self: TextTokenizer, turns: tuple[Turn, ...], thinking: str) -> str:
-        written.append(plain(self, turns, thinking))
+    def noted(*arguments: Any, **options: Any) -> str:
+        written.append(plain(*arguments, **options))
         return written[-1]
 
     monkeypatch.setattr(TextTokenizer, "_rendered", noted)
