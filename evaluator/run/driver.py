@@ -1,7 +1,8 @@
 """Run a RunSpec: prepare, record what is asked, score."""
 
 import contextlib
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from evaluator.run.day import run_day
@@ -24,10 +25,11 @@ from evaluator.run.prepare import (
 from evaluator.run.progress import ProgressView
 from evaluator.run.replica import Supplier
 from evaluator.run.spec import ModelSpec, RunSpec
+from evaluator.store.errors import StoreError
 from evaluator.store.run import Run
-from evaluator_serving.errors import InputError
+from evaluator_serving.errors import InputError, MachineError, NotNowError, UnreachedHubError, in_words
 from evaluator_serving.models.source import ModelSource
-from evaluator_serving.registry import check_here
+from evaluator_serving.registry import FALLBACK, FOR_SERVED, check_here
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,51 @@ def execute(spec: RunSpec) -> Outcome:
     Raises InputError before anything is loaded if any part of the request is wrong. A model that fails afterwards is
     recorded and the others go on; with one model its error is raised as it is.
     """
+    return falling_back(spec, _execute)
+
+
+def falling_back(spec: RunSpec, once: Callable[[RunSpec], Outcome]) -> Outcome:
+    """What `once` comes to; models that failed unanswered in the engine that `auto` chose are then scored by FALLBACK."""
+    try:
+        outcome = once(spec)
+    except Exception as error:
+        if len(spec.models) != 1 or not (again := _for_fallback(spec, {spec.models[0].name: error})):
+            raise
+        return once(replace(spec, models=again))
+    if not (again := _for_fallback(spec, outcome.errors)):
+        return outcome
+    second = once(replace(spec, models=again)) if len(again) > 1 else _second(spec, once, again)
+    names = {model.name for model in again}
+    first = {name: error for name, error in outcome.errors.items() if name not in names}
+    return replace(outcome, errors=Failures({**first, **second.errors}))
+
+
+def _second(spec: RunSpec, once: Callable[[RunSpec], Outcome], again: tuple[ModelSpec, ...]) -> Outcome:
+    """Of a single model the error is an outcome too, for there were others."""
+    try:
+        return once(replace(spec, models=again))
+    except Exception as error:
+        return Outcome(Run.open(spec.out), Failures({again[0].name: error}))
+
+
+def _for_fallback(spec: RunSpec, errors: Mapping[str, Exception]) -> tuple[ModelSpec, ...]:
+    """The models that another engine than `auto` chose may yet score, with that engine; each is told."""
+    if not errors or not (spec.out / "run.json").is_file():
+        return ()
+    run = Run.open(spec.out)
+    found = []
+    for model in spec.models:
+        error, entry = errors.get(model.name), run.record["models"].get(model.name, {})
+        engine = entry.get("engine", FALLBACK)
+        hopeless = isinstance(error, NotNowError | MachineError | StoreError | UnreachedHubError | MemoryError)
+        if error is None or hopeless or model.engine != "auto" or engine in (FALLBACK, FOR_SERVED) or run.done(model.name):
+            continue
+        warnings.warn(f"{model.name}: engine {engine} fails ({in_words(error)}), so {FALLBACK} scores it", stacklevel=2)
+        found.append(replace(model, engine=FALLBACK))
+    return tuple(found)
+
+
+def _execute(spec: RunSpec) -> Outcome:
     ready = prepare(spec)
     check_engines(ready.models)
     run = record(spec, ready.tasks, ready.models)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from evaluator.run.driver import Outcome, Prepared, check_engines, prepare, score_models
+from evaluator.run.driver import Outcome, Prepared, check_engines, falling_back, prepare, score_models
 from evaluator.run.failures import Failures
 from evaluator.run.prepare import LoadedTask, provenance, record
 from evaluator.run.progress import ProgressView
@@ -60,6 +60,10 @@ def worker_threads(ray: str, fleet: Fleet) -> int:
 
 def sweep(spec: RunSpec, options: SweepOptions) -> Outcome:
     """Run a sweep to its end. The same call finishes one that was interrupted. Raises InputError before anything is loaded."""
+    return falling_back(spec, lambda asked: _sweep(asked, options))
+
+
+def _sweep(spec: RunSpec, options: SweepOptions) -> Outcome:
     if spec.weights_cache is not None:
         os.environ[BUDGET] = str(spec.weights_cache)
     attempt = provenance(spec.command)
