@@ -111,9 +111,9 @@ def _asking(talking: Mapping[str, Any], money: Money) -> "Asking":
     options = make_engine_options(talking["dtype"], talking["device"], None, talking["extra"])
     if {"prompt_price", "answer_price"} & set(options.extra):
         options = replace(options, extra={**options.extra, "max_cost": money.purse})
-    asking = Asking(_prompt(talking), talking["engine"], options, thinking=talking["thinking"] or "")
-    if talking["date"]:
-        asking = replace(asking, day=Day.chosen(talking["date"]))
+    asking = Asking(_prompt(talking), talking["engine"], options, thinking=talking.get("thinking") or "")
+    if date := talking.get("date"):
+        asking = replace(asking, day=Day.chosen(date))
     return replace(asking, max_tokens=talking["max_tokens"]) if talking["max_tokens"] else asking
 
 
