@@ -18,6 +18,7 @@ from typing import Any
 import polars as pl
 
 import evaluator
+import evaluator_serving
 from evaluator.store.files import read_parquet, write_parquet
 from evaluator.store.names import folder_name
 from evaluator.store.run import Run
@@ -28,6 +29,8 @@ from evaluator.vocabulary import TIDY, MeasureOptions
 FOLDER = "rates"
 CODE = ("measures", "tasks", "datasets", "vocabulary")
 """Packages whose code decides a rate."""
+READERS = ("chats.py", "thoughts.py")
+"""Modules of `evaluator_serving` that decide what an answer in words says."""
 WARNING = "warning"
 KEPT = 8
 """Files of a task that are kept: some scales and intervals of its present scores."""
@@ -123,8 +126,9 @@ def _plugin_code(package: str) -> str:
 def _code() -> str:
     """A digest of the program's own code that rates are made by."""
     home = Path(evaluator.__file__).parent
+    serving = Path(evaluator_serving.__file__).parent
     digest = hashlib.blake2b(evaluator.__version__.encode(), digest_size=12)
-    for package in CODE:
-        for path in sorted((home / package).rglob("*.py")):
-            digest.update(path.read_bytes())
+    paths = [path for package in CODE for path in sorted((home / package).rglob("*.py"))]
+    for path in (*paths, *(serving / name for name in READERS)):
+        digest.update(path.read_bytes())
     return digest.hexdigest()
