@@ -8,8 +8,8 @@ Every use of a reply reads it by `read_replies`; stored replies keep their thoug
 - A tag in quotation marks is a mention of it, unless it is the only tag that could close the thought.
 
 Tags are those of the models known today, in capitals or not: `<think>`, `<thinking>`, `<thought>`, `<reasoning>` and alike,
-also with a namespace (`<seed:think>`), `[THINK]`, `◁think▷`, `<|begin_of_thought|>`, `<|START_THINKING|>`, the channels of
-gpt-oss and Gemma, and the headings of Granite and Apriel.
+also as parts of names (`<seed:think>`, `<longcat_think>`), `[THINK]`, `◁think▷`, `<|begin_of_thought|>`, `<|START_THINKING|>`,
+the channels of gpt-oss, Gemma, Inkling and others, and the headings of Granite, Apriel and HuatuoGPT.
 """
 
 import re
@@ -24,20 +24,23 @@ SWITCHES = ("enable_thinking", "thinking")
 CHOICE = r"[A-Za-z0-9][\w.-]*"
 """How thinking may be asked for: `on`, `off`, or a template's or server's own word for a level of effort."""
 
-_WORD = r"(?:think(?:ing|_fast|_faster)?|thoughts?|reasoning|reflection|analysis|scratchpad)"
+_WORD = r"""(?:[\w.-]+[:|_-])?(?:think(?:ing)?|thoughts?|reason(?:ing)?|rationale|reflection|analysis|scratchpad|monologue|cot)
+    (?:_\w+)?\b"""
 _OPEN = rf"""
-    <\s*(?:[\w.-]+[:|])?{_WORD}\b[^<>]*(?<!/)>
-  | \[\s*THINK(?:ING)?\s*\] | ◁\s*think\s*▷ | <unused94>
-  | <\|(?:\w+:)?(?:(?:begin|start)_(?:of_)?)?(?:think(?:ing)?|thought|reasoning)(?::\w+)?\|>
+    <\s*{_WORD}[^<>]*(?<!/)>
+  | \[\s*THINK(?:ING)?\s*\] | ◁\s*think\s*▷ | <(?:unused|ctrl)94>
+  | <\|(?:\w+:)?(?:(?:begin|start|content)_(?:of_)?)?(?:think(?:ing)?|thought|reasoning)(?:_(?:begin|start))?(?::\w+)?\|>
+  | <\|inner_prefix\|> | \bto=self<\|message\|>
   | <\|open\|>\s*think\s*<\|sep\|>
   | <\|channel>(?:\s*thought\b)?
   | <\|channel\|>\s*(?:analysis|commentary)\b[^<]*(?:<\|message\|>)?
   | \Aanalysis(?-i:(?=[A-Z]))
 """
 _CLOSE = rf"""
-    <\s*/\s*(?:[\w.-]+[:|])?{_WORD}\b[^<>]*>
-  | \[\s*/\s*THINK(?:ING)?\s*\] | ◁\s*/\s*think\s*▷ | <unused95>
+    <\s*/\s*{_WORD}[^<>]*>
+  | \[\s*/\s*THINK(?:ING)?\s*\] | ◁\s*/\s*think\s*▷ | <(?:unused|ctrl)95>
   | <\|(?:\w+:)?(?:end_(?:of_)?|/)(?:think(?:ing)?|thought|reasoning)(?::\w+)?\|>
+  | <\|(?:think(?:ing)?|thought|reasoning)_end\|> | <\|inner_suffix\|> | <\|content(?:_text)?\|> | \bto=user<\|message\|>
   | <\|close\|>\s*think\s*<\|sep\|>
   | <channel\|>
   | (?:<\|start\|>)?(?:assistant)?<\|channel\|>\s*final\b[^<]*<\|message\|>
@@ -48,13 +51,14 @@ _OPENED = re.compile(rf"(?:{_OPEN})\s*\Z", re.VERBOSE | re.IGNORECASE)
 _HEADINGS = (
     (r"\A\s*Here(?:['’]s| is) my thought process:", r"Here(?:['’]s| is) my response:"),
     (r"\A\s*Here are my reasoning steps:", r"\[BEGIN FINAL RESPONSE\]"),
+    (r"\A\s*## Thinking\s*\n", r"\n## Final Response\s*\n"),
 )
 """How models without tags announce their thoughts and their answer."""
 _WRAPPER = re.compile(
-    r"""\A\s*(?:<(?:answer|response|output|final_answer)>|<\|begin_of_(?:solution|answer)\|>|<\|START_RESPONSE\|>
+    r"""\A\s*(?:<(?:answer|response|output|final|final_answer)>|<\|begin_of_(?:solution|answer|box)\|>|<\|START_RESPONSE\|>
     |<\|open\|>\s*response\s*<\|sep\|>)
-    |(?:</(?:answer|response|output|final_answer)>|<\|end_of_(?:solution|answer)\|>|<\|END_RESPONSE\|>
-    |<\|close\|>\s*response\s*<\|sep\|>|\[END\ FINAL\ RESPONSE\]|<\|(?:return|end)\|>)\s*\Z""",
+    |(?:</(?:answer|response|output|final|final_answer)>|<\|end_of_(?:solution|answer|box)\|>|<\|END_RESPONSE\|>
+    |<\|close\|>\s*response\s*<\|sep\|>|\[END\ FINAL\ RESPONSE\]|<\|(?:return|end|eo[mt]|end_message|content_model_end_sampling)\|>)\s*\Z""",
     re.VERBOSE | re.IGNORECASE,
 )
 """What some models put around an answer after a thought."""
