@@ -1,8 +1,9 @@
 """How the environment says that other machines are reached: proxies, and the authorities that sign their certificates."""
 
 import os
+import re
 import ssl
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from urllib.parse import urlsplit
 
 from evaluator_serving.errors import InputError
@@ -12,11 +13,14 @@ BUNDLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 
 def is_loopback(host: str | None) -> bool:
-    """Whether a host is this machine."""
+    """Whether a host is this machine, also as servers say that they listen on (0.0.0.0)."""
+    name = (host or "").rstrip(".")
     try:
-        return host == "localhost" or ip_address(host or "").is_loopback
+        address = ip_address(name)
     except ValueError:
-        return False
+        return name == "localhost" or name.endswith(".localhost")
+    address = getattr(address, "ipv4_mapped", None) or address
+    return address.is_loopback or address.is_unspecified
 
 
 def proxy_for(url: str) -> str | None:
@@ -26,10 +30,26 @@ def proxy_for(url: str) -> str | None:
     """
     from requests.utils import get_environ_proxies, select_proxy
 
-    if is_loopback(urlsplit(url).hostname):
+    parts = urlsplit(url)
+    if is_loopback(parts.hostname) or _spared(parts.hostname or "", parts.port or {"http": 80, "https": 443}.get(parts.scheme)):
         return None
     proxy: str | None = select_proxy(url, get_environ_proxies(url))
     return proxy if not proxy or "://" in proxy else f"http://{proxy}"
+
+
+def _spared(host: str, port: int | None) -> bool:
+    """Whether NO_PROXY names a host in a way that requests doesn't know: `*.name`, `host:port`, networks of IPv6."""
+    for entry in re.split(r"[\s,]+", os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""):
+        try:
+            if ip_address(host) in ip_network(entry.strip("[]"), strict=False):
+                return True
+        except ValueError:
+            name, _, wanted = entry.lower().rpartition(":")
+            name, wanted = (name.strip("[]"), wanted) if wanted.isdecimal() else (entry.lower().strip("[]"), str(port))
+            bare = name.removeprefix("*").removeprefix(".")
+            if bare and wanted == str(port) and (host == bare or host.endswith(f".{bare}")):
+                return True
+    return False
 
 
 def share_authorities() -> None:

@@ -58,7 +58,8 @@ _WRAPPER = re.compile(
     r"""\A\s*(?:<(?:answer|response|output|final|final_answer)>|<\|begin_of_(?:solution|answer|box)\|>|<\|START_RESPONSE\|>
     |<\|open\|>\s*response\s*<\|sep\|>)
     |(?:</(?:answer|response|output|final|final_answer)>|<\|end_of_(?:solution|answer|box)\|>|<\|END_RESPONSE\|>
-    |<\|close\|>\s*response\s*<\|sep\|>|\[END\ FINAL\ RESPONSE\]|<\|(?:return|end|eo[mt]|end_message|content_model_end_sampling)\|>)\s*\Z""",
+    |<\|close\|>\s*response\s*<\|sep\|>|\[END\ FINAL\ RESPONSE\]
+    |<\|(?:return|end|eo[mt]|end_message|content_model_end_sampling)\|>)\s*\Z""",
     re.VERBOSE | re.IGNORECASE,
 )
 """What some models put around an answer after a thought."""

@@ -121,6 +121,29 @@ def test_a_chat_at_which_a_server_always_fails_is_at_fault_alone(tmp_path: Path,
     assert all(journal.get(Chat((Turn("user", text),))) for text in TEXTS if text != TEXTS[3])
 
 
+@pytest.mark.parametrize("status", [403, 451])
+def test_a_chat_that_a_filter_stops_is_at_fault_alone(status: int, waits: list[float]) -> None:
+    fault = Fault(status, body={"error": {"message": "flagged"}})
+    with (
+        ChatServer(lambda content, _: fault if content == TEXTS[0] else None) as server,
+        engine(server, concurrency="1") as talker,
+        pytest.raises(EngineError, match=f"row 0: .*answers others: HTTP {status}: flagged") as caught,
+    ):
+        talker.generate(rows(server.spec))
+    assert (caught.value.row, caught.value.again, waits) == (0, False, [])
+    assert {n for (text, _), n in server.asked.items() if text in TEXTS} == {1}
+
+
+def test_one_thread_asks_whether_a_server_that_refuses_all_answers() -> None:
+    with (
+        ChatServer(lambda *_: Fault(403)) as server,
+        engine(server) as talker,
+        pytest.raises(InputError, match="refuses access"),
+    ):
+        talker.generate(rows(server.spec))
+    assert sum(n for (text, _), n in server.asked.items() if text not in TEXTS) == 1
+
+
 @pytest.mark.parametrize("answers", [True, False])
 def test_where_one_chat_is_left_the_server_is_asked_whether_it_answers_at_all(answers: bool, waits: list[float]) -> None:
     fault = Fault(500, body={"error": {"message": "oops"}})
@@ -295,6 +318,9 @@ def test_the_other_name_of_the_limit(message: str) -> None:
     [
         (Fault(401, body={"error": {"message": "bad key"}}), InputError, r"refuses access \(HTTP 401: bad key\): set MY_KEY"),
         (Fault(404, body={"error": {"message": "no model"}}), InputError, "has no such model .*correct URL#NAME"),
+        (Fault(301), InputError, "correct URL#NAME"),
+        (Fault(403), InputError, "refuses access"),
+        (Fault(451), InputError, "refuses chats"),
         (Fault(400, body={"error": {"message": "'temperature' must be 1"}}), EngineError, "row 0: .*--extra omit=temperature"),
         (
             Fault(400, body={"error": {"message": "x" * 400 + " Unsupported value: 'temperature'"}}),

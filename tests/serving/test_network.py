@@ -93,9 +93,15 @@ def test_a_server_behind_the_environments_proxy(name: str, monkeypatch: pytest.M
 
 def test_what_no_proxy_names_and_this_machine_go_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
-    monkeypatch.setenv("NO_PROXY", "inside.example,10.0.0.0/8")
-    hosts = ["api.example", "api.inside.example", "10.1.2.3", "localhost", "127.0.0.9", "[::1]"]
-    assert [host for host in hosts if proxy_for(f"https://{host}/v1")] == ["api.example"]
+    monkeypatch.setenv(
+        "NO_PROXY", "inside.example,10.0.0.0/8, *.star.example b.example:443,192.168.0.1:8443,fd00::/8,[fe80::1]"
+    )
+    without = ["api.inside.example", "10.1.2.3", "localhost", "localhost.", "127.0.0.9", "0.0.0.0", "[::1]"]
+    without += ["api.star.example", "b.example", "192.168.0.1:8443", "[fd00::7]:8000", "[fe80::1]"]
+    through = ["api.example", "notb.example", "b.example:444", "192.168.0.1", "[fe80::2]"]
+    assert [host for host in without + through if proxy_for(f"https://{host}/v1")] == through
+    monkeypatch.setenv("NO_PROXY", "*")
+    assert proxy_for("https://api.example/v1") is None
 
 
 def test_a_proxy_that_refuses_is_named_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:

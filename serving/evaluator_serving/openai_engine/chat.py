@@ -10,6 +10,7 @@ from typing import Any
 
 from evaluator_serving.chats import Chat, Finish, Kept, Reply, Turn
 from evaluator_serving.errors import EngineError, FailingError, InputError
+from evaluator_serving.network import passes
 from evaluator_serving.openai_engine.client import Client, Patience, ServerError, told_error
 from evaluator_serving.openai_engine.costs import Meter
 from evaluator_serving.purse import CostError
@@ -124,8 +125,8 @@ class Conversation:
         except ServerError as error:
             if error.passing and stop.is_set():
                 raise _StoppedError from error
-            if error.of_one and self._answers(chat, before):
-                if last:
+            if error.of_one and self._answers(chat, before, stop):
+                if last or not error.passing:
                     self._failed[chat] = error
                 return None
             stop.set()
@@ -139,13 +140,16 @@ class Conversation:
             self._answered += 1
         return reply
 
-    def _answers(self, chat: Chat, before: int) -> bool:
+    def _answers(self, chat: Chat, before: int, stop: Event) -> bool:
         """Whether the server answers others than this chat: it has since so many were answered, or does when it is asked."""
         with self._lock:
+            if stop.is_set():  # another thread has found out that it doesn't
+                return False
             if self._answered == before:
                 try:
                     self._asked(replace(chat, turns=(*chat.turns[:-1], _CONTROL)))
                 except (ServerError, CostError):
+                    stop.set()
                     return False
                 self._answered += 1
             return True
@@ -196,7 +200,7 @@ class Conversation:
         match error.status:
             case 401 | 403:
                 return InputError(f"the server at {where} refuses access ({error}): set {self._client.key_name} to your key")
-            case 404 | 405:
+            case 404 | 405 | 301 | 302 | 303 | 307 | 308:
                 return InputError(f"the server at {where} has no such model or no chat completions ({error}): correct URL#NAME")
             case 400 | 413 | 422:
                 if _STREAMS.search(error.whole):
@@ -213,6 +217,8 @@ class Conversation:
                     )
                     return InputError(f"the server at {where} refuses --thinking: {error}{remedy}")
                 return EngineError(f"row {index}: the server at {where} refuses the chat: {error}{remedy}", index)
+            case int(status) if 402 < status < 500 and not passes(status):
+                return InputError(f"the server at {where} refuses chats: {error}")
             case 200 if not error.passing:
                 return EngineError(f"row {index}: the server at {where} failed: {error}", index)
             case _:

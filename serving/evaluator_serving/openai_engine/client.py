@@ -28,6 +28,9 @@ from evaluator_serving.secrets import keep_secret, redacted
 _SHOWN = 300
 """Characters of what a server says that a message shows."""
 _LONGEST_WAIT = 30.0
+_OF_ALL = (404, 405, 407, 413, 422, 429)
+"""Statuses of the URL, a field, or too many requests. A server says 413 and 422 of one request, too: then there is no use in
+asking whether it answers others."""
 _LONGEST_ASKED = 300.0
 """Seconds that a server may ask to wait; what wants more (a day's quota, say) is told instead."""
 
@@ -65,8 +68,13 @@ class ServerError(Exception):
 
     @property
     def of_one(self) -> bool:
-        """Whether the request itself may be its cause, where the server answers others: it was reached, and set no limit."""
-        return self.passing and self.status != 429 and (self.status is not None or self.perhaps_done)
+        """Whether the request itself may be its cause, where the server answers others: it was reached, and set no limit.
+
+        403, 451 and others say of some servers that a filter stopped this request alone, of others that none is answered.
+        """
+        if self.status is None:
+            return self.passing and self.perhaps_done
+        return (self.passing and self.status != 429) or (self.status >= 403 and self.status not in _OF_ALL)
 
 
 @dataclass(frozen=True, slots=True)
