@@ -13,16 +13,21 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from gguf_files import CONTEXT, HEAD, KINDS, LAYERS, Case, byte_tokens, source, write
+from gguf_files import CONTEXT, HEAD, HEADS, INNER, KINDS, LAYERS, Case, byte_tokens, source, write
 from tiny_models import WORDS, byte_level
 from tokenizers import Regex, pre_tokenizers
 
 from evaluator_serving.cache import content_hash
+from evaluator_serving.encoding.text import TextTokenizer
 from evaluator_serving.errors import InputError
+from evaluator_serving.models.file_tokens import with_file_tokens
 from evaluator_serving.models.gguf_config import ARCHITECTURES, UnusableGgufError, attributes
 from evaluator_serving.models.gguf_tokenizer import PRE_TOKENIZERS
 from evaluator_serving.models.resolving import resolve
+from evaluator_serving.models.source import FileTokens, ModelSource
+from evaluator_serving.models.speech import Speech
 from evaluator_serving.models.tokenizer import TEXTS, load_tokenizer
+from evaluator_serving.requests import Continuation
 
 RAW = byte_level()
 VOCABULARY = RAW.get_vocab_size()
@@ -130,6 +135,7 @@ CASES = {
         "qwen3moe", {"norm_topk_prob": False}, {"expert_weights_norm": False, "expert_gating_func": 1}
     ),
     "llama, called mistral": Case("llama", title="mistral"),
+    "llama, a key for each head": Case("llama", {"num_key_value_heads": HEADS}, {"attention.head_count_kv": None}),
     "qwen35 that guesses ahead": Case(
         "qwen35",
         {},
@@ -241,13 +247,15 @@ REFUSED: dict[str, tuple[Case, dict[str, Any]]] = {
     },
     **{
         f"llama.{key} is missing": (Case("llama", keys={key: None}), {})
-        for key in ("attention.layer_norm_rms_epsilon", "attention.head_count_kv", "context_length", "block_count")
+        for key in ("attention.layer_norm_rms_epsilon", "attention.head_count", "context_length", "block_count")
     },
     "llama.rope.scaling.yarn_ext_factor": (
         Case("llama", keys={"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.yarn_ext_factor": 0.5}),
         {},
     ),
     "gemma3.rope.freq_base is missing": (Case("gemma3", keys={"rope.freq_base": None}), {}),
+    "gemma3.attention.sliding_window_pattern": (Case("gemma3", keys={"attention.sliding_window_pattern": [True, False]}), {}),
+    "qwen2.feed_forward_length": (Case("qwen2", keys={"feed_forward_length": [INNER] * LAYERS}), {}),
     "gemma2.attention.sliding_window is missing": (Case("gemma2", keys={"attention.sliding_window": None}), {}),
     "falcon.attention.head_count_kv": (Case("falcon", keys={"attention.head_count_kv": 2}), {}),
     "phi3.rope.scaling.factor": (Case("phi3", keys={"rope.scaling.factor": 4.0}), {}),
@@ -388,30 +396,29 @@ def test_llama_3s_words_stay_whole_and_begin_with_bos(tmp_path: Path) -> None:
     assert tokenizer(word)["input_ids"] == [0, VOCABULARY]
 
 
-@pytest.mark.parametrize(
-    ("kind", "prefix", "bos"),
-    [("llama", True, None), ("llama", False, True), ("llama", True, False), ("gemma2", False, None), ("phi3", True, True)],
-)
-def test_sentencepiece_tokens(kind: str, prefix: bool, bos: bool | None, tmp_path: Path) -> None:
-    """Those of SentencePiece itself, for vocabularies with and without a space put in front."""
-    sentencepiece = pytest.importorskip("sentencepiece")
+def sentencepiece(**options: Any) -> Any:
+    """A small SentencePiece tokenizer."""
+    library = pytest.importorskip("sentencepiece")
     trained = io.BytesIO()
-    texts = [" ".join(WORDS[i % 7 :: 1 + i % 5]) for i in range(80)]
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(texts),
+    library.SentencePieceTrainer.train(
+        sentence_iterator=(" ".join(WORDS[i % 7 :: 1 + i % 5]) for i in range(80)),
         model_writer=trained,
         vocab_size=360,
         model_type="bpe",
         byte_fallback=True,
-        add_dummy_prefix=prefix,
         remove_extra_whitespaces=False,
         normalization_rule_name="identity",
         minloglevel=2,
+        **options,
     )
-    right = sentencepiece.SentencePieceProcessor(model_proto=trained.getvalue())
+    return library.SentencePieceProcessor(model_proto=trained.getvalue())
+
+
+def resolved(kind: str, right: Any, folder: Path, **more: Any) -> ModelSource:
+    """A model of this kind, from a file with a SentencePiece tokenizer."""
     size = right.vocab_size()
     keys = {
-        **{"model": "llama", "pre": "default", "merges": None, "add_space_prefix": prefix, "add_bos_token": bos},
+        **{"model": "llama", "pre": "default", "merges": None, "add_bos_token": None},
         **{"bos_token_id": 1, "eos_token_id": 2, "unknown_token_id": 0},
         "tokens": [right.id_to_piece(i) for i in range(size)],
         "scores": [float(right.get_score(i)) for i in range(size)],
@@ -419,7 +426,46 @@ def test_sentencepiece_tokens(kind: str, prefix: bool, bos: bool | None, tmp_pat
             2 if right.is_unknown(i) else 3 if right.is_control(i) else 6 if right.is_byte(i) else 1 for i in range(size)
         ],
     }
-    write(Case(kind), source(Case(kind), size), tmp_path / "model.gguf", tokenizer=keys)
-    tokenizer = load_tokenizer(resolve(str(tmp_path / "model.gguf")))
-    for text in ["The nurse said that she is late.", "a  child\nfeels", "Žofie: 12 🙂", *texts[:9]]:
+    write(Case(kind), source(Case(kind), size), folder / "model.gguf", tokenizer={**keys, **more})
+    return resolve(str(folder / "model.gguf"))
+
+
+SPOKEN = ("The nurse said that she is late.", "a  child\nfeels", "Žofie: 12 🙂", " the man", "  the  man ", " ", *WORDS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "prefix", "bos", "named"),
+    [
+        ("llama", True, None, {}),
+        ("llama", False, True, {}),
+        ("llama", True, False, {"bos_piece": "<|startoftext|>", "eos_piece": "<|endoftext|>", "unk_piece": "[UNK]"}),
+        ("gemma2", False, None, {}),
+        ("phi3", True, True, {}),
+    ],
+)
+def test_sentencepiece_tokens(kind: str, prefix: bool, bos: bool | None, named: dict[str, str], tmp_path: Path) -> None:
+    """Those of SentencePiece itself, for vocabularies with and without a space put in front, and no others."""
+    right = sentencepiece(add_dummy_prefix=prefix, **named)
+    tokenizer = load_tokenizer(resolved(kind, right, tmp_path, add_space_prefix=prefix, add_bos_token=bos))
+    for text in SPOKEN:
         assert tokenizer(text)["input_ids"] == [*([] if bos is False else [1]), *right.encode(text)]
+    assert len(tokenizer) == right.vocab_size()
+
+
+def test_spaces_in_front_are_those_of_llama_cpp(tmp_path: Path) -> None:
+    """A space is put in front of what follows a control token, too; answers to other texts are those from before."""
+    right = sentencepiece(control_symbols=["<|user|>"])
+    model = resolved("llama", right, tmp_path)
+    mark = right.piece_to_id("<|user|>")
+    assert TextTokenizer(model, load_tokenizer(model)).control_ids("<|user|>the man") == (mark, *right.encode("the man"))
+    asked = {text: with_file_tokens(model, [Continuation(text, (" he", " she"))]).tokenizer for text in ("the man", " the man")}
+    assert asked == {"the man": FileTokens("LlamaTokenizer", False), " the man": FileTokens("LlamaTokenizer", True)}
+
+
+@pytest.mark.parametrize("key", [None, "eot_token_id", "eom_token_id"])
+def test_answers_end_where_the_file_says(key: str | None, tmp_path: Path) -> None:
+    """With the end of a turn, which some files only have by its usual name, and with that of a text."""
+    right = sentencepiece(control_symbols=["<turn|>", "<|im_start|>", "<end_of_turn>"])
+    turn = right.piece_to_id("<turn|>")
+    model = resolved("llama", right, tmp_path, **({key: turn} if key else {}))
+    assert Speech.of(model).ends == (2, *([turn] if key else []), right.piece_to_id("<end_of_turn>"))

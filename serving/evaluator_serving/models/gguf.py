@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from evaluator_serving.models.gguf_config import LLAMA3_FACTORS, LONG_FACTORS, UnusableGgufError, attributes, weights
-from evaluator_serving.models.gguf_tokenizer import check, corrected, uses_bos
+from evaluator_serving.models.gguf_tokenizer import check, corrected, ends, is_only_respaced, uses_bos
 
-CONVERSION = 2
+CONVERSION = 3
 """Version of what is made of a file; a folder of another version isn't used."""
 
 _CORRECTED = "gguf-corrected.json"
@@ -75,6 +75,7 @@ def _save_model(file: Path, reader: Any, meta: Mapping[str, Any], scratch: Path)
     model.hf_quantizer = None
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
+    model.generation_config.eos_token_id = ends(meta) or None
     model.save_pretrained(scratch)
     return differs
 
@@ -97,13 +98,19 @@ def _save_tokenizer(file: Path, meta: Mapping[str, Any], scratch: Path) -> list[
     made = json.loads(tokenizer.backend_tokenizer.to_str())
     right = corrected(made, meta)
     if right != made:
-        roles = {f"{role}_token": getattr(tokenizer, f"{role}_token") for role in ("bos", "eos", "unk", "pad")}
+        named = {f"{role}_token": getattr(tokenizer, f"{role}_token") for role in ("bos", "eos", "unk", "pad")}
+        roles = {role: token for role, token in named.items() if token in meta["tokenizer.ggml.tokens"]}
         tokenizer = PreTrainedTokenizerFast(
             tokenizer_object=Tokenizer.from_str(json.dumps(right)), chat_template=tokenizer.chat_template, **roles
         )
     restore_bos(tokenizer, uses_bos(meta))
     tokenizer.save_pretrained(scratch)
-    return ["tokenizer"] if right != made else []
+    if not is_only_respaced(made, right):
+        return ["tokenizer"] if right != made else []
+    # Named by the class that has the other spaces: answers from before stay where it makes the same tokens (see file_tokens).
+    described = scratch / "tokenizer_config.json"
+    described.write_text(json.dumps(json.loads(described.read_text("utf8")) | {"tokenizer_class": "LlamaTokenizer"}), "utf8")
+    return []
 
 
 def restore_bos(tokenizer: Any, wanted: bool) -> None:

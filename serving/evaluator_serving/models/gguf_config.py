@@ -263,13 +263,10 @@ def attributes(meta: Mapping[str, Any], shapes: Mapping[str, Sequence[int]], fac
     own = _Keys.of(meta)
     values: dict[str, Any] = {"vocab_size": _rows(shapes), **architecture.implied}
     for key, attribute in architecture.keys.items():
-        value = own.take(key)
-        if isinstance(value, list):  # one for each block
-            if len(set(value)) != 1:
-                raise own.refused(key)
-            value = value[0]
-        if attribute:
-            values[attribute] = value
+        default = [values["num_attention_heads"]] if key == "attention.head_count_kv" else []
+        values[attribute] = own.take(key, *default)
+        if isinstance(values[attribute], list):  # one for each block
+            raise own.refused(key)
     values["tie_word_embeddings"] = "output.weight" not in shapes
     if architecture.rope in ("full", "partial"):
         _rotary(architecture, own, factors, values)
@@ -506,19 +503,22 @@ def _gemma2(own: _Keys, shapes: Mapping[str, Any], values: dict[str, Any]) -> No
     _gemma(own, values, largest=46)
     values["attn_logit_softcapping"] = own.take("attn_logit_softcapping", 50.0) or None
     values["final_logit_softcapping"] = own.take("final_logit_softcapping", 30.0) or None
-    values["layer_types"] = _windows(own.take("attention.sliding_window_pattern", 2), values["num_hidden_layers"])
+    values["layer_types"] = _windows(own, 2, values["num_hidden_layers"])
 
 
 def _gemma3(own: _Keys, shapes: Mapping[str, Any], values: dict[str, Any]) -> None:
     _gemma(own, values, largest=62)
     values["final_logit_softcapping"] = own.take("final_logit_softcapping", 0) or None
-    values["layer_types"] = _windows(own.take("attention.sliding_window_pattern", 6), values["num_hidden_layers"])
+    values["layer_types"] = _windows(own, 6, values["num_hidden_layers"])
     local = {"rope_theta": own.take("rope.freq_base_swa", 10000.0), "rope_type": "default"}
     values["rope_parameters"] = {"sliding_attention": local, "full_attention": values["rope_parameters"]}
 
 
-def _windows(pattern: int | Sequence[bool], layers: int) -> list[str]:
+def _windows(own: _Keys, usual: int, layers: int) -> list[str]:
     """The kinds of layers: of every `pattern` the last sees everything, or each as it is listed."""
+    pattern: int | Sequence[bool] = own.take("attention.sliding_window_pattern", usual)
+    if not isinstance(pattern, int) and len(pattern) != layers:
+        raise own.refused("attention.sliding_window_pattern")
     local = [bool((i + 1) % pattern) for i in range(layers)] if isinstance(pattern, int) else list(pattern)
     return ["sliding_attention" if one else "full_attention" for one in local]
 

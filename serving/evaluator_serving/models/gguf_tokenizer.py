@@ -24,6 +24,14 @@ _OFF = ("add_eos_token", "add_sep_token", "remove_extra_whitespaces")
 
 _CONTROL, _USER_DEFINED = 3, 4
 
+_END_TOKENS = frozenset(
+    {
+        *("<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<end_of_utterance>"),
+        *("<|endoftext|>", "<|end_of_text|>", "<EOT>"),
+    }
+)
+"""Tokens that end an answer whatever the keys say, as in llama.cpp: many files lack the key for the end of a turn."""
+
 
 def _split(pattern: str) -> dict[str, Any]:
     return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
@@ -130,6 +138,18 @@ def uses_bos(meta: Mapping[str, Any]) -> bool:
     return bool(meta.get("tokenizer.ggml.add_bos_token", by_kind))
 
 
+def ends(meta: Mapping[str, Any]) -> list[int]:
+    """The ids of the tokens that end an answer: of the text, of a turn, of a message."""
+    keys = [f"{_PREFIX}{name}_token_id" for name in ("eos", "eot", "eom")]
+    named = [meta[key] for key in keys if meta.get(key) is not None]
+    usual = [
+        i
+        for i, (token, kind) in enumerate(zip(meta["tokenizer.ggml.tokens"], meta["tokenizer.ggml.token_type"], strict=True))
+        if token in _END_TOKENS and kind in (_CONTROL, _USER_DEFINED)
+    ]
+    return list(dict.fromkeys([*named, *usual]))
+
+
 def corrected(made: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:
     """`tokenizer.json` as the file has it, from the one that transformers `made` of it; equal where nothing was lost."""
     right = copy.deepcopy(dict(made))
@@ -156,14 +176,22 @@ def _byte_level(right: dict[str, Any], meta: Mapping[str, Any]) -> None:
 
 
 def _sentencepiece(right: dict[str, Any], meta: Mapping[str, Any]) -> None:
-    """Only whether a space is put in front: transformers decides it by the architecture. Gemma's files have none."""
+    """Spaces as llama.cpp writes them, and no token that the file doesn't have. Gemma's files have no space in front."""
     usual = not str(meta["general.architecture"]).startswith("gemma")
     prefix = bool(meta.get("tokenizer.ggml.add_space_prefix", usual))
-    if prefix != _has_prefix(right):
+    if prefix or _has_prefix(right):
         replace = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
         before = [{"type": "Prepend", "prepend": "▁"}] if prefix else []
         right["normalizer"] = {"type": "Sequence", "normalizers": [*before, replace]}
         right["pre_tokenizer"] = None
+    size = len(meta["tokenizer.ggml.tokens"])
+    right["model"]["vocab"] = {token: i for token, i in right["model"]["vocab"].items() if i < size}
+    right["added_tokens"] = [token for token in right["added_tokens"] if token["id"] < size]
+
+
+def is_only_respaced(made: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
+    """Whether all that differs is that a space is put in front also of texts that begin with one, or follow a control token."""
+    return made["pre_tokenizer"] != right["pre_tokenizer"] and _has_prefix(made) and _has_prefix(right)
 
 
 def _has_prefix(made: Mapping[str, Any]) -> bool:
