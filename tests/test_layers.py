@@ -1,5 +1,6 @@
-"""No import runs upwards or in a circle: import-linter's contracts in pyproject.toml hold, and notice what breaks them."""
+"""No import runs upwards or in a circle (import-linter's contracts hold, and notice what breaks them); no name means two classes."""
 
+import ast
 import os
 import shutil
 import subprocess
@@ -59,3 +60,14 @@ def test_a_planted_import_is_noticed(copy: Path) -> None:
     ):
         assert found in said
     assert "evaluator.datasets" in said
+
+
+def test_no_two_public_classes_share_a_name() -> None:
+    places: dict[str, list[str]] = {}
+    for package in ("evaluator", "serving/evaluator_serving", "kernels/evaluator_kernels"):
+        for path in (ROOT / package).rglob("*.py"):
+            for node in ast.parse(path.read_text(encoding="utf8")).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert len(places) > 200
+    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import click
 
 from evaluator.cli.listing import listed
-from evaluator_serving.registry import Known, known_engines, refused_plugins
+from evaluator_serving.registry import EngineEntry, known_engines, refused_plugins
 
 
 @click.command(name="engines")
@@ -24,7 +24,7 @@ def command(as_json: bool) -> None:
     listed(known_engines(), facts, shown, refused_plugins, as_json=as_json)
 
 
-def facts(known: Known) -> dict[str, object]:
+def facts(known: EngineEntry) -> dict[str, object]:
     """What is known of an engine, as JSON values."""
     told: dict[str, object] = {"name": known.name, "package": known.package, "problem": known.problem}
     if (made := known.made) is None:
@@ -39,7 +39,7 @@ def facts(known: Known) -> dict[str, object]:
     }
 
 
-def shown(known: Known) -> list[str]:
+def shown(known: EngineEntry) -> list[str]:
     """Lines on an engine."""
     made, origin = known.made, f" [{known.package}]" if known.package else ""
     if made is None:

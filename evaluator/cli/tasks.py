@@ -3,7 +3,7 @@
 import click
 
 from evaluator.cli.listing import listed
-from evaluator.tasks import OPTIONS, Known, known_tasks, refused_plugins
+from evaluator.tasks import OPTIONS, TaskEntry, known_tasks, refused_plugins
 from evaluator.tasks.settings import described
 
 
@@ -22,7 +22,7 @@ def command(as_json: bool) -> None:
     listed(known_tasks(), facts, shown, refused_plugins, as_json=as_json)
 
 
-def facts(known: Known) -> dict[str, object]:
+def facts(known: TaskEntry) -> dict[str, object]:
     """What is known of a task, as JSON values."""
     told: dict[str, object] = {"name": known.name, "package": known.package, "problem": known.problem}
     if (made := known.made) is None:
@@ -37,7 +37,7 @@ def facts(known: Known) -> dict[str, object]:
     }
 
 
-def shown(known: Known) -> list[str]:
+def shown(known: TaskEntry) -> list[str]:
     """Lines on a task."""
     made, origin = known.made, f" [{known.package}]" if known.package else ""
     if made is None:

@@ -47,7 +47,7 @@ PLACE = ("language", "template", "sample", "group")
 
 
 @dataclass(frozen=True, slots=True)
-class Paired:
+class ModelDifferences:
     """The rows of one model, and what was left out of them."""
 
     rows: pl.DataFrame
@@ -78,7 +78,7 @@ def differences(
     *,
     shown: Callable[[Label], bool] = lambda label: True,
     permutations: int = PERMUTATIONS,
-) -> Paired:
+) -> ModelDifferences:
     """Rows (columns COMPARED, without `p_holm`) of a model against a baseline, each a name and its scores of this task."""
     first, second = in_common(task, baseline[1], model[1])
     notes = list(_left_out(task.name, (baseline[0], baseline[1], first), (model[0], model[1], second)))
@@ -90,7 +90,7 @@ def differences(
             continue
         if not units:
             why = f"{task.name} can't be compared: the task doesn't say what its units are."
-            return Paired(pl.DataFrame(schema=COMPARED), (why,))
+            return ModelDifferences(pl.DataFrame(schema=COMPARED), (why,))
         for one, other in _matching(units, task.sampled(others, options)):
             both = pair(one, other, shown)
             if both is None:
@@ -101,7 +101,7 @@ def differences(
             for label, *numbers in zip(both.labels, *(column.tolist() for column in (*tested, *sizes)), strict=True):
                 place = (task.name, language, label.template, label.measure, label.group, model[0], baseline[0])
                 rows.append((*place, *numbers[:6], None, *numbers[6:], label.scale, BOOTSTRAPS[options.interval]))
-    return Paired(_finite(pl.DataFrame(rows, schema=COMPARED, orient="row")), tuple(notes))
+    return ModelDifferences(_finite(pl.DataFrame(rows, schema=COMPARED, orient="row")), tuple(notes))
 
 
 def _matching(baseline: Sequence[Sampled], model: Sequence[Sampled]) -> Iterator[tuple[Sampled, Sampled]]:

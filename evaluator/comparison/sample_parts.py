@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from evaluator.comparison.samples import Rate, by_template, drivers, ends, main_rate, short
-from evaluator.reports.blocks import Block, Row
+from evaluator.reports.blocks import Block, TableRow
 from evaluator.reports.page import Part
 from evaluator.reports.report import Report, Section
 from evaluator.reports.texts import of_your_own, sample_texts
@@ -56,7 +56,7 @@ def _part(run: Run, report: Report, section: Section, texts: pl.DataFrame | None
     if scores.is_empty():
         return Part(title)
     task = task_of(run, section.task)
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     notes: list[str] = []
     try:
         rate = main_rate(section.layout, None, None, None)
@@ -69,7 +69,7 @@ def _part(run: Run, report: Report, section: Section, texts: pl.DataFrame | None
         except InputError as error:
             notes.append(str(error))
             continue
-        rows += [Row(model), *_rows(found, section.layout)]
+        rows += [TableRow(model), *_rows(found, section.layout)]
     block = Block(_title(rate, section.layout), _columns(section.layout), tuple(rows), (EXPLAINED, *notes))
     return Part(title, warnings=(CONTENT,), tables=(block,), empty=" ".join(notes) or "No sentence can be named.")
 
@@ -78,11 +78,11 @@ def _title(rate: Rate, layout: Layout) -> str:
     return f"the {TOP} sentences at either end of each template that drive each model's {layout.shown(rate.measure)} most"
 
 
-def _rows(found: pl.DataFrame, layout: Layout) -> Iterator[Row]:
+def _rows(found: pl.DataFrame, layout: Layout) -> Iterator[TableRow]:
     for each in by_template(found):
         for way, part in zip(("up", "down"), ends(each, TOP), strict=True):
             for place, row in enumerate(part.iter_rows(named=True), 1):
-                yield Row(f"{way} {place}", _cells(row, layout))
+                yield TableRow(f"{way} {place}", _cells(row, layout))
 
 
 def _cells(row: Mapping[str, Any], layout: Layout) -> tuple[str, ...]:

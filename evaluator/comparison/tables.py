@@ -10,7 +10,7 @@ import polars as pl
 from evaluator.comparison.build import Comparison
 from evaluator.comparison.differences import largest_first
 from evaluator.measures.intervals import BOOTSTRAPS
-from evaluator.reports.blocks import OVER_ALL, UNDEFINED, Block, Row, digits_for, number, significant, with_interval
+from evaluator.reports.blocks import OVER_ALL, UNDEFINED, Block, TableRow, digits_for, number, significant, with_interval
 from evaluator.reports.overall import compared
 from evaluator.reports.paper import Column, PaperTable, main_measures
 from evaluator.vocabulary import SCALES, Layout
@@ -108,11 +108,11 @@ def _block(
 ) -> Block:
     """`several`: whether the task has several languages, which labels name then."""
     largest = _largest(rows)
-    table: list[Row] = []
+    table: list[TableRow] = []
     for model in models:
         mine = rows.filter(pl.col("model") == model)
         if mine.height:
-            table.append(Row(model))
+            table.append(TableRow(model))
             table += [_row(row, layout, digits_for(largest[row["measure"]]), several) for row in mine.iter_rows(named=True)]
     undefined = any(cell.startswith(UNDEFINED) for row in table for cell in row.cells)
     why = (f"{UNDEFINED}: there is nothing to compute it from (an empty group, a single sample).",) if undefined else ()
@@ -122,18 +122,18 @@ def _block(
 def without_baseline(block: Block) -> Block:
     """The table without the column of the baseline's values, which are value − difference: then it fits a terminal."""
     place = COLUMNS.index("baseline")
-    rows = tuple(Row(row.label, (*row.cells[:place], *row.cells[place + 1 :])) for row in block.rows)
+    rows = tuple(TableRow(row.label, (*row.cells[:place], *row.cells[place + 1 :])) for row in block.rows)
     return replace(block, columns=("", *(name for name in COLUMNS if name != "baseline")), rows=rows)
 
 
-def _row(row: dict[str, Any], layout: Layout, digits: int, several: bool) -> Row:
+def _row(row: dict[str, Any], layout: Layout, digits: int, several: bool) -> TableRow:
     group = None if row["group"] in (None, "all") else layout.named(row["group"])
     parts = [group or layout.shown(row["measure"]), row["language"] if several else None, row["template"]]
     difference = {"value": row["difference"], **{name: row[name] for name in ("low", "high", "n", "interval")}}
     cells = [with_interval(difference, digits)]
     cells += [_number(row[name], digits) for name in ("value", "baseline_value")]
     cells += [probability(row["p_holm"]), _detectable(row["detectable_low"], row["detectable_high"], digits)]
-    return Row(" · ".join(part for part in parts if part), tuple(cells))
+    return TableRow(" · ".join(part for part in parts if part), tuple(cells))
 
 
 def _detectable(low: float | None, high: float | None, digits: int) -> str:

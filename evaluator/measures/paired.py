@@ -48,7 +48,7 @@ class Paired:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class PairedComparison:
     """A model against a baseline, each [outputs]; NaN where undefined.
 
     Attributes:
@@ -98,7 +98,7 @@ def _chosen(sampled: Sampled, strata: Sequence[Units], labels: Sequence[Label]) 
     return replace(sampled.choose([known.index(label) for label in labels]), strata=tuple(strata))
 
 
-def compare(pair: Paired, bootstrap: Bootstrap, permutations: int = PERMUTATIONS, seed: int = 0) -> Comparison:
+def compare(pair: Paired, bootstrap: Bootstrap, permutations: int = PERMUTATIONS, seed: int = 0) -> PairedComparison:
     """All outputs of a pair."""
     first, second = pair.baseline, pair.model
     names = [units.stratum for units in first.strata]
@@ -118,7 +118,7 @@ def compare(pair: Paired, bootstrap: Bootstrap, permutations: int = PERMUTATIONS
     spread = [b - a for a, b in zip(*sides, strict=True)]
     step = detectable(standard_error(spread))
     rests = [len(a) * ((a != 0) | (b != 0)).any(axis=0) for a, b in zip(*sides, strict=True)]
-    return Comparison(
+    return PairedComparison(
         baseline=one,
         model=other,
         difference=found.value,

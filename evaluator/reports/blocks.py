@@ -26,7 +26,7 @@ MANY_GROUPS = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """A row of a table; a heading spans the whole width and has no cells."""
 
     label: str
@@ -44,7 +44,7 @@ class Block:
 
     title: str
     columns: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     notes: tuple[str, ...] = ()
     headings: str = "model"
 
@@ -126,7 +126,7 @@ def by_model(block: Block) -> list[Block]:
         if not all("\n" in name for _, name in chosen):
             return [block]
         names = (block.columns[0], *(name.partition("\n")[2] for _, name in chosen))
-        rows = (Row(row.label, tuple(row.cells[i] for i, _ in chosen) if row.cells else ()) for row in block.rows)
+        rows = (TableRow(row.label, tuple(row.cells[i] for i, _ in chosen) if row.cells else ()) for row in block.rows)
         parts.append(Block(f"{block.title}, {model}", names, tuple(rows), block.notes))
     return parts or [block]
 
@@ -200,15 +200,15 @@ def _summary(section: Section) -> Block | None:
     def text(measure: str, keys: list[tuple[Any, ...]]) -> str:
         return with_interval(found[keys[0]] if keys else None, digits_for(largest[measure]))
 
-    table: list[Row] = []
+    table: list[TableRow] = []
     for model, places in groupby(_cells(rows), key=lambda cell: cell[0]):
-        table.append(Row(model))
+        table.append(TableRow(model))
         for cell, kind in product(sorted(places, key=_main_first), kinds):
             candidates = [[(*cell, m, g) for g in kind if (*cell, m, g) in found] for m in measures]
             if any(candidates):
                 place = _place(cell[1], cell[2], several)
                 label = f"{place} {kind[0]}" if apart and kind[0] else place
-                table.append(Row(label, tuple(map(text, measures, candidates))))
+                table.append(TableRow(label, tuple(map(text, measures, candidates))))
     notes = (*_notes(section, measures), *interval_kinds(rows))
     return Block(section.task, ("template", *map(layout.shown, measures)), tuple(table), notes)
 
@@ -233,15 +233,15 @@ def _detail(section: Section, measure: str) -> Block | None:
     columns = [f"{model}\n{_place(language, template, several)}" for model, language, template in cells]
     negative = rows.select((pl.col("value", "low") < 0).any()).row(0)
     style = "{} [{},{}]" if any(negative) else "{} {}–{}"
-    table: list[Row] = []
+    table: list[TableRow] = []
     previous = None
     for group in groups:
         polarity = layout.polarity.get(group)
         if layout.polarity and polarity != previous:
-            table.append(Row(f"{polarity or 'other'} groups"))
+            table.append(TableRow(f"{polarity or 'other'} groups"))
             previous = polarity
         keys = [(model, language, template, measure, group) for model, language, template in cells]
-        table.append(Row(layout.named(group), tuple(with_interval(found.get(key), 2, style) for key in keys)))
+        table.append(TableRow(layout.named(group), tuple(with_interval(found.get(key), 2, style) for key in keys)))
     return Block(f"{section.task}: {measure} by group", ("group", *columns), tuple(table), notes, "pole")
 
 
@@ -272,7 +272,7 @@ def _ranks(section: Section, measure: str) -> Block | None:
     )
     found = {row["group"]: row for row in values.iter_rows(named=True)}
     table = [
-        Row(section.layout.named(g), tuple(number(found[g][k], 1) for k in ("median", "low", "high")))
+        TableRow(section.layout.named(g), tuple(number(found[g][k], 1) for k in ("median", "low", "high")))
         for g in ordered_groups(section, rows)
     ]
     title = f"{section.task}: {section.layout.shown(measure)} over {places} pairs of model and template"
@@ -289,7 +289,9 @@ def _by_language(section: Section, measure: str) -> Block | None:
     found = {(row["language"], row["model"]): row for row in rows.iter_rows(named=True)}
     digits = digits_for(rows.select(pl.col("value").abs().max()).item())
     table = [
-        Row(language, (extent.get(language, ""), *(with_interval(found.get((language, model)), digits) for model in models)))
+        TableRow(
+            language, (extent.get(language, ""), *(with_interval(found.get((language, model)), digits) for model in models))
+        )
         for language in rows["language"].unique(maintain_order=True)
     ]
     notes = ("Coverage: sentences as a share of the whole data set, and pairs as a share of them.", *_notes(section, [measure]))
@@ -320,9 +322,9 @@ def _language_ranks(section: Section, measure: str) -> Block | None:
         return None
     median = pl.col("value").median().over("model", "group")
     rows = rows.with_columns(apart=pl.col("value") - median)
-    table: list[Row] = []
+    table: list[TableRow] = []
     for (model,), part in rows.partition_by("model", as_dict=True, maintain_order=True).items():
-        table.append(Row(str(model)))
+        table.append(TableRow(str(model)))
         for group in ordered_groups(section, part):
             mine = part.filter(group=group)
             values = mine["value"]
@@ -330,7 +332,7 @@ def _language_ranks(section: Section, measure: str) -> Block | None:
             named = ", ".join(f"{language} {value:.0f}" for language, value in own.select("language", "value").iter_rows())
             numbers = (values.median(), values.min(), values.max(), values.std())
             cells = tuple(number(v, 1) for v in numbers)  # type: ignore[arg-type]
-            table.append(Row(section.layout.named(group), (*cells, named)))
+            table.append(TableRow(section.layout.named(group), (*cells, named)))
     title = f"{section.task}: {section.layout.shown(measure)} over the languages"
     note = f"Languages of a group's own: {APART} ranks or more from the median of the model's languages, with their rank."
     columns = ("group", "median", "lowest", "highest", "deviation", "languages of its own")
@@ -349,7 +351,7 @@ def _pairs(section: Section) -> Block | None:
         whole = rows.filter(pl.col("measure") == measure, pl.col("model") == "all")
         numbers = (whole["value"].mean(), values.min(), values.max())
         cells = [number(v, 2) for v in numbers] if len(values) else [UNDEFINED] * 3  # type: ignore[arg-type]
-        table.append(Row(measure, (*cells, str(len(values)))))
+        table.append(TableRow(measure, (*cells, str(len(values)))))
         if without := pairs.height - len(values):
             (fewest,) = pairs.filter(pl.col("value").is_null()).select(pl.col("n").min()).row(0)
             undefined.append(
@@ -364,7 +366,7 @@ def _pairs(section: Section) -> Block | None:
 def facts(report: Report) -> list[Block]:
     """Where the numbers come from: models (engine, dtype, revision), data (rows, what was dropped), failures."""
     models = [
-        Row(
+        TableRow(
             name,
             (
                 "imported" if entry.get("imported") else str(entry.get("engine", "")),
@@ -379,7 +381,7 @@ def facts(report: Report) -> list[Block]:
     for name, entry in report.record["tasks"].items():
         dropped = ", ".join(f"{count} {reason}" for reason, count in entry.get("dropped", {}).items()) or "0"
         files = ", ".join(f"{file} {digest[:12]}" for file, digest in entry.get("sha256", {}).items())
-        data.append(Row(name, (str(entry.get("samples", "")), dropped, str(len(entry.get("failures", []))), files)))
+        data.append(TableRow(name, (str(entry.get("samples", "")), dropped, str(len(entry.get("failures", []))), files)))
     return [
         Block("models", ("model", "engine", "dtype", "revision", "failures"), tuple(models)),
         Block("data", ("task", "samples", "dropped", "wrong rows", "sha256"), tuple(data)),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from evaluator.reports.blocks import Block, Row, blocks, facts
+from evaluator.reports.blocks import Block, TableRow, blocks, facts
 from evaluator.reports.headline import headline
 from evaluator.reports.page import Page, Part, check_libraries, render_page
 from evaluator.reports.report import Report, Section
@@ -45,15 +45,16 @@ def _part(section: Section, figures: "tuple[Figure, ...]") -> Part:
 def _lists(report: Report) -> list[Block]:
     """Failures, wrong rows of the data, and the run's attempts, the newest first."""
     failures = [
-        Row(model, (request, reason)) for model, request, reason in report.failures.select("model", "request", "reason").rows()
+        TableRow(model, (request, reason))
+        for model, request, reason in report.failures.select("model", "request", "reason").rows()
     ]
     wrong = [
-        Row(task, (str(row), reason))
+        TableRow(task, (str(row), reason))
         for task, entry in report.record["tasks"].items()
         for row, reason in entry.get("failures", [])
     ]
     attempts = [
-        Row(key, (" ".join(map(str, value)) if isinstance(value, list) else str(value),))
+        TableRow(key, (" ".join(map(str, value)) if isinstance(value, list) else str(value),))
         for attempt in reversed(report.record.get("attempts", []))
         for key, value in attempt.items()
     ]

@@ -90,7 +90,7 @@ def package_of(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class TaskEntry:
     """A task that is known by name.
 
     Attributes:
@@ -110,17 +110,17 @@ def task_names() -> tuple[str, ...]:
     return (*TASKS, *_plugins().found)
 
 
-def known_tasks() -> Iterator[Known]:
+def known_tasks() -> Iterator[TaskEntry]:
     """All tasks that have a name, and one of each family, for English."""
     for name in TASKS:
-        yield Known(name, "", task(name))
+        yield TaskEntry(name, "", task(name))
     for family in FAMILIES:
-        yield Known(f"{family}-LANGUAGE", "", task(f"{family}-en"))
+        yield TaskEntry(f"{family}-LANGUAGE", "", task(f"{family}-en"))
     for name, plugin in _plugins().found.items():
         try:
-            yield Known(name, plugin.package, _of_plugin(plugin))
+            yield TaskEntry(name, plugin.package, _of_plugin(plugin))
         except InputError as error:
-            yield Known(name, plugin.package, None, str(error))
+            yield TaskEntry(name, plugin.package, None, str(error))
 
 
 def usual_task(data: DataSource) -> str:

@@ -35,7 +35,7 @@ class Translator(Protocol):
         """
 
 
-class Read(Protocol):
+class TranslationOutcome(Protocol):
     """A translation, and what became of the question."""
 
     @property
@@ -54,7 +54,7 @@ class Talker(Translator, Protocol):
     def ask(self, texts: Sequence[str], language: str) -> list[dict[str, str]]:
         """What is answered to each text."""
 
-    def read(self, sources: Sequence[str], language: str, answers: Sequence[Mapping[str, str]]) -> Sequence[Read]:
+    def read(self, sources: Sequence[str], language: str, answers: Sequence[Mapping[str, str]]) -> Sequence[TranslationOutcome]:
         """The translation in each source's answer of `ask`."""
 
 

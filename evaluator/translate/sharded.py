@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from evaluator.translate.base import Read, Talker, Translator, make_translator
+from evaluator.translate.base import Talker, TranslationOutcome, Translator, make_translator
 
 
 class _Worker:
@@ -66,7 +66,7 @@ class ShardedTalker(ShardedTranslator):
         """See Talker.ask."""
         return self._answers(texts, language)
 
-    def read(self, sources: Sequence[str], language: str, answers: Sequence[Mapping[str, str]]) -> Sequence[Read]:
+    def read(self, sources: Sequence[str], language: str, answers: Sequence[Mapping[str, str]]) -> Sequence[TranslationOutcome]:
         """See Talker.read."""
         assert isinstance(self._one, Talker)
         return self._one.read(sources, language, answers)

@@ -37,7 +37,7 @@ _BY_PATH: dict[str, type[Engine]] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class EngineEntry:
     """An engine that is known by name: its class, and what keeps it from being used here.
 
     Attributes:
@@ -78,7 +78,7 @@ def engine_class(name: str) -> type[Engine]:
     return _checked(name, found[name].load())
 
 
-def known_engines(own: Iterable[str] = tuple(ENGINES)) -> Iterator[Known]:
+def known_engines(own: Iterable[str] = tuple(ENGINES)) -> Iterator[EngineEntry]:
     """The engines that have a name, usable here or not: those of the program's own that are named, and all plug-ins'."""
     there = _plugins()
     for name in (*own, *there.found):
@@ -86,9 +86,9 @@ def known_engines(own: Iterable[str] = tuple(ENGINES)) -> Iterator[Known]:
         try:
             made = engine_class(name)
         except InputError as error:
-            yield Known(name, package, None, str(error))
+            yield EngineEntry(name, package, None, str(error))
             continue
-        yield Known(name, package, made, _lacking(name, made, package))
+        yield EngineEntry(name, package, made, _lacking(name, made, package))
 
 
 def refused_plugins() -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from scipy import stats
 
 from evaluator.measures import gest
 from evaluator.measures.bootstrap import Array, Bootstrap
-from evaluator.measures.paired import Comparison, compare, detectable, holm, pair, sign_test
+from evaluator.measures.paired import PairedComparison, compare, detectable, holm, pair, sign_test
 from evaluator.measures.sampled import Label, Output, Sampled, Units, influences
 from evaluator.vocabulary import MeasureOptions
 
@@ -25,7 +25,7 @@ def sampled(
     return Sampled((Output(Label(None, "m"), len(strata[0]), ratio=ratio),), tuple(made), mean)
 
 
-def compared(one: Sampled, other: Sampled, permutations: int = 10_000) -> Comparison:
+def compared(one: Sampled, other: Sampled, permutations: int = 10_000) -> PairedComparison:
     """The comparison of both on their common units."""
     both = pair(one, other)
     assert both is not None

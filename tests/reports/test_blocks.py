@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from evaluator.measures.bootstrap import Bootstrap, Stratum
-from evaluator.reports.blocks import Block, Row, blocks, by_model, digits_for, facts, number, with_interval
+from evaluator.reports.blocks import Block, TableRow, blocks, by_model, digits_for, facts, number, with_interval
 from evaluator.reports.report import Report
 from evaluator.tasks.few import few_by_group, few_samples
 from evaluator.vocabulary import Layout, plain_layout
@@ -72,9 +72,9 @@ def test_digits_that_say_something(numbers: tuple[float | None, ...], said: str)
 def test_summary_has_the_main_number_first_and_a_row_a_template_under_each_model(small: Report) -> None:
     block = blocks(small.sections[0])[0]
     assert block.columns == ("template", "g_s", "q_f", "q_m")
-    assert block.rows[0] == Row("bert")
-    assert block.rows[1] == Row("all", ("1.800 [1.700, 1.900]", "", ""))
-    assert block.rows[2] == Row("1", ("1.800 [1.675, 1.925]", "1.250 [1.125, 1.375]", "2.250 [2.125, 2.375]"))
+    assert block.rows[0] == TableRow("bert")
+    assert block.rows[1] == TableRow("all", ("1.800 [1.700, 1.900]", "", ""))
+    assert block.rows[2] == TableRow("1", ("1.800 [1.675, 1.925]", "1.250 [1.125, 1.375]", "2.250 [2.125, 2.375]"))
 
 
 def test_details_name_the_groups_and_their_polarity(small: Report) -> None:
@@ -98,7 +98,7 @@ def test_by_model_gives_each_model_a_table(gest_rows: Any, report: Any) -> None:
     first, second = by_model(block)
     assert first.title == "gest: q by group, a"
     assert second.columns == ("group", "1", "2")
-    assert second.rows[1] == Row("1 emotional", ("1.25 1.15–1.35", "1.25 1.15–1.35"))
+    assert second.rows[1] == TableRow("1 emotional", ("1.25 1.15–1.35", "1.25 1.15–1.35"))
     assert by_model(first) == [first]
 
 
@@ -113,7 +113,7 @@ def test_ranks_over_all_places(rows: Any, report: Any) -> None:
     )
     block = named(blocks(report(table).sections[0]), "rank")
     assert "3 pairs" in block.title
-    assert block.rows == (Row("1 emotional", ("2.0", "1.0", "2.0")), Row("9 self-confident", ("1.0", "1.0", "2.0")))
+    assert block.rows == (TableRow("1 emotional", ("2.0", "1.0", "2.0")), TableRow("9 self-confident", ("1.0", "1.0", "2.0")))
 
 
 def test_correlations_show_mean_and_range(rows: Any, report: Any) -> None:
@@ -123,7 +123,7 @@ def test_correlations_show_mean_and_range(rows: Any, report: Any) -> None:
         {"model": "all", "template": "all", "measure": "r_templates", "value": 0.7},
     )
     block = named(blocks(report(table).sections[0]), "correlations")
-    assert block.rows == (Row("r_templates", ("0.70", "0.50", "0.90", "2")),)
+    assert block.rows == (TableRow("r_templates", ("0.70", "0.50", "0.90", "2")),)
 
 
 def test_correlations_over_too_few_groups_are_not_defined(rows: Any, report: Any) -> None:
@@ -131,10 +131,10 @@ def test_correlations_over_too_few_groups_are_not_defined(rows: Any, report: Any
     pairs = [place | {"group": "2"}, place | {"group": "3", "value": 0.5, "n": 4}]
     whole = {"model": "all", "template": "all", "measure": "r_templates"}
     block = named(blocks(report(rows(*pairs, whole | {"value": 0.5, "n": 1})).sections[0]), "correlations")
-    assert block.rows == (Row("r_templates", ("0.50", "0.50", "0.50", "1")),)
+    assert block.rows == (TableRow("r_templates", ("0.50", "0.50", "0.50", "1")),)
     assert "not defined for 1 of 2 pairs: fewer than 4 groups in common (n = 3 at the least)" in block.notes[-1]
     block = named(blocks(report(rows(pairs[0], whole)).sections[0]), "correlations")
-    assert block.rows == (Row("r_templates", ("not defined", "not defined", "not defined", "0")),)
+    assert block.rows == (TableRow("r_templates", ("not defined", "not defined", "not defined", "0")),)
 
 
 def test_kinds_of_intervals_are_named_where_they_differ(rows: Any, report: Any) -> None:
@@ -177,8 +177,8 @@ def test_plain_layout_separates_whole_measures_from_groups(rows: Any, report: An
     assert layout.summary == ("SS", "LMS")
     assert layout.details == ("SS",)
     summary, detail = blocks(report(table, layout=layout).sections[0])
-    assert summary.rows[1] == Row("overall", ("55.00 [50.00, 60.00]", "80.00"))
-    assert detail.rows == (Row("gender", ("60.00",)),)
+    assert summary.rows[1] == TableRow("overall", ("55.00 [50.00, 60.00]", "80.00"))
+    assert detail.rows == (TableRow("gender", ("60.00",)),)
 
 
 def test_groups_of_the_summary_as_rows(rows: Any, report: Any) -> None:
@@ -190,7 +190,7 @@ def test_groups_of_the_summary_as_rows(rows: Any, report: Any) -> None:
     )
     layout = Layout(summary=("ss_mu", "f_mu"), summary_groups=("original", "control", "all"))
     (block,) = blocks(report(table, layout=layout).sections[0])
-    assert block.rows == (Row("m"), Row("t original", ("0.500", "0.125")), Row("t control", ("0.250", "")))
+    assert block.rows == (TableRow("m"), TableRow("t original", ("0.500", "0.125")), TableRow("t control", ("0.250", "")))
 
 
 def test_languages_are_named_where_there_are_several(rows: Any, report: Any) -> None:
@@ -207,7 +207,7 @@ def test_too_many_groups_are_left_to_csv(rows: Any, report: Any) -> None:
     assert "79 groups" in block.notes[0]
     layout = Layout(summary=(), details=("SS",), groups={"term 5": "fifth"})
     (block,) = blocks(report(table, layout=layout).sections[0])
-    assert block.rows == (Row("term 5 fifth", ("1.00",)),)
+    assert block.rows == (TableRow("term 5 fifth", ("1.00",)),)
     assert "78 more groups" in block.notes[0]
 
 
@@ -218,10 +218,10 @@ def test_no_rows_no_tables(rows: Any, report: Any) -> None:
 def test_facts_say_where_numbers_come_from(gest_rows: Any, report: Any) -> None:
     models, data = facts(report(gest_rows(), failures=(("bert", "r1", "too long"),)))
     assert models.rows == (
-        Row("bert", ("onnx", "float32", "sha256:fedcba987654", "1")),
-        Row("old", ("imported", "as published", "2 files", "0")),
+        TableRow("bert", ("onnx", "float32", "sha256:fedcba987654", "1")),
+        TableRow("old", ("imported", "as published", "2 files", "0")),
     )
-    assert data.rows == (Row("gest", ("200", "3 no pronoun", "1", "gest.csv 0123456789ab")),)
+    assert data.rows == (TableRow("gest", ("200", "3 no pronoun", "1", "gest.csv 0123456789ab")),)
 
 
 @pytest.mark.parametrize("spread", [0.03, 0.05, 0.1])

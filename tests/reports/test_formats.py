@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 from evaluator.reports import html, latex, markdown, table, tidy
-from evaluator.reports.blocks import Block, Row
+from evaluator.reports.blocks import Block, TableRow
 from evaluator.reports.page import vega
 from evaluator.reports.report import Report
 from evaluator.vocabulary import TIDY, MeasureOptions
@@ -40,7 +40,7 @@ class TestTable:
 
     def test_wider_tables_are_cut_into_parts_that_repeat_the_labels(self) -> None:
         columns = ("group", *(f"m\n{i}" for i in range(9)))
-        block = Block("t", columns, (Row("label", ("0.123 [0.1, 0.2]",) * 9),))
+        block = Block("t", columns, (TableRow("label", ("0.123 [0.1, 0.2]",) * 9),))
         lines = [line.plain for line in table.block_lines(block, 60)]
         assert max(map(len, lines)) <= 60
         assert sum(line.startswith("label") for line in lines) == 3  # (60 - 5) // 18 columns each
@@ -48,7 +48,7 @@ class TestTable:
 
     def test_a_models_columns_stay_together(self) -> None:
         columns = ("group", "a\n1", "a\n2", "b\n1", "b\n2", "b\n3")
-        block = Block("t", columns, (Row("x", ("1234567890",) * 5),))
+        block = Block("t", columns, (TableRow("x", ("1234567890",) * 5),))
         headers = [line.plain.split() for line in table.block_lines(block, 50) if line.plain.startswith("group")]
         assert headers == [["group", "1", "2"], ["group", "1", "2", "3"]]
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluator.reports import table
-from evaluator.reports.blocks import Block, Row
+from evaluator.reports.blocks import Block, TableRow
 from evaluator.reports.short_names import legend, shortened
 
 NAMES = [
@@ -37,7 +37,7 @@ def test_no_two_names_become_one(names: list[str], room: int) -> None:
 
 def test_tables_fit_and_tell_every_model() -> None:
     columns = ("group", *(f"{name}\n{t}" for name in NAMES for t in ("1", "2")))
-    rows = (Row("a-group-whose-name-is-longer-than-half-of-the-whole-table", ("1.24 1.22–1.27",) * 8),)
+    rows = (TableRow("a-group-whose-name-is-longer-than-half-of-the-whole-table", ("1.24 1.22–1.27",) * 8),)
     lines = [line.plain for line in table.block_lines(Block("t " * 60, columns, rows), 80)]
     assert max(map(len, lines)) <= 80
     whole = "".join("".join(lines).split())

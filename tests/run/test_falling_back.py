@@ -14,7 +14,7 @@ from evaluator.tasks.stored import scores_of
 from evaluator_serving import choose
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.models.source import ModelSource
-from evaluator_serving.registry import ENGINES, Known
+from evaluator_serving.registry import ENGINES, EngineEntry
 from evaluator_serving.rows import Row, Workload
 from evaluator_serving.transformers_engine.engine import TransformersEngine
 
@@ -41,7 +41,7 @@ def test_a_model_that_the_preferred_engine_cannot_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, several: bool, way: str
 ) -> None:
     monkeypatch.setitem(ENGINES, "broken", f"{__name__}:Broken")
-    monkeypatch.setattr(choose, "known_engines", lambda own: [Known("broken", "", Broken, "")])
+    monkeypatch.setattr(choose, "known_engines", lambda own: [EngineEntry("broken", "", Broken, "")])
     models = [ModelSpec(str(tiny_model("gpt2", tmp_path / "m", seed=0)), label="m")]
     if several:
         models.append(ModelSpec(str(tiny_model("gpt2", tmp_path / "n", seed=1)), "transformers", label="n"))

@@ -23,7 +23,7 @@ from evaluator_serving.models.resolving import resolve
 from evaluator_serving.openai_engine import client as http_client
 from evaluator_serving.openai_engine.chat import Conversation
 from evaluator_serving.openai_engine.client import ServerError
-from evaluator_serving.openai_engine.costs import Meter, Prices
+from evaluator_serving.openai_engine.costs import CostMeter, Prices
 from evaluator_serving.openai_engine.engine import OpenAIEngine
 from evaluator_serving.openai_engine.pace import Pace, asked_wait, exhausted
 from evaluator_serving.purse import CostError, Purse
@@ -526,7 +526,7 @@ def test_thoughts_that_are_billed_are_counted(usage: dict[str, Any], billed: int
 
 
 def test_tokens_that_a_server_does_not_count_are_the_most() -> None:
-    meter = Meter(Prices(2, 10), Purse(1.0))
+    meter = CostMeter(Prices(2, 10), Purse(1.0))
     meter.settle(meter.reserve(Chat((Turn("user", TEXTS[0]),), max_tokens=20)), None, None)
     assert meter.purse.spent == pytest.approx(MOST)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
-from evaluator.reports.blocks import UNDEFINED, Block, Row
+from evaluator.reports.blocks import UNDEFINED, Block, TableRow
 
 _NUMBER = re.compile(rf"[-−]?\d.*|{UNDEFINED}.*|")
 
@@ -39,7 +39,7 @@ def _headed(block: Block) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     return (block.headings if any(row[0] for row in rows) else "", *block.columns), rows
 
 
-def _under(block: Block) -> Iterator[tuple[str, Row]]:
+def _under(block: Block) -> Iterator[tuple[str, TableRow]]:
     heading = ""
     for row in block.rows:
         if row.heading:

@@ -36,7 +36,7 @@ Score = Callable[[Sequence[Row]], list[Numbers]]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PaddingCheck:
     """Which rows may share a batch, and how far log P moves where not all may (None where such a batch can't be computed)."""
 
     mates: Mates = "any"
@@ -48,7 +48,7 @@ class Found:
         return {"mates": self.mates, "difference": self.difference}
 
 
-def find_mates(score: Score, rows: Sequence[Row], context: int, dtype: str) -> Found:
+def find_mates(score: Score, rows: Sequence[Row], context: int, dtype: str) -> PaddingCheck:
     """Compare rows of clearly different length, made of `rows` (of one head), in one batch with each of them alone.
 
     What a row alone raises is raised; a batch that raises is one that its rows can't share. Raises InputError, without the
@@ -58,7 +58,7 @@ def find_mates(score: Score, rows: Sequence[Row], context: int, dtype: str) -> F
     limit = TOLERANCE[dtype]
     together = _difference(score, made)
     if together is not None and together <= limit:
-        return Found()
+        return PaddingCheck()
     again = max(_difference(score, [row]) or 0.0 for row in made)
     if again > limit:
         raise InputError(
@@ -66,7 +66,7 @@ def find_mates(score: Score, rows: Sequence[Row], context: int, dtype: str) -> F
             "use another model, or take what is random out of its config.json"
         )
     twins = _difference(score, [made[-1], _turned(made[-1])])
-    return Found("equal" if twins is not None and twins <= limit else "none", together)
+    return PaddingCheck("equal" if twins is not None and twins <= limit else "none", together)
 
 
 def probes(rows: Sequence[Row], context: int) -> list[Row]:

@@ -28,7 +28,7 @@ from evaluator_serving.weights.files import (
     tensor_names,
     weights_in,
 )
-from evaluator_serving.weights.hub import CONFIG_FILES, Found, fetch_code, fetched, find
+from evaluator_serving.weights.hub import CONFIG_FILES, HubFiles, fetch_code, fetched, find
 
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "*.spm", "*.tiktoken")
 _HASHED = ("*.safetensors", "*.bin", "*.gguf", *CONFIG_FILES)
@@ -74,7 +74,7 @@ def plain_source(
 
 
 def hub_source(
-    spec: str, found: Found, chat_template: str, *, allow_pickle: bool = False, trust_remote_code: bool = False
+    spec: str, found: HubFiles, chat_template: str, *, allow_pickle: bool = False, trust_remote_code: bool = False
 ) -> ModelSource:
     """The model on the hub, its weights left there."""
     pickled = is_pickled([name for name, _ in found.model.files], spec, allowed=allow_pickle)
@@ -142,7 +142,7 @@ def gguf_folder(file: Path, spec: str) -> Path:
 # --- where the files are ------------------------------------------------------------------------------------------
 
 
-def locate(spec: str) -> Path | Found:
+def locate(spec: str) -> Path | HubFiles:
     """Folder or GGUF file of a spec, or what the hub says of it."""
     local = Path(spec).expanduser()
     if spec and local.is_dir():  # the empty path is the current folder

@@ -20,7 +20,7 @@ class UnusableGgufError(ValueError):
 
 
 @dataclass(frozen=True)
-class Architecture:
+class GgufArchitecture:
     """What files of one `general.architecture` hold, and where it belongs.
 
     Attributes:
@@ -87,55 +87,59 @@ _QWEN35 = {
     "ssm.time_step_rank": "linear_num_value_heads",
 }
 
-ARCHITECTURES: Mapping[str, Architecture] = {
-    "llama": Architecture(
+ARCHITECTURES: Mapping[str, GgufArchitecture] = {
+    "llama": GgufArchitecture(
         _RMS,
         _ATTENTION + _GATED,
         head_dim=True,
         factors=(LLAMA3_FACTORS,),
         biases=_QKV + " attn_output ffn_gate ffn_up ffn_down",
     ),
-    "qwen2": Architecture(_RMS, _ATTENTION + _GATED, implied={"use_sliding_window": False}, biases=_QKV),
-    "qwen2moe": Architecture(
+    "qwen2": GgufArchitecture(_RMS, _ATTENTION + _GATED, implied={"use_sliding_window": False}, biases=_QKV),
+    "qwen2moe": GgufArchitecture(
         {**_RMS, **_EXPERTS, "expert_shared_feed_forward_length": "shared_expert_intermediate_size"},
         _ATTENTION + _ROUTED + " ffn_gate_inp_shexp ffn_gate_shexp ffn_up_shexp ffn_down_shexp",
         implied={"norm_topk_prob": False, **_ALL_ROUTED},
         biases=_QKV,
     ),
-    "qwen3": Architecture(_RMS, _ATTENTION + _GATED + " attn_q_norm attn_k_norm", head_dim=True, biases=_QKV + " attn_output"),
-    "qwen3moe": Architecture(
+    "qwen3": GgufArchitecture(
+        _RMS, _ATTENTION + _GATED + " attn_q_norm attn_k_norm", head_dim=True, biases=_QKV + " attn_output"
+    ),
+    "qwen3moe": GgufArchitecture(
         {**_RMS, **_EXPERTS},
         _ATTENTION + _ROUTED + " attn_q_norm attn_k_norm",
         implied={"norm_topk_prob": True, **_ALL_ROUTED},
         head_dim=True,
         biases=_QKV + " attn_output",
     ),
-    "qwen35": Architecture(
+    "qwen35": GgufArchitecture(
         {**_QWEN35, "feed_forward_length": "intermediate_size"}, _LINEAR + _GATED, rope="own", biases="ssm_dt"
     ),
-    "qwen35moe": Architecture(
+    "qwen35moe": GgufArchitecture(
         {**_QWEN35, **_EXPERTS, "expert_shared_feed_forward_length": "shared_expert_intermediate_size"},
         _LINEAR + _ROUTED + " ffn_gate_inp_shexp ffn_gate_shexp ffn_up_shexp ffn_down_shexp",
         rope="own",
         biases="ssm_dt",
     ),
-    "gemma2": Architecture(
+    "gemma2": GgufArchitecture(
         {**_RMS, "attention.sliding_window": "sliding_window"}, _GEMMA, "token_embd output_norm", head_dim=True
     ),
-    "gemma3": Architecture(
+    "gemma3": GgufArchitecture(
         {**_RMS, "attention.sliding_window": "sliding_window"},
         _GEMMA + " attn_q_norm attn_k_norm",
         head_dim=True,
         theta=None,
     ),
-    "phi3": Architecture(_RMS, "attn_norm attn_qkv attn_output ffn_norm ffn_up ffn_down", rope="partial", factors=LONG_FACTORS),
-    "falcon": Architecture(
+    "phi3": GgufArchitecture(
+        _RMS, "attn_norm attn_qkv attn_output ffn_norm ffn_up ffn_down", rope="partial", factors=LONG_FACTORS
+    ),
+    "falcon": GgufArchitecture(
         {**_SIZES, "feed_forward_length": "ffn_hidden_size", "attention.layer_norm_epsilon": "layer_norm_epsilon"},
         "attn_norm attn_qkv attn_output ffn_up ffn_down",
         implied={"multi_query": True, "parallel_attn": True, "new_decoder_architecture": False, "bias": False, "alibi": False},
         biases="attn_norm output_norm",
     ),
-    "bloom": Architecture(
+    "bloom": GgufArchitecture(
         {
             "embedding_length": "hidden_size",
             "block_count": "n_layer",
@@ -147,7 +151,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         rope=None,
         biases=_NORMS + "attn_qkv attn_output ffn_up ffn_down token_embd_norm",
     ),
-    "gpt2": Architecture(
+    "gpt2": GgufArchitecture(
         {
             "context_length": "n_positions",
             "embedding_length": "n_embd",
@@ -160,26 +164,26 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         rope=None,
         biases=_NORMS + "attn_qkv attn_output ffn_up ffn_down",
     ),
-    "starcoder2": Architecture(
+    "starcoder2": GgufArchitecture(
         {**_GROUPED, "attention.layer_norm_epsilon": "norm_epsilon"},
         _ATTENTION + "ffn_up ffn_down",
         implied={"use_bias": True},
         biases=_NORMS + _QKV + " attn_output ffn_up ffn_down",
     ),
-    "stablelm": Architecture(
+    "stablelm": GgufArchitecture(
         {**_GROUPED, "attention.layer_norm_epsilon": "layer_norm_eps"},
         _ATTENTION + _GATED,
         rope="partial",
         biases=_NORMS + _QKV,
     ),
-    "nemotron": Architecture(
+    "nemotron": GgufArchitecture(
         {**_GROUPED, "attention.layer_norm_epsilon": "norm_eps"},
         _ATTENTION + "ffn_up ffn_down",
         head_dim=True,
         rope="partial",
         biases=_NORMS + _QKV + " attn_output ffn_up ffn_down",
     ),
-    "mamba": Architecture(
+    "mamba": GgufArchitecture(
         {
             "embedding_length": "hidden_size",
             "block_count": "num_hidden_layers",
@@ -193,7 +197,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         rope=None,
         biases="ssm_conv1d ssm_dt",
     ),
-    "lfm2": Architecture(
+    "lfm2": GgufArchitecture(
         {**_SIZES, "attention.layer_norm_rms_epsilon": "norm_eps", "shortconv.l_cache": "conv_L_cache"},
         _ATTENTION + _GATED + " attn_q_norm attn_k_norm shortconv.conv shortconv.in_proj shortconv.out_proj",
         "token_embd token_embd_norm output",
@@ -343,7 +347,7 @@ def _rows(shapes: Mapping[str, Sequence[int]]) -> int:
     return int(shapes["token_embd.weight"][0])
 
 
-def _check_tensors(architecture: Architecture, own: _Keys, shapes: Mapping[str, Sequence[int]]) -> None:
+def _check_tensors(architecture: GgufArchitecture, own: _Keys, shapes: Mapping[str, Sequence[int]]) -> None:
     blocks = int(own.values["block_count"])
     inside, outside, biased = (set(names.split()) for names in (architecture.tensors, architecture.ends, architecture.biases))
     for name in shapes:
@@ -360,7 +364,7 @@ def _check_tensors(architecture: Architecture, own: _Keys, shapes: Mapping[str, 
 # --- positions ----------------------------------------------------------------------------------------------------
 
 
-def _rotary(architecture: Architecture, own: _Keys, factors: Mapping[str, Any], values: dict[str, Any]) -> None:
+def _rotary(architecture: GgufArchitecture, own: _Keys, factors: Mapping[str, Any], values: dict[str, Any]) -> None:
     plain = values["hidden_size"] // values["num_attention_heads"]
     head = own.take("attention.key_length", plain)
     own.require("attention.value_length", head)

@@ -24,7 +24,7 @@ from evaluator_serving.memory import usable_cores
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.onnx.export import DTYPES, exported_head, refusal
 from evaluator_serving.onnx.export_cache import cached_export, is_exported, unkept
-from evaluator_serving.onnx.feeds import CausalFeeds, Feeds, MaskedFeeds, Part, Place
+from evaluator_serving.onnx.feeds import CausalFeeds, Feeds, MaskedFeeds, Place, RowPart
 from evaluator_serving.onnx.manifest import Kind, read_manifest
 from evaluator_serving.onnx.runners import Plain, Pooled, Runner, is_out_of_memory, provider_names
 from evaluator_serving.rows import Head, Row, Workload
@@ -187,7 +187,7 @@ class OnnxEngine(Engine):
         kind = Plain if self._graph == "plain" else Pooled
         return kind(self._folder, self._manifest, self._providers, self._threads)
 
-    def _answer(self, parts: Sequence[Part], answers: list[NDArray[np.floating]]) -> None:
+    def _answer(self, parts: Sequence[RowPart], answers: list[NDArray[np.floating]]) -> None:
         """Compute parts of rows and write the numbers to the rows' answers."""
         assert self._runner is not None, "the engine is closed"
         runner = self._runner

@@ -22,7 +22,7 @@ Place = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RowPart:
     """A row or a part of one: the row, its index, and which of its lookups `row` asks for."""
 
     index: int
@@ -53,13 +53,13 @@ class Feed:
 class Feeds(Protocol):
     """How rows of one head are fed."""
 
-    def parts(self, rows: Sequence[Row]) -> list[Part]:
+    def parts(self, rows: Sequence[Row]) -> list[RowPart]:
         """Rows, cut where too much is read of one."""
 
-    def batches(self, parts: Sequence[Part]) -> list[tuple[int, ...]]:
+    def batches(self, parts: Sequence[RowPart]) -> list[tuple[int, ...]]:
         """Which of the parts go together."""
 
-    def feed(self, parts: Sequence[Part]) -> Feed:
+    def feed(self, parts: Sequence[RowPart]) -> Feed:
         """The inputs of one batch."""
 
 
@@ -69,15 +69,15 @@ class MaskedFeeds:
     def __init__(self, manifest: Manifest, *, tokens: int, reads: int) -> None:
         self._manifest, self._tokens, self._reads = manifest, tokens, reads
 
-    def parts(self, rows: Sequence[Row]) -> list[Part]:
+    def parts(self, rows: Sequence[Row]) -> list[RowPart]:
         """Rows; those with more masks than a batch may have in parts."""
-        return [Part(i, part, which) for i, row in enumerate(rows) for part, which in narrow(row, self._reads)]
+        return [RowPart(i, part, which) for i, row in enumerate(rows) for part, which in narrow(row, self._reads)]
 
-    def batches(self, parts: Sequence[Part]) -> list[tuple[int, ...]]:
+    def batches(self, parts: Sequence[RowPart]) -> list[tuple[int, ...]]:
         """Longest first."""
         return batches([part.row for part in parts], tokens=self._tokens, reads=self._reads)
 
-    def feed(self, parts: Sequence[Part]) -> Feed:
+    def feed(self, parts: Sequence[RowPart]) -> Feed:
         """Ids padded on the right, and the masked positions in ascending order."""
         longest = max(len(part.row.ids) for part in parts)
         ids = np.full((len(parts), longest), self._manifest.padding, np.int64)
@@ -103,11 +103,11 @@ class CausalFeeds:
     def __init__(self, manifest: Manifest, *, tokens: int, score_bytes: int) -> None:
         self._heads, self._tokens, self._score_bytes = manifest.heads, tokens, score_bytes
 
-    def parts(self, rows: Sequence[Row]) -> list[Part]:
+    def parts(self, rows: Sequence[Row]) -> list[RowPart]:
         """The rows that are read."""
-        return [Part(i, row, tuple(range(len(row.lookups)))) for i, row in enumerate(rows) if row.lookups]
+        return [RowPart(i, row, tuple(range(len(row.lookups)))) for i, row in enumerate(rows) if row.lookups]
 
-    def batches(self, parts: Sequence[Part]) -> list[tuple[int, ...]]:
+    def batches(self, parts: Sequence[RowPart]) -> list[tuple[int, ...]]:
         """Rows that begin alike together; the longest first, so that a batch that doesn't fit shows itself at the start."""
         rows = [part.row for part in parts]
         found: list[tuple[int, ...]] = []
@@ -124,7 +124,7 @@ class CausalFeeds:
                 found.append(batch)
         return found
 
-    def feed(self, parts: Sequence[Part]) -> Feed:
+    def feed(self, parts: Sequence[RowPart]) -> Feed:
         """The rows' tree; each node is read once, whatever rows read it."""
         sequences = [part.row.ids for part in parts]
         packed = pack(sequences, width=sum(map(len, sequences)))

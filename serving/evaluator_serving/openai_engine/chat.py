@@ -12,7 +12,7 @@ from evaluator_serving.chats import Chat, Finish, Kept, Reply, Turn
 from evaluator_serving.errors import EngineError, FailingError, InputError
 from evaluator_serving.network import passes
 from evaluator_serving.openai_engine.client import Client, Patience, ServerError, told_error
-from evaluator_serving.openai_engine.costs import Meter
+from evaluator_serving.openai_engine.costs import CostMeter
 from evaluator_serving.purse import CostError
 from evaluator_serving.rows import Row
 from evaluator_serving.thoughts import SWITCHES
@@ -60,7 +60,7 @@ class Conversation:
         client: Client,
         model: str,
         patience: Patience,
-        meter: Meter,
+        meter: CostMeter,
         *,
         concurrency: int,
         omit: frozenset[str],

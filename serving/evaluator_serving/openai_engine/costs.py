@@ -33,7 +33,7 @@ class Prices:
 FREE = Prices()
 
 
-class Meter:
+class CostMeter:
     """Counts what one engine's answers cost, out of a purse.
 
     Some servers bill thoughts on top of the tokens that a chat allows. So where there is a limit the first answer is waited for

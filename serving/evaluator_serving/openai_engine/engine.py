@@ -25,7 +25,7 @@ from evaluator_serving.models.served import checked_host
 from evaluator_serving.models.source import ModelSource, Served
 from evaluator_serving.openai_engine.chat import Conversation
 from evaluator_serving.openai_engine.client import Client, Patience, ServerError, told_error
-from evaluator_serving.openai_engine.costs import FREE, Meter, Prices
+from evaluator_serving.openai_engine.costs import FREE, CostMeter, Prices
 from evaluator_serving.purse import Purse
 from evaluator_serving.rows import Head, Row, Workload
 from evaluator_serving.vllm_engine.plan import Cell, Query, plan
@@ -37,7 +37,7 @@ _Job = tuple[int, Query]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ServerSettings:
     """The engine's own options.
 
     Attributes:
@@ -62,7 +62,7 @@ class Settings:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, options: EngineOptions, served: Served | None = None) -> "Settings":
+    def read(cls, options: EngineOptions, served: Served | None = None) -> "ServerSettings":
         """From the run's options and where the model is served. Raises InputError for missing or unusable ones."""
         extra = dict(options.extra)
         if served and (twice := [name for name in ("url", "served_model") if name in extra]):
@@ -132,7 +132,7 @@ class OpenAIEngine(Engine):
         self, source: ModelSource, options: EngineOptions, rows: Sequence[Row], workload: Workload | None = None
     ) -> None:
         self.check(source, options, frozenset(row.head for row in rows))
-        self._source, self._options, self._settings = source, options, Settings.read(options, source.served)
+        self._source, self._options, self._settings = source, options, ServerSettings.read(options, source.served)
         self._client = Client(
             self._settings.url,
             key=os.environ.get(self._settings.key_name),
@@ -141,7 +141,7 @@ class OpenAIEngine(Engine):
             patience=self._settings.patience,
             headers=self._settings.headers,
         )
-        self._meter = Meter(self._settings.prices, self._settings.purse)
+        self._meter = CostMeter(self._settings.prices, self._settings.purse)
         self._control: dict[str, Any] | None = None
         try:
             self._model, self._details = self._find_model(rows) if source.served is None else (source.served.name, {})
@@ -167,7 +167,7 @@ class OpenAIEngine(Engine):
     def check(cls, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> None:
         """Raise InputError as any engine does, and for options that can't be used."""
         super().check(source, options, heads)
-        Settings.read(options, source.served)
+        ServerSettings.read(options, source.served)
 
     @classmethod
     def unsent(cls, options: EngineOptions) -> frozenset[str]:

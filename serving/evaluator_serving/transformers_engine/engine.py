@@ -15,7 +15,7 @@ from torch import Tensor
 
 from evaluator_serving.batching import batches, narrow, parted, prefix_batches
 from evaluator_serving.chats import Kept, Reply
-from evaluator_serving.checks.padding import Found, find_mates
+from evaluator_serving.checks.padding import PaddingCheck, find_mates
 from evaluator_serving.engine import DECODING, Engine, EngineInfo, EngineOptions, Spread
 from evaluator_serving.errors import EngineError, InputError, first_line
 from evaluator_serving.models.config import rotary_turn
@@ -68,7 +68,7 @@ class TransformersEngine(Engine):
         self._batch_tokens = options.batch_tokens
         self._asked = OPTION in options.extra
         self._forwards: dict[Head, Forward] = {}
-        self._mates: dict[Head, Found] = {}
+        self._mates: dict[Head, PaddingCheck] = {}
         self._generation: Generation | None = None
         if any(row.chat for row in rows):
             self._speaking()
@@ -198,13 +198,13 @@ class TransformersEngine(Engine):
             self._forwards[head] = forward
         return self._forwards[head]
 
-    def _find_mates(self, forward: Forward, rows: Sequence[Row]) -> Found:
+    def _find_mates(self, forward: Forward, rows: Sequence[Row]) -> PaddingCheck:
         """Which rows may share a batch; a model whose numbers change in a tree of rows is tried without."""
 
         # Rows on either side of the turn never share a batch (`parted`).
         most = min(self._source.context, rotary_turn(self._source.config) or self._source.context)
 
-        def find() -> Found:
+        def find() -> PaddingCheck:
             return find_mates(lambda batch: self._numbers(batch, *forward.logits(batch)), rows, most, self._dtype_name)
 
         found = find()
@@ -212,7 +212,7 @@ class TransformersEngine(Engine):
             forward.packs = False
             found = find()
         # What is chosen among equals, or nearly so, hangs on how many there are: padding counts, if not in every row.
-        return Found("equal", found.difference) if forward.chooses and found.mates == "any" else found
+        return PaddingCheck("equal", found.difference) if forward.chooses and found.mates == "any" else found
 
     def _score_batch(self, forward: Forward, parts: Sequence[tuple[int, Row, tuple[int, ...]]]) -> list[Numbers]:
         """The numbers of one batch's rows; `parts` name each one's index in the caller's rows for error messages."""

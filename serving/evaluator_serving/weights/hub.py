@@ -50,7 +50,7 @@ class HubModel:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class HubFiles:
     """A model on the hub with the folder of its configuration and tokenizer, and its tensors (None: not safetensors)."""
 
     model: HubModel
@@ -58,7 +58,7 @@ class Found:
     shapes: Shapes | None
 
 
-def find(name: str, revision: str | None, spec: str) -> Found:
+def find(name: str, revision: str | None, spec: str) -> HubFiles:
     """Find a hub model without fetching its weights; the network isn't asked for what the cache holds of a known commit.
 
     Raises InputError for an id or revision that isn't there, ModelError where its terms aren't accepted or nothing answers
@@ -75,7 +75,7 @@ def find(name: str, revision: str | None, spec: str) -> Found:
             files = tuple((file.name, file.stat().st_size) for file in local)
             headers = [safetensors_header(file) for file in local if file.suffix == ".safetensors"]
             tensors = {name: tuple(tensor["shape"]) for header in headers for name, tensor in header.items()}
-            return Found(HubModel(name, commit, files), folder, tensors if headers else None)
+            return HubFiles(HubModel(name, commit, files), folder, tensors if headers else None)
         return _listed(name, commit, folder, spec)
 
 
@@ -129,7 +129,7 @@ def quiet_hub() -> None:
 # --- what the hub says of a commit --------------------------------------------------------------------------------
 
 
-def _listed(name: str, commit: str, folder: Path, spec: str) -> Found:
+def _listed(name: str, commit: str, folder: Path, spec: str) -> HubFiles:
     """Weight files and tensors as the hub lists them, remembered: a commit doesn't change."""
     from huggingface_hub import HfApi
     from huggingface_hub.hf_api import RepoFile
@@ -137,7 +137,7 @@ def _listed(name: str, commit: str, folder: Path, spec: str) -> Found:
     store = cache_dir() / "hub" / f"{name.replace('/', '--')}@{commit}.json"
     if known := remembered_json(store):
         shapes = known["shapes"] and {tensor: tuple(shape) for tensor, shape in known["shapes"].items()}
-        return Found(HubModel(name, commit, tuple((file, size) for file, size in known["files"])), folder, shapes)
+        return HubFiles(HubModel(name, commit, tuple((file, size) for file, size in known["files"])), folder, shapes)
     api = HfApi()
     sizes = {entry.path: entry.size for entry in api.list_repo_tree(name, revision=commit) if isinstance(entry, RepoFile)}
     files = chosen(sizes, lambda index: shards_of(folder / index))
@@ -151,7 +151,7 @@ def _listed(name: str, commit: str, folder: Path, spec: str) -> Found:
         raise InputError(f"model {spec}: {len(files)} GGUF files on the hub; download one of them and give its path")
     shapes = _shapes(name, commit, files) if files and files[0].endswith(".safetensors") else None
     files += adapter  # which `models` then fetches and merges: alone it is no model
-    found = Found(HubModel(name, commit, tuple((file, sizes[file]) for file in files)), folder, shapes)
+    found = HubFiles(HubModel(name, commit, tuple((file, sizes[file]) for file in files)), folder, shapes)
     remember_json(store, {"files": found.model.files, "shapes": shapes})
     return found
 
