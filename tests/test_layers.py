@@ -1,4 +1,4 @@
-"""No import runs upwards or in a circle (import-linter's contracts hold, and notice what breaks them); no name means two classes."""
+"""Import-linter's contracts hold, and notice what breaks them; no name means two classes."""
 
 import ast
 import os
