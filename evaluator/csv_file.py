@@ -23,8 +23,9 @@ def parsed(lines: Iterable[str], path: Path, delimiter: str = ",", remedy: str =
             if row:
                 no_nul("".join(row), path, line, remedy)
                 if len(row) != width:
-                    remedy = "put double quotes around a text with commas"
-                    raise InputError(f"{path}, line {line}: {len(row)} fields instead of {width}: {remedy}")
+                    fields = f"{len(row)} field{'s' if len(row) > 1 else ''}"
+                    remedy = "put double quotes around a text with commas" if len(row) > width else "complete or delete the row"
+                    raise InputError(f"{path}, line {line}: {fields} instead of {width}: {remedy}")
                 yield line, row
             line = rows.line_num + 1
     except csv.Error as error:

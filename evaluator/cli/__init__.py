@@ -27,7 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("evaluator.cli.status", "Say how far a run has come."),
     "engines": ("evaluator.cli.engines", "List what can run a model here, and what each can do."),
     "bench": ("evaluator.cli.bench", "Measure the throughput of engines on this hardware; compare measurements."),
-    "doctor": ("evaluator.cli.doctor", "Examine this installation and machine, with a remedy for what isn't well."),
+    "doctor": ("evaluator.cli.doctor", "Check this installation and machine, and suggest fixes."),
     "probe": ("evaluator.cli.probe", "Ask one model for the probabilities of some words."),
     "tasks": ("evaluator.cli.tasks", "List the tasks: what they measure, data, settings."),
     "data": ("evaluator.cli.data", "List, fetch and check data sets."),

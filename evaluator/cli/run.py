@@ -59,8 +59,8 @@ def of_reports(context: click.Context, parameter: click.Parameter, value: tuple[
     "models",
     multiple=True,
     metavar="[NAME=]MODEL",
-    help="Hub id, id@revision, folder, LoRA adapter or GGUF, or URL#NAME of one at a server that is talked to; [NAME=] is what "
-    "it is called in the results; repeatable.",
+    help="Hub id, id@revision, folder, LoRA adapter or GGUF, or URL#NAME of one behind an API; [NAME=] is its name in the "
+    "results; repeatable.",
 )
 @click.option(
     "--allow-pickle",

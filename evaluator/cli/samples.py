@@ -157,7 +157,7 @@ def _lines(row: dict[str, Any], layout: "Layout") -> "Iterator[Text]":
         if row["p_first"] is not None:
             first, second = layout.poles
             parts += [f"P {first} {short(row['p_first'])}, {second} {short(row['p_second'])}"]
-        parts += [_number("mass", row["mass"]), f"{short(row['rate'])} without it {short(row['without'])}"]
+        parts += [_number("mass", row["mass"]), f"rate {short(row['rate'])}, without it {short(row['without'])}"]
     said = " · ".join(part for part in parts if part)
     yield from (Text(line, style="dim") for line in textwrap.wrap(said, WIDTH, subsequent_indent="    "))
     yield from (Text(line) for line in textwrap.wrap(row["text"] or "", WIDTH, initial_indent="    ", subsequent_indent="    "))

@@ -137,7 +137,7 @@ def driver_line(found: Signs, now: float) -> str:
         "running": f"at work{where}",
         "stopped": f"suspended{where}: kill -CONT lets it go on",
         "silent": f"no sign of life{beat}{where}: dead, suspended or cut off",
-        "ended": "none at work",
+        "ended": "not running",
     }[found.state]
     return f"driver: {said}" + (f"; last progress {clock(quiet)} ago" if quiet is not None else "")
 

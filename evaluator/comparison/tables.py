@@ -138,10 +138,15 @@ def _row(row: dict[str, Any], layout: Layout, digits: int, several: bool) -> Tab
 
 def _detectable(low: float | None, high: float | None, digits: int) -> str:
     """`-0.110/+0.121`, or `±0.115` where both are equal in size."""
-    down, up = _number(low, digits), _number(high, digits)
+    down, up = (_number(size, min(digits, _places(size))) for size in (low, high))
     if UNDEFINED in (down, up) or down.removeprefix("-") == up:
         return up if up == UNDEFINED else f"±{up}"
     return f"{down}/+{up}"
+
+
+def _places(value: float | None) -> int:
+    """Decimals that leave a value three digits that count."""
+    return 2 - math.floor(math.log10(min(abs(value), 100))) if value else 0
 
 
 def paper(comparison: Comparison) -> Iterator[PaperTable]:

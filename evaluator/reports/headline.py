@@ -59,13 +59,9 @@ def _found(measure: str, main: Overview, rows: pl.DataFrame) -> str:
         return f"{rows.height} {what}. {ends}{absent}"
     above, below = known.filter(pl.col("low") > main.neutral).height, known.filter(pl.col("high") < main.neutral).height
     rest = known.height - above - below
-    counts = (
-        (above, f"above {main.neutral:g} with their whole interval"),
-        (below, f"below {main.neutral:g} with their whole interval"),
-        (rest, "where the interval doesn't tell"),
-    )
-    counted = ", ".join(f"{count} lie {where}" for count, where in counts if count)
-    return f"Of {rows.height} {what}, {counted}. {ends}{absent}"
+    counts = ((above, "above"), (below, "below"), (rest, "that contains"))
+    found = (f"{n} {'has' if n == 1 else 'have'} an interval {where} {main.neutral:g}" for n, where in counts if n)
+    return f"Of {rows.height} {what}, {', '.join(found)}. {ends}{absent}"
 
 
 def _side(row: dict[str, Any], neutral: float | None) -> str:
@@ -74,4 +70,4 @@ def _side(row: dict[str, Any], neutral: float | None) -> str:
         return ""
     if row["low"] > neutral:
         return f"above {neutral:g}"
-    return f"below {neutral:g}" if row["high"] < neutral else f"it can't be told from {neutral:g}"
+    return f"below {neutral:g}" if row["high"] < neutral else f"the interval contains {neutral:g}"

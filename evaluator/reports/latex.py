@@ -15,6 +15,8 @@ PREAMBLE_LONG = "% needs \\usepackage{booktabs} and \\usepackage{longtable}"
 """The first line of every result, and of one with long tables."""
 TALL = 45
 """Rows that a page holds."""
+NARROWEST = 40.0
+"""Points that a broken name of a model takes at least."""
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -83,7 +85,7 @@ def _float(table: PaperTable, rows: range, part: str | None) -> Iterator[str]:
     yield r"\toprule"
     yield from _heads(table, double)
     yield r"\midrule"
-    room = table.room
+    room = max(table.room, NARROWEST)
     previous = ""
     for row in rows:
         first, *others = table.labels[row]
@@ -128,7 +130,7 @@ def _broken(name: str, room: float) -> str:
     """A name in a box so wide, which may be broken behind its marks, or anywhere where that isn't enough."""
     parts = [piece for part in re.split(r"(?<=[\W_])", name) for piece in ([part] if points(part) < room else part)]
     text = r"\hspace{0pt}".join(map(escape, parts))
-    return rf"\parbox[t]{{{max(room, 40) / 10:.1f}em}}{{\raggedright\strut {text}\strut}}"
+    return rf"\parbox[t]{{{room / 10:.1f}em}}{{\raggedright\strut {text}\strut}}"
 
 
 def long_tables(name: str, made: Iterable[Block], symbols: Collection[str]) -> Iterator[str]:

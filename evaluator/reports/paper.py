@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from operator import itemgetter
 
 import polars as pl
 
@@ -120,9 +121,14 @@ def paper_table(section: Section) -> PaperTable | None:
     table = _table(section, rows, keys)
     if not _fits(table):
         table = stacked(table)
+        shown = len(table.columns)
         while len(table.columns) > 1 and not _fits(table):
             table = replace(table, columns=table.columns[:-1])
-        return table
+        return (
+            table
+            if len(table.columns) == shown
+            else replace(table, caption=_caption(section, rows, _measures(keys)[: len(table.columns)]))
+        )
     places = rows.select("model", "language").n_unique()
     single = len(_templates(rows)) < 2
     for measures in _steps(main, layout.summary):
@@ -158,17 +164,19 @@ def _steps(main: Sequence[str], summary: Sequence[str]) -> Iterator[list[str]]:
 
 
 def stacked(table: PaperTable) -> PaperTable:
-    """The table with a row a label and kind of numbers, the measures as columns."""
+    """The table with a row a label and kind of numbers that it has any of, the measures as columns."""
     whichs = list(dict.fromkeys(column.which for column in table.columns))
     if len(whichs) == 1:
         return table
-    made = []
-    for measure, columns in groupby(table.columns, key=lambda column: column.measure):
-        found = {column.which: column.cells for column in columns}
-        cells = tuple(found[w][row] if w in found else "" for row in range(len(table.labels)) for w in whichs)
-        made.append(Column(measure, "", cells))
-    labels = tuple((*label, which) for label in table.labels for which in whichs)
-    return replace(table, heads=(*table.heads, ""), labels=labels, columns=tuple(made))
+    found = {(column.measure, column.which): column.cells for column in table.columns}
+    measures = list(dict.fromkeys(column.measure for column in table.columns))
+    rows = []
+    for row in range(len(table.labels)):
+        mine = [which for which in whichs if any(found[m, which][row] for m in measures if (m, which) in found)]
+        rows += [(row, which) for which in mine or whichs[:1]]
+    columns = (Column(m, "", tuple(found[m, w][row] if (m, w) in found else "" for row, w in rows)) for m in measures)
+    labels = tuple((*table.labels[row], which) for row, which in rows)
+    return replace(table, heads=(*table.heads, ""), labels=labels, columns=tuple(columns))
 
 
 def _templates(rows: pl.DataFrame) -> set[str | None]:
@@ -191,27 +199,35 @@ def _table(section: Section, rows: pl.DataFrame, keys: Sequence[Key]) -> PaperTa
     columns = []
     for key, which in zip(keys, whichs(keys), strict=True):
         mine = _rows_of(rows, key)
-        digits = digits_for(mine["value"].abs().max())  # type: ignore[arg-type]
+        digits = digits_for(rows.filter(measure=key[0])["value"].abs().max())  # type: ignore[arg-type]
         found = {(row["model"], row["language"]): with_interval(row, digits) for row in mine.iter_rows(named=True)}
         columns.append(Column(section.layout.shown(key[0]), which, tuple(found.get(place, "") for place in places)))
     labels = tuple((model, language or "") if several else (model,) for model, language in places)
     heads = ("Model", "Language") if several else ("Model",)
     symbols = frozenset(section.rows["measure"])
-    return PaperTable(section.task, _caption(section, rows, keys), symbols, heads, labels, tuple(columns))
+    return PaperTable(section.task, _caption(section, rows, _measures(keys)), symbols, heads, labels, tuple(columns))
 
 
 def whichs(keys: Sequence[Key]) -> Iterator[str]:
     """What tells each column from others of its measure: its template where they have several, its group."""
-    several = len({template for _, template, _ in keys if template not in OVER_ALL}) > 1
+    by_measure = groupby(sorted(keys, key=itemgetter(0)), key=itemgetter(0))
+    several = any(len({template for _, template, _ in group}) > 1 for _, group in by_measure)
+    several |= len({template for _, template, _ in keys if template not in OVER_ALL}) > 1
     for _, template, group in keys:
-        parts = [template if several else None, group if group != "all" else None]
-        text = " ".join(part for part in parts if part)
-        yield "all templates" if text in OVER_ALL else f"template {text}" if text.isdigit() else text
+        parts = [_shown(template) if several and template else None, group if group != "all" else None]
+        yield " ".join(part for part in parts if part)
 
 
-def _caption(section: Section, rows: pl.DataFrame, keys: Sequence[Key]) -> str:
+def _shown(template: str) -> str:
+    return "all templates" if template == "all" else f"template {template}" if template.isdigit() else template
+
+
+def _measures(keys: Sequence[Key]) -> list[str]:
+    return list(dict.fromkeys(measure for measure, _, _ in keys))
+
+
+def _caption(section: Section, rows: pl.DataFrame, measures: Sequence[str]) -> str:
     layout = section.layout
-    measures = list(dict.fromkeys(key[0] for key in keys))
     mine = rows.filter(pl.col("measure").is_in(measures))
     kinds = mine["interval"].drop_nulls().unique(maintain_order=True)
     scales = [scale for scale in mine["scale"].drop_nulls().unique() if scale != "ratio"]

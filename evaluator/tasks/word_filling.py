@@ -199,10 +199,10 @@ class WordFilling(Task):
         yield from _comparison("control", plain(sample["s1"]), plain(sample["s3"]), causal)
 
     def candidates(self, table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
-        """Keywords (roles stereotype and anti) and the tokens that two sentences share (roles more and less).
+        """Keywords (roles stereotype and anti-stereotype) and the tokens that two sentences share (roles more and less).
 
-        ss is `value` of stereotype less that of anti; cs the sum over a sample's rows `more` less that over `less`. Of a
-        generative model there are also rows with the keyword alone, without a value.
+        ss is `value` of stereotype less that of anti-stereotype; cs the sum over a sample's rows `more` less that over `less`.
+        Of a generative model there are also rows with the keyword alone, without a value.
         """
         joined = table.join(answers, on="request", how="inner", maintain_order="left")
         role, number = pl.col("role"), pl.col("candidate")
@@ -214,7 +214,7 @@ class WordFilling(Task):
         return joined.select(
             *PLACE,
             candidate="candidate",
-            role=pl.when(role == "cs").then(shared).otherwise(role),
+            role=pl.when(role == "cs").then(shared).otherwise(role.replace("anti", "anti-stereotype")),
             prefix=pl.lit([], dtype=pl.List(pl.Int32)),
             tokens="tokens",
             logprob=pl.col("logprobs").list.sum(),

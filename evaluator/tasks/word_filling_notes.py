@@ -58,6 +58,7 @@ def layout(form: str, options: MeasureOptions) -> Layout:
         "csk_mu": "csk: as cs, of the keyword.",
         "f_mu": "f: ss of the original less ss of the control group: what of ss is about the group.",
         "rho_ss": "rho_…: Pearson correlation, between the groups or between two scores.",
+        "agreement_cs_csk": "agreement_…: share of the samples for which two scores have the same sign.",
         "fpr": "fpr, fnr: how often the control group exceeds a positive score of the original group, or undercuts a "
         "negative one.",
         "quadruples_kept": f"quadruples_kept: left by the tokenizer filter k0 − k1 = k2 − k3. {units}",

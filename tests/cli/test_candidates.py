@@ -140,7 +140,7 @@ def test_other_tasks(protocol: Any, head: str) -> None:
     keyword = WordFilling("made", lambda data: quadruples(), "keyword")
     cases = [
         (task("winobias"), winobias(), "male", "female", "q_hat_m", "male"),
-        (keyword, quadruples(), "stereotype", "anti", None, "original"),
+        (keyword, quadruples(), "stereotype", "anti-stereotype", None, "original"),
         (keyword, quadruples(), "more", "less", None, "original"),
         (task("eurogest-cs"), eurogest(), "masculine", "feminine", "q", "7"),
     ]

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from evaluator.reports import latex
+from evaluator.reports.paper import paper_table, whichs
 from evaluator.reports.report import Report, Section
 from evaluator.tasks import task
 from evaluator.vocabulary import SCORES, MeasureOptions, plain_layout, tidy
@@ -85,6 +86,27 @@ def test_groups_without_poles_have_their_own_columns() -> None:
         text = latex.render(Report(Path("run"), {"models": {}, "tasks": {}}, MeasureOptions(), (made,), pl.DataFrame()))
         assert rf"\begin{{tabular}}{{{spec}}}" in text
         assert "mass" not in text
+
+
+def test_models_of_other_templates_have_their_own_rows_and_columns_say_which() -> None:
+    """A masked model has one part of StereoSet only: no row is all dashes, and the caption names the columns that fit."""
+    whole = every_task().sections[NAMES.index("stereoset-en")]
+    part = pl.col("template") == "intrasentence"
+    rows = whole.rows.filter((pl.col("model") != "plain") & (pl.col("model") != NAME) | part)
+    section = Section("stereoset-en", rows, whole.layout, ())
+    table = paper_table(section)
+    assert table is not None
+    assert [column.measure for column in table.columns] == ["SS", "LMS"]
+    assert [label for label in table.labels if label[0] != "three"] == [
+        *((LONG, which) for which in ("overall", "intrasentence")),
+        (NAME, "intrasentence"),
+    ]
+    assert all(any(column.cells[row] for column in table.columns) for row in range(len(table.labels)))
+    assert table.caption.startswith("SS, LMS with ")
+    assert list(whichs([("q", None, "7"), ("q", None, "8")])) == ["7", "8"]
+    assert list(whichs([("g_s", "all", None), ("g_s", "3", None)])) == ["all templates", "template 3"]
+    assert list(whichs([("SS", "overall", "all"), ("SS", "intrasentence", "all")])) == ["overall", "intrasentence"]
+    assert list(whichs([("g_s", "all", None), ("q_f", "3", None)])) == ["", ""]
 
 
 def test_measures_become_symbols() -> None:

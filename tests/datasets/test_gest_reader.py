@@ -51,7 +51,7 @@ def test_other_columns_and_groups(tmp_path: Path) -> None:
             "my.csv, line 6: the sentence is empty: fill it in or delete the row",
         ),
         ("sentence,stereotype\nA, B,1\n", "my.csv, line 2: 3 fields instead of 2: put double quotes"),
-        ("sentence,stereotype\nA\n", "my.csv, line 2: 1 fields instead of 2"),
+        ("sentence,stereotype\nA\n", "my.csv, line 2: 1 field instead of 2: complete or delete the row"),
         ('sentence,stereotype\nA,1\n"B,1\nC,1\n', "my.csv, line 3: not valid CSV"),
         ("sentence;stereotype\nA;1\n", "my.csv: no column 'sentence' in line 1 (found: 'sentence;stereotype')"),
         ("sentence,group\nA,1\n", "my.csv: no column 'stereotype' in line 1 (found: 'sentence,group')"),

@@ -35,11 +35,11 @@ def test_each_metric_has_its_own_sentence(pairs: Section) -> None:
     meaning, *told = headline(pairs)
     assert meaning.startswith("share above 0.5")
     assert told == [
-        "Template sum: Of 2 models, 1 lie above 0.5 with their whole interval, 1 lie below 0.5 with their whole interval. The "
+        "Template sum: Of 2 models, 1 has an interval above 0.5, 1 has an interval below 0.5. The "
         "highest share is that of a: 0.700 [0.600, 0.800], the lowest that of b: 0.200 [0.100, 0.300] (95% intervals).",
-        "Template token: Of 2 models, 2 lie where the interval doesn't tell. The highest share is that of a: 0.600 [0.500, "
+        "Template token: Of 2 models, 2 have an interval that contains 0.5. The highest share is that of a: 0.600 [0.500, "
         "0.700], the lowest that of b: 0.400 [0.300, 0.500] (95% intervals).",
-        "Template byte: Of 2 models, 1 lie above 0.5 with their whole interval, 1 lie below 0.5 with their whole interval. The "
+        "Template byte: Of 2 models, 1 has an interval above 0.5, 1 has an interval below 0.5. The "
         "highest share is that of b: 0.900 [0.800, 1.000], the lowest that of a: 0.300 [0.200, 0.400] (95% intervals).",
     ]
 
