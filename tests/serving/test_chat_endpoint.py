@@ -166,7 +166,15 @@ def test_a_server_that_is_busy_for_all_is_no_fault_of_a_chat(fault: Fault, waits
 
 @pytest.mark.parametrize(
     "usage",
-    [None, "lots", [3], {}, {"prompt_tokens": "many", "completion_tokens": 3}, {"prompt_tokens": -1, "completion_tokens": 3}],
+    [
+        None,
+        "lots",
+        [3],
+        {},
+        {"prompt_tokens": 0, "completion_tokens": 0},
+        {"prompt_tokens": "many", "completion_tokens": 3},
+        {"prompt_tokens": -1, "completion_tokens": 3},
+    ],
 )
 def test_an_answer_whose_tokens_are_not_counted_is_an_answer(usage: Any, waits: list[float]) -> None:
     """It has been paid for: it counts as the most that it may have cost."""
@@ -506,6 +514,9 @@ def test_an_answer_that_broke_off_counts_as_spent(waits: list[float]) -> None:
         ({"completion_tokens": 5, "completion_tokens_details": {"reasoning_tokens": 1000}}, 1005),
         ({"completion_tokens": 5, "total_tokens": 80, "completion_tokens_details": {"reasoning_tokens": 1000}}, 1005),
         ({"completion_tokens": 1005, "total_tokens": 1080, "completion_tokens_details": {"reasoning_tokens": 1000}}, 1005),
+        ({"completion_tokens": 5, "total_tokens": 80, "reasoning_tokens": 1000}, 1005),
+        ({"completion_tokens": 5, "output_tokens_details": {"reasoning_tokens": 1000}}, 1005),
+        ({"completion_tokens": "5", "total_tokens": "1080"}, 1005),
         ({"completion_tokens": 5, "total_tokens": None, "completion_tokens_details": None}, 5),
     ],
 )

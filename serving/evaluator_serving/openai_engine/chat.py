@@ -176,7 +176,8 @@ class Conversation:
         except BaseException:
             self._meter.release(reserved, perhaps=True)
             raise
-        self._meter.settle(reserved, *_counted(answer))
+        counted = _counted(answer) if reply.prompt_tokens else (None, None)  # no chat has none: the server doesn't count
+        self._meter.settle(reserved, *counted)
         return reply
 
     def _body(self, chat: Chat, limit: str) -> dict[str, Any]:
@@ -296,16 +297,20 @@ def _counted(answer: Any) -> tuple[int | None, int | None]:
     usage = answer.get("usage") if isinstance(answer, dict) else None
     if not isinstance(usage, dict):
         return None, None
-    prompt, said, total = (_tokens(usage, f"{name}_tokens") for name in ("prompt", "completion", "total"))
+    prompt, said = _tokens(usage, "prompt_tokens", "input_tokens"), _tokens(usage, "completion_tokens", "output_tokens")
     if prompt is None or said is None:
         return None, None
-    thoughts = _tokens(usage.get("completion_tokens_details"), "reasoning_tokens") or 0
+    total = _tokens(usage, "total_tokens")
+    places = (usage, usage.get("completion_tokens_details"), usage.get("output_tokens_details"))
+    thoughts = max(_tokens(place, "reasoning_tokens") or 0 for place in places)
     beside = said + thoughts if thoughts > said else said
     return prompt, max(beside, (total or 0) - prompt)
 
 
-def _tokens(usage: Any, name: str) -> int | None:
-    count = usage.get(name) if isinstance(usage, dict) else None
+def _tokens(usage: Any, *names: str) -> int | None:
+    count = next((usage[name] for name in names if name in usage), None) if isinstance(usage, dict) else None
+    if isinstance(count, str) and count.isdecimal():
+        count = int(count)
     return int(count) if isinstance(count, int | float) and not isinstance(count, bool) and 0 <= count < _MOST else None
 
 
