@@ -418,6 +418,11 @@ def test_secrets_have_no_place_in_a_url(spec: str) -> None:
     assert "pass" not in str(caught.value).replace("password", "")
 
 
+def test_a_port_that_is_none() -> None:
+    with pytest.raises(InputError, match=r"http://host:80000/v1 has no proper port"):
+        resolve("http://host:80000/v1#m")
+
+
 # --- what is kept ----------------------------------------------------------------------------------------------------
 
 

@@ -110,9 +110,11 @@ def test_a_proxy_that_refuses_is_named_without_its_password(monkeypatch: pytest.
         with pytest.raises(InputError, match=r"through the proxy http://.*@127.0.0.1.*407.*user and password") as caught:
             said("https://api.talker.example/v1#talker")
         assert "hunter22" not in str(caught.value)
-    monkeypatch.setenv("HTTPS_PROXY", "gopher://proxy:70")
-    with pytest.raises(InputError, match="correct HTTPS_PROXY"):
-        said("https://api.talker.example/v1#talker")
+    for unusable in ("gopher://me:hunter22@proxy:70", "http://me:a#hunter22@proxy:70", "http://me:a/hunter22@proxy:70"):
+        monkeypatch.setenv("HTTPS_PROXY", unusable)
+        with pytest.raises(InputError, match="correct HTTPS_PROXY") as caught:
+            said("https://api.talker.example/v1#talker")
+        assert "hunter22" not in str(caught.value)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,8 @@ def is_served(spec: str) -> bool:
 
 
 def checked_host(url: str) -> str | None:
-    """The host of a server's URL. Raises InputError where a user, a password or a query is in it, and doesn't show them.
+    """The host of a server's URL. Raises InputError for a port that is none, and where a user, a password or a query is in
+    it, which it doesn't show.
 
     Azure's classic URLs have a query that tells no secret, `api-version`.
     """
@@ -28,6 +29,10 @@ def checked_host(url: str) -> str | None:
             f"the URL of {parts.hostname} holds a user, a password or a query: leave it out, keys come from the environment "
             "(OPENAI_API_KEY, or others with --extra header=NAME=VARIABLE)"
         )
+    try:
+        _ = parts.port
+    except ValueError as error:
+        raise InputError(f"the URL {url} has no proper port ({error}): correct it") from error
     return parts.hostname
 
 

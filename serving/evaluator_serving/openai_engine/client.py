@@ -1,6 +1,7 @@
 """A JSON client for a server that may be busy, restarting or gone: retries with exponential back-off."""
 
 import os
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -144,7 +145,8 @@ class Client:
         self.url, self.key_name = url, key_name
         self._pace = Pace()
         self._patience = patience
-        self._proxy = proxy_for(base)
+        proxy = proxy_for(base)
+        self._proxy = re.sub("//.*@", "//[secret]@", proxy) if proxy else None
         try:
             self._http = httpx.Client(
                 base_url=base,
@@ -153,10 +155,10 @@ class Client:
                 timeout=httpx.Timeout(patience.timeout, connect=10.0),
                 limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
                 trust_env=False,  # what the environment says is read above: a proxy never stands before this machine
-                proxy=self._proxy,
+                proxy=proxy,
                 verify=authorities(),
             )
-        except (ImportError, ValueError) as error:  # SOCKS needs a package; other schemes there are none
+        except (ImportError, ValueError, httpx.InvalidURL) as error:  # SOCKS needs a package; other schemes there are none
             remedy = (
                 "pip install 'httpx[socks]'" if isinstance(error, ImportError) else "correct HTTPS_PROXY, HTTP_PROXY, ALL_PROXY"
             )
