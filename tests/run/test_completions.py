@@ -73,9 +73,9 @@ def spec(
     return RunSpec((model,), (task(name),), out, data=DataSource(data), limit=limit, verify=False)
 
 
-@pytest.mark.parametrize("more", ["gest", "stereoset-en"])
+@pytest.mark.parametrize(("more", "shift"), [("gest", 0.8), ("stereoset-en", 0.8), ("gest", 0.3)])
 def test_other_weights_under_the_same_name_are_refused(
-    more: str, folder: Path, data: Path, tmp_path: Path, serve: Any, monkeypatch: pytest.MonkeyPatch
+    more: str, shift: float, folder: Path, data: Path, tmp_path: Path, serve: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run is extended, by sentences or by a task of which it has no answers yet."""
     server = serve()
@@ -83,8 +83,8 @@ def test_other_weights_under_the_same_name_are_refused(
     run = execute(spec(folder, data, tmp_path / "run", server, limit=None if whole else 4)).run
     before = run.answers("here")
     extended = spec(folder, data, tmp_path / "run", server, more)
-    other, near = shifted(server, 0.8), shifted(server, 0.3)
-    monkeypatch.setattr(server, "complete", other)
+    near = shifted(server, 0.1)
+    monkeypatch.setattr(server, "complete", shifted(server, shift))
     with pytest.raises(InputError, match=r"the server's model isn't the one .*was -\d.* and is -\d.*another --out folder"):
         execute(extended)
     assert run.answers("here").equals(before)
