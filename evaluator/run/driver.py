@@ -27,6 +27,7 @@ from evaluator.run.replica import Supplier
 from evaluator.run.spec import ModelSpec, RunSpec
 from evaluator.store.errors import StoreError
 from evaluator.store.run import Run
+from evaluator_serving.chats import Day
 from evaluator_serving.errors import InputError, MachineError, NotNowError, UnreachedHubError, in_words
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.registry import FALLBACK, FOR_SERVED, check_here
@@ -50,10 +51,15 @@ class Prepared:
     errors: Failures
 
 
-def prepare(spec: RunSpec, begin: Callable[[Sequence[LoadedTask]], None] | None = None) -> Prepared:
+Begin = Callable[[Sequence[LoadedTask], Day], None]
+"""Takes the tasks that are asked and the date of the run."""
+
+
+def prepare(spec: RunSpec, begin: Begin | None = None) -> Prepared:
     """Validate everything that can be validated before weights are loaded.
 
-    `begin` is called once tasks and models are known to be there, before anything is rendered and encoded.
+    `begin` is called with the tasks and the run's date once tasks and models are known to be there, before anything is rendered
+    and encoded.
 
     Raises InputError for anything wrong in what is asked. What is wrong with one model alone (see `Failures.of`) leaves the
     others; it is raised where no model is left.
@@ -71,7 +77,7 @@ def prepare(spec: RunSpec, begin: Callable[[Sequence[LoadedTask]], None] | None 
     errors = Failures()
     sources = find(spec.models, errors)
     if begin:
-        begin(tasks)
+        begin(tasks, day)
     models: list[PreparedModel] = []
     for model in spec.models:
         if model.name in sources:

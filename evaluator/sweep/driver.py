@@ -4,11 +4,11 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from evaluator.run.driver import Outcome, Prepared, check_engines, falling_back, prepare, score_models
+from evaluator.run.driver import Begin, Outcome, Prepared, check_engines, falling_back, prepare, score_models
 from evaluator.run.failures import Failures
 from evaluator.run.prepare import LoadedTask, provenance, record
 from evaluator.run.progress import ProgressView
@@ -20,6 +20,7 @@ from evaluator.sweep.hardware import Fleet, local_fleet
 from evaluator.sweep.planning.estimate import PlanEstimate
 from evaluator.sweep.planning.plan import Plan, make_plan
 from evaluator.tasks.stored import task_entry
+from evaluator_serving.chats import Day
 from evaluator_serving.errors import InputError
 from evaluator_serving.memory import usable_cores
 from evaluator_serving.registry import engine_class
@@ -86,15 +87,15 @@ def _sweep(spec: RunSpec, options: SweepOptions) -> Outcome:
 
 
 @contextlib.contextmanager
-def _begun(spec: RunSpec, attempt: dict[str, Any]) -> Iterator[Callable[[Sequence[LoadedTask]], None]]:
+def _begun(spec: RunSpec, attempt: dict[str, Any]) -> Iterator[Begin]:
     """Gives what writes run.json once it is known what is asked; where the sweep is refused after that, it is taken back."""
     new = not (spec.out / "run.json").exists() and mirror_of(spec.out) is None
     made: list[Run] = []
     attempt["asked"] = {"tasks": [task.name for task in spec.tasks], "models": [redacted(model.spec) for model in spec.models]}
 
-    def begin(tasks: Sequence[LoadedTask]) -> None:
+    def begin(tasks: Sequence[LoadedTask], day: Day) -> None:
         if new:
-            run = Run.create_or_open(spec.out, protocol=spec.protocol, provenance=attempt)
+            run = Run.create_or_open(spec.out, protocol=spec.protocol, provenance=attempt, date=asdict(day))
             made.append(run)
             with run.locked():
                 run.extend(tasks={each.task.name: task_entry(each.task, each.samples) for each in tasks})
@@ -110,7 +111,7 @@ def _begun(spec: RunSpec, attempt: dict[str, Any]) -> Iterator[Callable[[Sequenc
         raise
 
 
-def _planned(spec: RunSpec, options: SweepOptions, begin: Callable[[Sequence[LoadedTask]], None]) -> tuple[Plan, str, bool]:
+def _planned(spec: RunSpec, options: SweepOptions, begin: Begin) -> tuple[Plan, str, bool]:
     """The plan; what `--ray` means; and whether this process has joined a cluster."""
     ready = prepare(spec, begin)
     ray = options.ray

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,16 @@ def test_a_sweep_killed_while_it_prepares_leaves_what_was_asked(tmp_path: Path, 
         said = CliRunner().invoke(cli, ["status", str(tmp_path / "run")])
         assert "waiting: starting Ray on this machine (--ray local), attempt 2 of 3" in said.stdout
     assert "waiting:" not in CliRunner().invoke(cli, ["status", str(tmp_path / "run")]).stdout
+
+
+@pytest.mark.parametrize("date", ["2020-01-01", None])
+def test_a_sweep_has_its_date_from_the_beginning_and_resumes_with_it(tmp_path: Path, date: str | None) -> None:
+    spec = replace(asked(tmp_path), date=date)
+    for _ in range(2):
+        assert not sweep(spec, SweepOptions(ray="none")).errors
+    recorded = json.loads((tmp_path / "run" / "run.json").read_text())["date"]
+    assert recorded["given"] is bool(date)
+    assert not date or recorded["date"] == date
 
 
 def test_a_refused_sweep_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
