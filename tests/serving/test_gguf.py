@@ -135,7 +135,7 @@ CASES = {
         "qwen3moe", {"norm_topk_prob": False}, {"expert_weights_norm": False, "expert_gating_func": 1}
     ),
     "llama, called mistral": Case("llama", title="mistral"),
-    "llama, a key for each head": Case("llama", {"num_key_value_heads": HEADS}, {"attention.head_count_kv": None}),
+    "qwen2, a key for each head": Case("qwen2", {"num_key_value_heads": HEADS}, {"attention.head_count_kv": None}),
     "qwen35 that guesses ahead": Case(
         "qwen35",
         {},

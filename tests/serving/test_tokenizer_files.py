@@ -244,6 +244,16 @@ def test_tokens_added_beside_the_file_stay(tmp_path: Path) -> None:
         agrees(source, ["the  man  said", "a woman"])
 
 
+def test_merges_are_not_left_out_at_random(tmp_path: Path) -> None:
+    """BPE dropout, which some files keep from training."""
+    right = described("byte-level", "none", "cl100k", "none", "none")
+    source = folder(tmp_path / "model", right, {"tokenizer_class": "GPT2Tokenizer"})
+    written = json.loads(right.to_str())
+    written["model"]["dropout"] = 0.5
+    (source.path / "tokenizer.json").write_text(json.dumps(written))
+    assert [load_tokenizer(source)(SENTENCE)["input_ids"] for _ in range(3)] == [right.encode(SENTENCE).ids] * 3
+
+
 def test_chats_are_written_with_the_files_tokens(tmp_path: Path) -> None:
     tokenizer = described("byte-level", "none", "cl100k", "none", "control")
     template = "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<turn>{% endfor %}<|im_start|>assistant:"

@@ -192,12 +192,13 @@ def test_a_limit_without_prices_is_refused(tmp_path: Path) -> None:
 
 def test_what_was_answered_before_a_server_died_is_not_asked_again(tmp_path: Path) -> None:
     texts = [f"text {i}" for i in range(12)]
-    dead = Fault(500, body={"error": {"message": "gone"}})
-    with ChatServer(lambda content, before: dead if content.endswith("text 7") and before < 2 else None) as server:
+    dead, back = Fault(500, body={"error": {"message": "gone"}}), threading.Event()
+    with ChatServer(lambda content, before: dead if len(server.answered) > 5 and not back.is_set() else None) as server:
         with pytest.raises(Exception, match="gone"):
             served(server, tmp_path / "a.jsonl").translate(texts, "sk")
         answered = dict(server.answered)
         assert 0 < len(answered) < 12
+        back.set()
         assert len(served(server, tmp_path / "a.jsonl").translate(texts, "sk")) == 12
         assert set(server.answered.values()) == {1}
         assert len(server.answered) == 12

@@ -74,7 +74,7 @@ class Tokenizers:
 
 
 def load_tokenizer(source: ModelSource) -> Any:
-    """The model's fast tokenizer, which makes the tokens of its tokenizer.json where there is one, uncut and unpadded.
+    """The model's fast tokenizer, which makes the tokens of its tokenizer.json where there is one, uncut, unpadded, undrawn.
 
     Raises InputError where it can't be loaded or gives no character offsets.
     """
@@ -88,6 +88,8 @@ def load_tokenizers(source: ModelSource) -> Tokenizers:
         if tokenizer is not None:
             tokenizer.backend_tokenizer.no_truncation()
             tokenizer.backend_tokenizer.no_padding()
+            if getattr(tokenizer.backend_tokenizer.model, "dropout", None):  # of BPE, for training: tokens drawn at random
+                tokenizer.backend_tokenizer.model.dropout = None
             if tokenizer.chat_template is None:
                 tokenizer.chat_template = _processor_template(source.path)
     return found
