@@ -8,7 +8,16 @@ import torch
 import transformers
 from tiny_models import drawn_wide, tiny_tokenizer
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-from transformers.models.auto.modeling_auto import MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES as CLASSES
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES,
+    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+)
+
+CLASSES = {
+    **MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES,
+    # Listed with the encoder-decoders, though they are none.
+    **{kind: MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES[kind] for kind in ("audioflamingo3", "musicflamingo")},
+}
 
 _SIZES: dict[str, Any] = {
     **dict.fromkeys(("hidden_size", "d_model", "n_embd", "embed_dim", "projection_dim", "out_hidden_size"), 64),

@@ -205,12 +205,12 @@ def _approximate(name: str, entry: Entry) -> Iterator[str]:
 def _padding(name: str, entry: Entry) -> Iterator[str]:
     """`engine_details.padding`: head → which rows could share a batch, where a row's numbers depend on the others."""
     for head, found in entry.get("engine_details", {}).get("padding", {}).items():
-        moved = "" if found["difference"] is None else f" (log P moves by up to {found['difference']:.2g})"
+        moved = f" (log P moves by up to {found['difference']:.2g})" if found["difference"] else ""
         done = (
             "only rows of equal length were computed together" if found["mates"] == "equal" else "each row was computed alone"
         )
         on = "padding" if found["mates"] == "equal" else "the other rows of a batch"
-        yield f"{name}: its {head} output depends on {on}{moved}, so {done}."
+        yield f"{name}: its {head} output {'depends' if moved else 'can depend'} on {on}{moved}, so {done}."
 
 
 def _adapted(name: str, entry: Entry) -> Iterator[str]:

@@ -94,6 +94,15 @@ def test_an_adapter_is_told_with_what_it_was_merged_into() -> None:
     )
 
 
+@pytest.mark.parametrize("difference", [None, 0.0])
+def test_padding_whose_effect_was_not_seen(difference: float | None) -> None:
+    """Of models that choose among earlier tokens; 0 is in runs from before it was left out."""
+    details = {"padding": {"causal": {"mates": "equal", "difference": difference}}}
+    assert run_notes({"models": {"a": {"engine": "transformers", "engine_details": details}}}) == (
+        "a: its causal output can depend on padding, so only rows of equal length were computed together.",
+    )
+
+
 def test_tasks_that_are_not_shown_are_not_told(small: Report) -> None:
     other = {"failures": [["1", "wrong"]]}
     record = {**small.record, "tasks": {**small.record["tasks"], "winobias": other}}

@@ -22,7 +22,7 @@ from evaluator_serving.models.resolving import resolve
 from evaluator_serving.opening import open_engine
 from evaluator_serving.rows import Row
 
-FAMILIES = ("qwen2_5_vl", "qwen3_vl", "qwen3_5", "llava", "mistral3", "smolvlm", "paligemma", "voxtral")
+FAMILIES = ("qwen2_5_vl", "qwen3_vl", "qwen3_5", "llava", "mistral3", "smolvlm", "paligemma", "voxtral", "audioflamingo3")
 
 _BEGINNING = (0, *range(40, 52))
 ROWS = [

@@ -352,7 +352,7 @@ def test_attention_that_chooses_among_earlier_tokens(kind: str, tmp_path: Path) 
     engine = engine_of(folder, rows)
     assert largest(engine.score(rows), eagerly(folder, rows)) < 1e-4
     assert engine._forwards["causal"].packs is False
-    assert engine._mates["causal"].mates == "equal"
+    assert engine.describe().details["padding"]["causal"]["mates"] == "equal"
 
 
 def test_a_choice_among_equals_depends_on_the_length_so_no_text_is_read_off_a_longer_one(tmp_path: Path) -> None:

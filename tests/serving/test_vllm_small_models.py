@@ -18,7 +18,7 @@ from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.models.resolving import resolve
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.rows import Row
-from evaluator_serving.vllm_engine.engine import VllmEngine
+from evaluator_serving.vllm_engine.engine import VllmEngine, _on_cpu
 from tests.multimodal_models import tiny_multimodal
 from tests.own_code import modules_in, with_own_code
 from tests.tiny_models import CHAT_TEMPLATE, tiny_model, tiny_talker
@@ -42,6 +42,22 @@ def gpt2_config(positions: int) -> Any:
     torch.manual_seed(0)
     size: dict[str, Any] = {"n_layer": 2, "n_head": 2, "n_embd": 64, "n_positions": positions, "vocab_size": 200}
     return GPT2Config(**size, bos_token_id=0, eos_token_id=0, initializer_range=0.3)
+
+
+def test_heads_that_vllm_has_no_kernel_for_are_refused_with_a_remedy(tmp_path: Path) -> None:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    size = {"hidden_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48, "head_dim": 24}
+    source = tiny(tmp_path, LlamaForCausalLM(LlamaConfig(vocab_size=200, max_position_embeddings=32, **size)))
+    row = Row("causal", (1, 5, 9), ((2, 7),))
+    if not _on_cpu():
+        pytest.skip("vLLM's GPU kernels take heads of any width")
+    engine = VllmEngine(source, EngineOptions(), [row])
+    try:
+        with pytest.raises(InputError, match=r"head_dim=24.*use --engine transformers"):
+            engine.score([row])
+    finally:
+        engine.close()
 
 
 def test_a_row_as_long_as_the_context(tmp_path: Path, plain_loop: Any) -> None:

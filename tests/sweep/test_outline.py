@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import transformers
 from click.testing import CliRunner
 from tiny_models import tiny_model
 
@@ -88,6 +90,18 @@ def test_parameters_are_counted_from_a_configuration(spec: str) -> None:
     source = outlined(spec, read_configurations(EXAMPLES / "eurogest_models.json"))
     assert source.parameters == pytest.approx(SIZES[spec] * 1e6, rel=1e-3)
     assert source.heads == {"causal"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "named", "head"),
+    [("emu3_text_model", "Emu3ForCausalLM", "causal"), ("t5", "T5ForConditionalGeneration", "seq2seq")],
+)
+def test_classes_that_are_no_generative_models_auto_class_are_counted(kind: str, named: str, head: str) -> None:
+    config = transformers.AutoConfig.for_model(kind, num_hidden_layers=1, num_layers=1, architectures=[named])
+    with torch.device("meta"):
+        expected = sum(tensor.numel() for tensor in getattr(transformers, named)(config).parameters())
+    source = outlined("me/mine", {"me/mine": config.to_dict()})
+    assert (source.parameters, source.heads) == (expected, {head})
 
 
 def test_the_example_is_planned_offline(data_dir: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

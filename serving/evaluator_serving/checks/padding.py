@@ -37,7 +37,7 @@ Score = Callable[[Sequence[Row]], list[Numbers]]
 
 @dataclass(frozen=True, slots=True)
 class PaddingCheck:
-    """Which rows may share a batch, and how far log P moves where not all may (None where such a batch can't be computed)."""
+    """Which rows may share a batch, and how far log P moves where not all may (None where that wasn't seen)."""
 
     mates: Mates = "any"
     difference: float | None = 0.0

@@ -52,15 +52,21 @@ def _heads_of_class(architecture: str, config: Any) -> set[str]:
     if architecture in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
         return {"causal"}
     # A model of text and images or audio is asked about text alone; whether it can be is found out by asking it.
-    multimodal = architecture in auto.MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES.values()
-    return {"causal"} if multimodal and not config.is_encoder_decoder else set()
+    multimodal = (auto.MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES, auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES)
+    generates = any(architecture in classes.values() for classes in multimodal)
+    return {"causal"} if generates and not config.is_encoder_decoder else set()
 
 
 def is_multimodal(config: Any) -> bool:
-    """Whether a model's type is one of text and images or audio."""
+    """Whether a model's type is one of text and images or audio.
+
+    transformers lists some of audio (Audio Flamingo 3) with the encoder-decoders only, although they have no decoder apart.
+    """
     from transformers.models.auto import modeling_auto as auto
 
-    return config.model_type in auto.MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES
+    kind = config.model_type
+    decodes = kind in auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES and not config.is_encoder_decoder
+    return kind in auto.MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES or decodes
 
 
 def _refusal(architectures: Sequence[str], config: Any) -> str:

@@ -35,9 +35,10 @@ def load(source: ModelSource, head: Head, dtype: torch.dtype, device: torch.devi
             return load_classifier(source.path, source.config).to(device, dtype)
         except Exception as error:
             raise InputError(f"model {source.spec}: its weights can't be loaded ({first_line(error)})") from error
+    factory = head_class(source.config, head, own_code=source.code is not None)
     if spread > 1:
-        return pretrained(source, _factory(source, head), head, dtype, device_map="balanced").eval()
-    return pretrained(source, _factory(source, head), head, dtype).eval().to(device)
+        return pretrained(source, factory, head, dtype, device_map="balanced").eval()
+    return pretrained(source, factory, head, dtype).eval().to(device)
 
 
 def pretrained(source: ModelSource, factory: Any, head: str, dtype: torch.dtype, device_map: str | None = None) -> Any:
@@ -66,31 +67,34 @@ def pretrained(source: ModelSource, factory: Any, head: str, dtype: torch.dtype,
     return model
 
 
-def _factory(source: ModelSource, head: Head) -> Any:
+def head_class(config: Any, head: Head, *, own_code: bool = False) -> Any:
+    """The transformers class that loads a model of this config with that head; with `own_code` by its repository's programs."""
     import transformers
 
     if head == "pair":
-        named = getattr(source.config, "architectures", None) or []
+        named = getattr(config, "architectures", None) or []
         classifier = any(name.endswith("ForSequenceClassification") for name in named)
         return (
             transformers.AutoModelForSequenceClassification if classifier else transformers.AutoModelForNextSentencePrediction
         )
     if head in ("causal", "chat"):
-        return transformers.AutoModelForCausalLM if source.code else generative(source.config)
+        return transformers.AutoModelForCausalLM if own_code else _generative(config)
     return {"masked": transformers.AutoModelForMaskedLM, "seq2seq": transformers.AutoModelForSeq2SeqLM}[head]
 
 
-def generative(config: Any) -> Any:
-    """The transformers class that loads a generative model of this config: for a multimodal checkpoint its own class.
+def _generative(config: Any) -> Any:
+    """The transformers class that loads a generative model of this config: the one that it names, where its type has another.
 
-    The text parts of some (Emu3, Mllama) have a type that no Auto class knows: theirs is the class that they name.
+    That is a multimodal checkpoint's own class, and that of text parts (Emu3, Mllama) whose type no Auto class knows.
     """
     import transformers
     from transformers.models.auto import modeling_auto as auto
 
     alone = auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    several = (alone, auto.MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES, auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES)
     named = set(getattr(config, "architectures", None) or ())
-    if config.model_type not in alone and not is_multimodal(config) and (own := named.intersection(alone.values())):
-        return getattr(transformers, min(own))
-    whole = named.isdisjoint(alone.values()) if named else config.model_type not in alone
-    return transformers.AutoModelForMultimodalLM if whole and is_multimodal(config) else transformers.AutoModelForCausalLM
+    if config.model_type in alone and (not named or not named.isdisjoint(alone.values())):
+        return transformers.AutoModelForCausalLM
+    if own := [name for classes in several for name in classes.values() if name in named]:
+        return getattr(transformers, own[0])
+    return transformers.AutoModelForMultimodalLM if is_multimodal(config) else transformers.AutoModelForCausalLM

@@ -32,7 +32,7 @@ def outlined(spec: str, configurations: Mapping[str, Mapping[str, Any]], chat_te
     import torch
     import transformers
 
-    from evaluator_serving.models.loading import generative
+    from evaluator_serving.models.loading import head_class
 
     name = spec.partition("@")[0]
     if name not in configurations:
@@ -42,9 +42,10 @@ def outlined(spec: str, configurations: Mapping[str, Mapping[str, Any]], chat_te
     try:
         config: Any = transformers.AutoConfig.for_model(entries.pop("model_type"), **entries)
         heads = heads_of(config, frozenset, spec)
-        factory: Any = generative(config) if "causal" in heads else transformers.AutoModelForMaskedLM
+        factory: Any = head_class(config, min(heads))
         with torch.device("meta"):
-            model = factory.from_config(config, trust_remote_code=False)
+            auto = hasattr(factory, "from_config")
+            model = factory.from_config(config, trust_remote_code=False) if auto else factory(config)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         if "auto_map" in configurations[name]:
             raise InputError(

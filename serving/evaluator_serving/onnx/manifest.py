@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from evaluator_serving.errors import InputError
 
-FORMAT = 3
+FORMAT = 4
 """Version of the folder's layout and of the graphs' arithmetic: part of the cache's key."""
 
 Kind = Literal["masked", "causal"]

@@ -190,10 +190,11 @@ class TransformersEngine(Engine):
             except Exception as error:  # whatever a model raises that doesn't bear such rows or this dtype
                 if isinstance(error, RuntimeError) and _out_of_memory(error):
                     raise
-                alone = " (text without an image or audio)" if is_multimodal(self._source.config) else ""
+                multimodal = is_multimodal(self._source.config)
+                alone = " (text without an image or audio)" if multimodal else ""
                 raise InputError(
                     f"model {self._source.spec}: its forward pass fails on this run's rows{alone} in {self._dtype_name} "
-                    f"({first_line(error)}): choose another model or --dtype"
+                    f"({first_line(error)}): choose {'a model of text' if multimodal else 'another model'} or another --dtype"
                 ) from error
             self._forwards[head] = forward
         return self._forwards[head]
@@ -211,8 +212,8 @@ class TransformersEngine(Engine):
         if forward.packs and found.mates != "any":
             forward.packs = False
             found = find()
-        # What is chosen among equals, or nearly so, hangs on how many there are: padding counts, if not in every row.
-        return PaddingCheck("equal", found.difference) if forward.chooses and found.mates == "any" else found
+        # A choice among equal scores depends on how many there are: padding may count where the probes didn't show it.
+        return PaddingCheck("equal", None) if forward.chooses and found.mates == "any" else found
 
     def _score_batch(self, forward: Forward, parts: Sequence[tuple[int, Row, tuple[int, ...]]]) -> list[Numbers]:
         """The numbers of one batch's rows; `parts` name each one's index in the caller's rows for error messages."""

@@ -287,6 +287,11 @@ class VllmEngine(Engine):
             with self._eager():
                 found = self._llm.generate(asked, [parameters[i] for i in order], use_tqdm=False)
         except Exception as error:
+            if "CPU attention" in str(error):  # only its kernels know the sizes of heads that they were built for
+                raise InputError(
+                    f"model {self._source.spec}: vLLM can't compute its attention on a CPU ({_reason(error)}): "
+                    "use --engine transformers"
+                ) from error
             raise EngineError(f"vLLM failed at {len(prompts)} requests: {_reason(error)}") from error
         outputs: list[Any] = [None] * len(prompts)
         for i, output in zip(order, found, strict=True):
