@@ -426,10 +426,10 @@ def test_a_tokenizer_of_its_own(llama: Path, tmp_path: Path) -> None:
 @pytest.mark.ray
 def test_a_process_that_has_run_them_takes_no_other_model(own: Path, llama: Path) -> None:
     pytest.importorskip("ray", reason="Ray is not installed (extra: ray)")
-    from evaluator.sweep.on_ray.worker import Replica
+    from evaluator.sweep.on_ray.worker import RayWorker
 
     for folder, free in ((llama, True), (own, False)):
-        replica, source = Replica(), resolve(str(folder), trust_remote_code=True)
+        replica, source = RayWorker(), resolve(str(folder), trust_remote_code=True)
         rows = (Row("causal", IDS, ((1, 2),)),)
         replica.fetch(Load("transformers", pickle.loads(pickle.dumps(source)), EngineOptions(device="cpu"), rows, None, False))
         assert replica.close() is free

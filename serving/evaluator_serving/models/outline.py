@@ -42,7 +42,8 @@ def outlined(spec: str, configurations: Mapping[str, Mapping[str, Any]], chat_te
     try:
         config: Any = transformers.AutoConfig.for_model(entries.pop("model_type"), **entries)
         heads = heads_of(config, frozenset, spec)
-        factory: Any = head_class(config, min(heads))
+        head: Any = min(heads)
+        factory = head_class(config, head)
         with torch.device("meta"):
             auto = hasattr(factory, "from_config")
             model = factory.from_config(config, trust_remote_code=False) if auto else factory(config)
