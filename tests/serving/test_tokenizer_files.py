@@ -210,11 +210,11 @@ def test_tokens_are_the_files(
 @pytest.mark.parametrize("kind", MODELS)
 def test_tokens_are_the_files_with_every_class(kind: str, tmp_path: Path) -> None:
     usual = {"wordpiece": ["bert"], "wordlevel": ["whitespace"], "byte-level": ["gpt2", "cl100k", "qwen"]}
-    for pre in usual.get(kind, ["cl100k"] if kind == "ignoring merges" else ["metaspace", "metaspace first"]):
-        for normalizer in ("none", "lowercase"):
-            tokenizer = described(kind, normalizer, pre, "bos", "with spaces")
-            for label in LABELS:
-                agrees(folder(tmp_path / "model", tokenizer, {**NAMED, "tokenizer_class": label}), [SENTENCE, " a  b"])
+    first, *others = usual.get(kind, ["cl100k"] if kind == "ignoring merges" else ["metaspace", "metaspace first"])
+    for pre, normalizer in [(first, "none"), (first, "lowercase"), *((pre, "none") for pre in others)]:
+        tokenizer = described(kind, normalizer, pre, "bos", "with spaces")
+        for label in LABELS:
+            agrees(folder(tmp_path / "model", tokenizer, {**NAMED, "tokenizer_class": label}), [SENTENCE, " a  b"])
 
 
 def test_class_defaults_name_special_tokens_of_the_file_only(tmp_path: Path) -> None:
