@@ -144,9 +144,11 @@ def differing(task: Task, scores: pl.DataFrame, others: pl.DataFrame, texts: pl.
 
 
 def ends(rows: pl.DataFrame, top: int) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The first and the last `top` rows, the last ones from the end; no row in both."""
-    first = rows.head(top)
-    return first, rows.slice(first.height).tail(top).reverse()
+    """The first `top` samples that drive a rate up (of two models: that the first one scores higher), and the last that drive it
+    down, from the end.
+    """
+    signed = pl.col("difference") if "difference" in rows.columns else -pl.col("move")
+    return rows.filter((signed > 0).fill_null(value=True)).head(top), rows.filter(signed < 0).tail(top).reverse()
 
 
 def by_template(rows: pl.DataFrame) -> list[pl.DataFrame]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from evaluator.comparison.samples import Rate, drivers, main_rate
+from evaluator.comparison.samples import Rate, drivers, ends, main_rate
 from evaluator.datasets.texts import texts
 from evaluator.measures.drivers import moves
 from evaluator.measures.gest import sampled
@@ -259,3 +259,13 @@ def test_sentences_of_a_rate_over_templates_have_their_scores() -> None:
         (7, "8", 0.3, "c"),
         (8, "8", 0.4, "d"),
     ]
+
+
+@pytest.mark.parametrize(("column", "values"), [("difference", [2.3, 1.0, 0.01, 0.0]), ("move", [None, -0.2, -0.1, 0.0])])
+def test_no_sample_is_named_for_a_direction_that_it_does_not_have(column: str, values: list[float | None]) -> None:
+    rows = pl.DataFrame({"sample": [0, 1, 2, 3], column: values})
+    first, last = ends(rows, 2)
+    assert first["sample"].to_list() == [0, 1]
+    assert last.is_empty()
+    other = ends(rows.reverse().with_columns(-pl.col(column)), 2)[1]
+    assert set(other["sample"]) == ({0, 1} if column == "difference" else {1, 2})
