@@ -144,8 +144,8 @@ def differing(task: Task, scores: pl.DataFrame, others: pl.DataFrame, texts: pl.
 
 
 def ends(rows: pl.DataFrame, top: int) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The first `top` samples that drive a rate up (of two models: that the first one scores higher), and the last that drive it
-    down, from the end.
+    """The first `top` samples that drive a rate up (or that the first of two models scores higher), and from the end the last
+    that drive it down.
     """
     signed = pl.col("difference") if "difference" in rows.columns else -pl.col("move")
     return rows.filter((signed > 0).fill_null(value=True)).head(top), rows.filter(signed < 0).tail(top).reverse()
