@@ -427,3 +427,10 @@ def test_what_the_model_sets_is_applied_where_it_is_asked_for(source: ModelSourc
     assert decoding_record(made, "transformers", {"generation_config": "model"}) == {"applied": settings}
     assert decoding_record(made, "vllm", {}) == {"ignored": settings}
     assert decoding_record(source, "transformers", {}) == {}
+
+
+@pytest.mark.parametrize("wrong", [{"eos_token_id": "</s>"}, {"compile_config": {"fullgraph": False}}])
+def test_settings_that_transformers_does_not_take(source: ModelSource, tmp_path: Path, wrong: dict[str, Any]) -> None:
+    made = with_settings(source, tmp_path / "m", wrong)
+    with pytest.raises(InputError, match=r"m: its generation_config.json can't be used \(.*: correct or remove it"):
+        decoding_record(made, "transformers", {})

@@ -6,6 +6,7 @@ Its end tokens always count (see `models.speech`). Temperature, number and lengt
 from collections.abc import Mapping
 from typing import Any
 
+from evaluator_serving.errors import InputError, first_line
 from evaluator_serving.models.source import ModelSource
 
 OPTION = "generation_config"
@@ -27,14 +28,31 @@ _ALWAYS_OURS = frozenset(
 """Those that no version of this program has taken from the file unasked."""
 
 
-def recommended(source: ModelSource) -> dict[str, Any]:
-    """The settings of a model's authors that can be applied: name to value, without those that change nothing."""
+def authors_config(source: ModelSource) -> Any:
+    """generation_config.json as transformers reads it, or its defaults. Raises InputError for unusable values."""
     from transformers import GenerationConfig
 
     try:
         config = GenerationConfig.from_pretrained(source.path, local_files_only=True)
     except OSError:
-        return {}
+        return GenerationConfig()
+    except Exception as error:  # whatever transformers' checks of the values raise
+        raise _unusable(source, first_line(error)) from error
+    ends = config.eos_token_id
+    if not all(isinstance(end, int) for end in (ends if isinstance(ends, list) else [ends] if ends is not None else [])):
+        raise _unusable(source, f"eos_token_id is {ends!r}")
+    return config
+
+
+def _unusable(source: ModelSource, reason: str) -> InputError:
+    return InputError(f"model {source.spec}: its generation_config.json can't be used ({reason}): correct or remove it")
+
+
+def recommended(source: ModelSource) -> dict[str, Any]:
+    """The settings of a model's authors that can be applied: name to value, without those that change nothing."""
+    from transformers import GenerationConfig
+
+    config = authors_config(source)
     usual = GenerationConfig._get_default_generation_params()
     usual["top_k"] = 0
     found = {name: getattr(config, name, None) for name in (*CUTS, *sorted(PENALTIES))}

@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import Any, Self
 
 from evaluator_serving.chats import Finish, Reply
+from evaluator_serving.models.decoding import authors_config
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.models.tokenizer import load_tokenizer
 from evaluator_serving.rows import Row
@@ -29,14 +30,12 @@ class Speech:
     @classmethod
     def of(cls, source: ModelSource) -> Self:
         """Of a resolved model: what its generation config names, its config and its tokenizer."""
-        from transformers import GenerationConfig
-
         tokenizer = load_tokenizer(source)
-        try:
-            named = GenerationConfig.from_pretrained(source.path, local_files_only=True).eos_token_id
-        except OSError:
-            named = None
-        found = (named, getattr(source.config.get_text_config(), "eos_token_id", None), tokenizer.eos_token_id)
+        found = (
+            authors_config(source).eos_token_id,
+            getattr(source.config.get_text_config(), "eos_token_id", None),
+            tokenizer.eos_token_id,
+        )
         ends = [i for one in found for i in (one if isinstance(one, list | tuple) else [one]) if i is not None]
         added = tokenizer.backend_tokenizer.get_added_tokens_decoder().items()
         tags = {i: token.content for i, token in added if token.special and is_tag(token.content)}
