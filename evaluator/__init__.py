@@ -11,7 +11,7 @@ These are imported when they are used; `__init__.pyi` tells type checkers what t
 import importlib
 from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["Results", "__version__", "compare", "open", "run"]
 
 _PLACES = {

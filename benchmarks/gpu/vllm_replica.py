@@ -117,7 +117,7 @@ def _replica(placement: Any, section: Section) -> Iterator[Any]:
     from ray.util.placement_group import remove_placement_group
 
     from evaluator.sweep.on_ray.placement_groups import actor_options, ask
-    from evaluator.sweep.on_ray.worker import Replica
+    from evaluator.sweep.on_ray.worker import RayWorker
 
     cuda = section.device == "cuda"
     group = ask(placement, [], cuda=cuda)
@@ -125,7 +125,7 @@ def _replica(placement: Any, section: Section) -> Iterator[Any]:
         ray.get(group.ready(), timeout=min(60, section.left()))
         options = actor_options(placement, group, cuda=cuda)
         options["runtime_env"]["env_vars"]["HF_HUB_OFFLINE"] = "1"
-        actor: Any = ray.remote(Replica).options(**options).remote()
+        actor: Any = ray.remote(RayWorker).options(**options).remote()
         yield actor
         ray.kill(actor)
     finally:

@@ -9,8 +9,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from evaluator.measures.estimate import SHIFTED
 from evaluator.measures.intervals import AGRESTI_COULL, BOOTSTRAPS, FISHER, WILSON
-from evaluator.measures.stereoset import SHIFTED
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
