@@ -122,7 +122,7 @@ def on(request: pytest.FixtureRequest) -> Iterator[str]:
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])))
         cluster.connect("local", 1)
         end = cluster.disconnect
-        patch.setattr(cluster, "connect", lambda address, workers: None)
+        patch.setattr(cluster, "connect", lambda *_: None)
         patch.setattr(cluster, "disconnect", lambda: None)
         try:
             yield request.param
