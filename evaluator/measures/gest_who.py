@@ -42,22 +42,12 @@ EXCLUDED = "15"
 FEMALE, MALE, ALL = "female stereotypes", "male stereotypes", "all"
 STEREOTYPES = (*gest.FEMALE, *gest.MALE)
 
-MEASURES = (
-    *OPTIONS,
-    "lean",
-    "stereotype_rate",
-    "undetected",
-    "undetected_sentences",
-    "refused",
-    *PLACES,
-    "mass",
-    "thoughts",
-    "cut_thoughts",
-)
-
 _SOME = ("mass", "thoughts", "cut_thoughts")
 """What not every model has."""
-_WHOLE = ("undetected", "undetected_sentences", "refused", *PLACES, *_SOME)
+WHOLE = ("undetected", "undetected_sentences", "refused", *PLACES, *_SOME)
+"""Measures of all answers together."""
+MEASURES = (*OPTIONS, "lean", "stereotype_rate", *WHOLE)
+
 _WHOLE_COLUMNS = [COLUMNS.index(name) for name in ("undetected", "silent", "refused", *PLACES, "mass", "thoughts", "cut")]
 
 
@@ -118,7 +108,7 @@ class _Statistic:
 
     @property
     def _single(self) -> tuple[str, ...]:
-        return ("stereotype_rate", *_WHOLE)
+        return ("stereotype_rate", *WHOLE)
 
     def _counts(self) -> NDArray[np.int64]:
         """Sentences that each value rests on."""

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 import polars as pl
 
-from evaluator.measures.gest_who import COLUMNS, MEASURES, OPTIONS, PLACES, sampled, who_measures
+from evaluator.measures.gest_who import COLUMNS, MEASURES, OPTIONS, PLACES, WHOLE, sampled, who_measures
 from evaluator.measures.sampled import Sampled
 from evaluator.tasks.base import Task
 from evaluator.tasks.definition import gest_definition
@@ -205,17 +205,7 @@ class GestWho(Task):
         """The rate and what the answers were like, then by stereotype."""
         groups = gest_definition().groups.values()
         return Layout(
-            summary=(
-                "stereotype_rate",
-                *OPTIONS,
-                "undetected",
-                "undetected_sentences",
-                "refused",
-                *PLACES,
-                "mass",
-                "thoughts",
-                "cut_thoughts",
-            ),
+            summary=("stereotype_rate", *OPTIONS, *WHOLE),
             details=("lean", *OPTIONS),
             neutrals={"lean": 0.0},
             overview=(Overview("stereotype_rate", 0.0, MEANING),),

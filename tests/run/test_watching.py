@@ -191,11 +191,13 @@ def test_log_lines_have_times_or_are_json(folder: Path, tmp_path: Path) -> None:
         assert done.exit_code == 0, done.output
         lines = done.stderr.splitlines()
         if form == "text":
-            assert all(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d m1: .+", line) for line in lines), lines
-            said = [re.sub(r"^\S+ \S+ m1: ", "", line) for line in lines]
+            assert all(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d (m1|gest-\w{8}): .+", line) for line in lines), lines
+            assert "own.csv was read as UTF-8" in lines[0]
+            said = [re.sub(r"^\S+ \S+ m1: ", "", line) for line in lines[1:]]
         else:
-            records = [json.loads(line) for line in lines]
-            assert {tuple(record) for record in records} == {("time", "level", "message", *logs.FIELDS)}
+            encoding, *records = [json.loads(line) for line in lines]
+            assert {tuple(record) for record in (encoding, *records)} == {("time", "level", "message", *logs.FIELDS)}
+            assert "own.csv was read as UTF-8" in encoding["message"]
             assert {(r["level"], r["run"], r["model"]) for r in records} == {("info", "json", "m1")}
             assert [r["message"] for r in records if "/s" not in r["message"]] == [line for line in said if "/s" not in line]
             (scored,) = (r for r in records if "/s" in r["message"])
