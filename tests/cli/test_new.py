@@ -71,7 +71,9 @@ def test_a_sweep_is_read(tmp_path: Path) -> None:
 def test_what_a_sweep_has_commented_out_is_right_too(tmp_path: Path) -> None:
     path = written("sweep", tmp_path)
     text = re.sub(r"^# (?=[a-z_]+ = |\[\[models|\[task)", "", path.read_text(), flags=re.M)
-    without_files = re.sub(r"^(samples|templates|data|wording|translations) = .*\n|^\[task.gest-mt\]\n", "", text, flags=re.M)
+    without_files = re.sub(
+        r"^(samples|encoding|templates|data|wording|translations) = .*\n|^\[task.gest-mt\]\n", "", text, flags=re.M
+    )
     path.write_text(without_files.replace('tasks = ["gest-demo"]', 'tasks = ["gest-demo", "gest", "gest-who", "eurogest"]', 1))
     spec = read_sweep(path)
     assert [task.name for task in spec.tasks] == ["gest-demo", "gest", "gest-who-text-16tokens", "eurogest-cs+de-N"]

@@ -143,6 +143,8 @@ def _found(source: ModelSource) -> Tokenizers:
     if _written(made.backend_tokenizer) == _written(described.backend_tokenizer):
         remember_json(_alike(source.path), {"alike": True})
         return Tokenizers(made)
+    if _lacks_prefix(source.path, described) and _begins_as_pieces(source.path, made):
+        return Tokenizers(made)
     _name_roles(described, made)
     return Tokenizers(described, type(made).__name__, made)
 
@@ -184,6 +186,31 @@ def _of_file(folder: Path) -> Any:
         if token and any(getattr(token, flag) != value for flag, value in flags.items()):
             backend.add_tokens([AddedToken(token.content, special=token.special, **flags)])
     return made
+
+
+def _lacks_prefix(folder: Path, described: Any) -> bool:
+    """Whether a file that was converted from a SentencePiece model may have lost the space in front of a text.
+
+    transformers 4 wrote it so where the configuration has `"add_prefix_space": null`, whatever the model says.
+    """
+    splitting = json.loads(described.backend_tokenizer.to_str())["pre_tokenizer"] or {}
+    if (splitting.get("type"), splitting.get("prepend_scheme")) != ("Metaspace", "never"):
+        return False
+    settings = json.loads((folder / "tokenizer_config.json").read_text("utf8"))
+    return settings.get("add_prefix_space", False) is None
+
+
+def _begins_as_pieces(folder: Path, tokenizer: Any) -> bool:
+    """Whether a tokenizer begins sentences with the pieces of the SentencePiece model beside it; without one it doesn't."""
+    from sentencepiece import SentencePieceProcessor
+
+    backend = tokenizer.backend_tokenizer
+    for file in sorted(folder.glob("*.model")):
+        pieces = SentencePieceProcessor(model_file=str(file))
+        wanted = [pieces.id_to_piece(ids[0]) for ids in pieces.encode(list(SENTENCES))]
+        made = backend.encode_batch(list(SENTENCES), add_special_tokens=False)
+        return wanted == [backend.id_to_token(encoding.ids[0]) for encoding in made]
+    return False
 
 
 def _name_roles(described: Any, made: Any) -> None:
