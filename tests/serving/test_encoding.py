@@ -514,7 +514,6 @@ def test_a_chat_templates_control_tokens_are_read_and_a_texts_are_not() -> None:
         ("wordpiece-lower", Masked(("", " said ", ""), (("He", "the"), ("HE", "The")), "single"), ("He … the", "HE … The")),
         ("wordpiece-lower", Masked(("", " said"), (("He",), ("he",)), "positional"), ("He", "he")),
         ("wordpiece-lower", Continuation("the", (" Man", " man")), ("Man", "man")),
-        ("wordpiece-lower", SharedTokens("She is happy", "she is happy"), ("She is happy", "she is happy")),
     ],
 )
 def test_words_that_become_equal_are_refused_by_both_names(kind: str, request_: Request, words: tuple[str, str]) -> None:

@@ -15,7 +15,7 @@ from evaluator_serving.engine import EngineOptions
 from evaluator_serving.identity import fingerprint, identity
 from evaluator_serving.models.source import ModelSource
 
-SOURCE = ModelSource("m", Path("."), "sha256:00", frozenset({"causal"}), SimpleNamespace(), 8)
+SOURCE = ModelSource("m", Path("."), "sha256:00", frozenset({"causal"}), SimpleNamespace(model_type="gpt2"), 8)
 EVERYTHING = EngineOptions("bfloat16", "cpu", 9, 2, quantization="fp8")
 
 

@@ -106,7 +106,7 @@ from typing import ClassVar
 import numpy as np
 import polars as pl
 
-from evaluator.measures.sampled import Label, Sampled, Units
+from evaluator.measures.sampled import Label, Output, Sampled, Units
 from evaluator.tasks.base import Task
 from evaluator.vocabulary import tidy
 
@@ -148,7 +148,8 @@ class Own(Task):
         def mean(sums):
             return sums[..., :1, 0] / sums[..., :1, 1] * times
 
-        return [Sampled((Label("t", "times", "a"),), (Units("a", tuple(scores["sample"]), values),), mean, np.array([False]))]
+        outputs = (Output(Label("t", "times", "a"), len(values)),)
+        return [Sampled(outputs, (Units("a", tuple(scores["sample"]), values),), mean)]
 """
 
 
@@ -207,7 +208,7 @@ def test_the_list_as_json() -> None:
     told = CliRunner().invoke(cli, ["tasks", "--json"])
     listed = {one["name"]: one for one in json.loads(told.stdout)}
     assert listed["stereoset-LANGUAGE"]["settings"].keys() == {"case"}
-    assert listed["gest-mt"]["options"] == ["--translations", "--language"]
+    assert listed["gest-mt"]["options"] == ["--encoding", "--translations", "--language"]
     assert (listed["gest-mt"]["heads"], listed["winobias"]["data"]) == ([], ["winobias"])
     assert listed["crows-negation"]["measures"][:2] == ["cs_mu", "cs_plus"]
 

@@ -230,7 +230,7 @@ def test_causal(tmp_path: Path, data: DataSource, family: str, protocol: str) ->
     inter = expected(INTER, lambda c, s: causal_cases(loop, c, s, protocol)["d"])
     check(by_example(scores), intra | inter)
     assert set(candidates_of(Run.open(tmp_path / "run"), "stereoset-en")["template"]) == {
-        *("intrasentence", "intersentence", "intersentence:alone", "intersentence:context")
+        *("intrasentence", "intersentence", "intersentence:joined", "intersentence:alone", "intersentence:context")
     }
     for case in ("d", "c", "orig", "e", "f", "b"):
         values = expected(INTER, lambda c, s: causal_cases(loop, c, s, protocol)[case])  # noqa: B023
