@@ -131,7 +131,7 @@ def tree(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
 
 
 def title(process: psutil.Process) -> str:
-    """What a Ray worker calls itself (`ray::Replica.score`, `ray::IDLE`), or an empty string."""
+    """What a Ray worker calls itself (`ray::RayWorker.score`, `ray::IDLE`), or an empty string."""
     with contextlib.suppress(psutil.Error):
         return " ".join(process.cmdline())
     return ""

@@ -78,7 +78,7 @@ class Watch:
         """Note what the processes hold now. Returns the model processes that may be killed: at work, and not spared."""
         at = time.time() - self.begun
         self.seen.update(family)
-        begun = [one for one in family if title(one).startswith("ray::Replica.score")]
+        begun = [one for one in family if title(one).startswith("ray::RayWorker.score")]
         working = [one for one in begun if at - self.scoring.setdefault(one, at) >= AT_WORK]
         if self.spared is None or not self.spared.is_running():  # a look may also miss one that is there
             self.spared = next(iter(working), None)

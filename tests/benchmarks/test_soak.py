@@ -80,9 +80,9 @@ def test_a_look_tells_the_kinds_apart(program: ModuleType, tmp_path: Path, monke
     watch = program.Watch(0.0)
     with (
         process("driver") as driver,
-        process("ray::Replica.score") as one,
-        process("ray::Replica.score") as two,
-        process("ray::Replica.load") as three,
+        process("ray::RayWorker.score") as one,
+        process("ray::RayWorker.score") as two,
+        process("ray::RayWorker.load") as three,
     ):
         ray = subprocess.Popen([raylet, "900"])
         children = [driver, one, two, three, ray]

@@ -168,9 +168,9 @@ def test_rays_actors_show_no_key(echo: str, tmp_path: Path) -> None:
         "[defaults]\nextra = { retries = 0 }\n"
     )
     command = [sys.executable, "-m", "evaluator", "sweep", str(sweep), "--out", str(tmp_path / "run"), "--ray", "local"]
-    said, titles = watched([*command, "--debug"], environment(tmp_path, echo) | {"TMPDIR": str(short)}, until="ray::Replica")
+    said, titles = watched([*command, "--debug"], environment(tmp_path, echo) | {"TMPDIR": str(short)}, until="ray::RayWorker")
     assert f"Bearer {PLANTED['OPENAI_API_KEY']}" in Echo.shown, said
-    assert any(title.startswith("ray::Replica") for title in titles), titles
+    assert any(title.startswith("ray::RayWorker") for title in titles), titles
     assert list(short.rglob("worker-*.err")), "Ray's own logs are searched, too"
     assert not found_in(short)
     shutil.rmtree(short, ignore_errors=True)  # Ray's agents end a little later, and write until then
