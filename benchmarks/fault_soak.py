@@ -168,9 +168,9 @@ def disturbed(sweep: Path, out: Path, poison: str, kills: int, workers: int, see
                 break
             family = tree(process)
             workers_alive = [(p, t) for p in family if (t := title(p)).startswith("ray::")]
-            actors = [p for p, t in workers_alive if "Replica" in t]
+            actors = [p for p, t in workers_alive if "RayWorker" in t]
             # Ray's own agents are left alone: a node ends with them, and a cluster of one node with it.
-            others = [p for p, t in workers_alive if "Replica" not in t and "Agent" not in t]
+            others = [p for p, t in workers_alive if "RayWorker" not in t and "Agent" not in t]
             kind = dice.choices(KINDS, [6, 2, 1])[0]
             if kind == "driver" and actors:
                 end(process, family)
