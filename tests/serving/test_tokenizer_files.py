@@ -316,3 +316,32 @@ def test_a_tokenizer_json_that_is_none_is_refused_in_a_line(tmp_path: Path) -> N
     (source.path / "tokenizer.json").write_text('{"version": "1.0"')
     with pytest.raises(InputError, match=r"^model m: its tokenizer can't be loaded \(tokenizer\.json: [^\n]*\)$"):
         load_tokenizer(source)
+
+
+def pieces(path: Path) -> Any:
+    """A SentencePiece model in a folder, trained on the corpus."""
+    import sentencepiece
+
+    options = {"vocab_size": 90, "hard_vocab_limit": False, "pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(CORPUS), model_prefix=str(path / "spiece"), minloglevel=2, **options
+    )
+    return sentencepiece.SentencePieceProcessor(model_file=str(path / "spiece.model"))
+
+
+@pytest.mark.parametrize(("lost", "kept"), [(None, True), (False, False), ("no configuration", False)])
+def test_a_first_space_that_a_conversion_lost_is_sentencepieces(lost: Any, kept: bool, tmp_path: Path) -> None:
+    """With `"add_prefix_space": null` transformers 4 wrote files without it; any other file means what it says."""
+    model = pieces(tmp_path)
+    tokenizer = Tokenizer(models.Unigram([(model.id_to_piece(i), model.get_score(i)) for i in range(len(model))], unk_id=2))
+    tokenizer.add_special_tokens(["<pad>", "</s>", "<unk>"])
+    tokenizer.pre_tokenizer = _space("never")
+    named = {"tokenizer_class": "T5Tokenizer", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>", "extra_ids": 0}
+    source = folder(tmp_path / "model", tokenizer, {**named, "add_prefix_space": lost}, "t5")
+    (tmp_path / "spiece.model").rename(source.path / "spiece.model")
+    if lost == "no configuration":
+        (source.path / "tokenizer_config.json").unlink()
+    text = "The nurse said that"
+    right = model.encode(text) if kept else tokenizer.encode(text).ids
+    assert model.encode(text) != tokenizer.encode(text).ids
+    assert load_tokenizer(source).backend_tokenizer.encode(text, add_special_tokens=False).ids == right

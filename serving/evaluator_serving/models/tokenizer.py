@@ -196,7 +196,10 @@ def _lacks_prefix(folder: Path, described: Any) -> bool:
     splitting = json.loads(described.backend_tokenizer.to_str())["pre_tokenizer"] or {}
     if (splitting.get("type"), splitting.get("prepend_scheme")) != ("Metaspace", "never"):
         return False
-    settings = json.loads((folder / "tokenizer_config.json").read_text("utf8"))
+    try:
+        settings = json.loads((folder / "tokenizer_config.json").read_text("utf8"))
+    except OSError:  # a model may have none
+        return False
     return settings.get("add_prefix_space", False) is None
 
 
