@@ -29,7 +29,7 @@ from sides import sentences
 
 from evaluator.bench.measure import versions
 from evaluator.demo import demo_model
-from evaluator.run.score import score_chunk
+from evaluator.scoring.score import score_chunk
 from evaluator.tasks.gest_who import ORDERS
 from evaluator.tasks.who_wording import own_wording
 from evaluator_serving.chats import Chat

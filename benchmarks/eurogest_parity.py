@@ -20,8 +20,8 @@ import polars as pl
 from evaluator.datasets.eurogest import GENDERED_FILE, LANGUAGES, NEUTRAL_FILE, QUOTES_FILE, SCAFFOLD_FILE
 from evaluator.datasets.registry import folder
 from evaluator.demo import demo_model
-from evaluator.run.driver import execute
-from evaluator.run.spec import ModelSpec, RunSpec
+from evaluator.scoring.driver import execute
+from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.tasks.eurogest import EuroGest
 from evaluator.tasks.stored import scores_of
 from evaluator.vocabulary import DataSource, Protocol_

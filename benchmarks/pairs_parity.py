@@ -19,8 +19,8 @@ import polars as pl
 
 from evaluator.bench.measure import versions
 from evaluator.demo import demo_model
-from evaluator.run.driver import execute
-from evaluator.run.spec import ModelSpec, RunSpec
+from evaluator.scoring.driver import execute
+from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.tasks import task
 from evaluator.tasks.stored import scores_of
 from evaluator.vocabulary import DataSource, MeasureOptions

@@ -33,7 +33,7 @@ import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
 from evaluator.demo import demo_model
-from evaluator.run.metrics import CHUNK_FAILURES, FAILURES, HOST_MEMORY, METRICS, PROGRESS, REPLICAS, REQUESTS, RESTARTS
+from evaluator.scoring.metrics import CHUNK_FAILURES, FAILURES, HOST_MEMORY, METRICS, PROGRESS, REPLICAS, REQUESTS, RESTARTS
 from evaluator.store.run import Run
 
 HERE = Path(__file__).resolve().parent

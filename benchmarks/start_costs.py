@@ -86,13 +86,13 @@ def write_inputs(folder: Path, models: Sequence[Entry]) -> Path:
 
 def run_once(way: str, path: Path, out: Path) -> dict[str, Any]:
     """One sweep, driven from this process; its seconds, without and with the driver's own preparation."""
-    from evaluator.run import loop
+    from evaluator.scoring import loop
     from evaluator.sweep import driver
     from evaluator.sweep.config import read_sweep
     from evaluator.sweep.on_ray import pool
 
     if way == "process":
-        pool.Pool.follow = lambda self, member, state, *, free: None  # type: ignore[method-assign]
+        pool.Pool.follow = lambda self, active, state, *, free: None  # type: ignore[method-assign]
     inside: list[float] = []
     execute = loop.Loop.execute
 

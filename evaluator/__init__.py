@@ -15,6 +15,7 @@ __version__ = "0.2.0"
 __all__ = ["Results", "__version__", "compare", "open", "run"]
 
 _PLACES = {
+    "run": "evaluator.scoring.run",
     "Results": "evaluator.reports.results",
     "open": "evaluator.reports.results",
     "compare": "evaluator.comparison.function",
@@ -25,6 +26,4 @@ def __getattr__(name: str) -> Any:
     """The interface for notebooks, imported on its first use."""
     if name in _PLACES:
         return getattr(importlib.import_module(_PLACES[name]), name)
-    if name == "run":  # a package, which can be called (see there)
-        return importlib.import_module("evaluator.run")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

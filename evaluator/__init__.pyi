@@ -1,6 +1,6 @@
 from evaluator.comparison.function import compare as compare
 from evaluator.reports.results import Results as Results
 from evaluator.reports.results import open as open
-from evaluator.run.function import run as run
+from evaluator.scoring.run import run as run
 
 __version__: str

@@ -20,7 +20,7 @@ from evaluator.reports.results import Results
 from evaluator.tasks import chosen_tasks
 from evaluator.vocabulary import SCORES, TIDY, Inputs
 from evaluator_serving.errors import InputError
-from tests.run.made_up import write_data
+from tests.scoring.made_up import write_data
 
 NOTEBOOK = Path(__file__).parents[1] / "docs" / "notebook.py"
 
@@ -116,8 +116,8 @@ def test_the_import_is_light_and_run_stays_callable() -> None:
 import sys, evaluator
 heavy = [name for name in ("torch", "transformers", "ray", "vllm", "onnxruntime", "polars", "numpy") if name in sys.modules]
 assert not heavy, heavy
-import evaluator.run.spec
-assert callable(evaluator.run) and evaluator.run.spec.RunSpec
+import evaluator.scoring.spec
+assert callable(evaluator.run) and evaluator.scoring.spec.RunSpec
 assert evaluator.open.__name__ == "open" and evaluator.compare.__name__ == "compare"
 assert "torch" not in sys.modules
 try:

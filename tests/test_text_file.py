@@ -18,7 +18,7 @@ from evaluator.datasets.word_filling import read_word_counts
 from evaluator.gender.ud.conllu import read_conllu
 from evaluator.nsp.corpus import articles
 from evaluator.reports.facts import model_facts
-from evaluator.run.spec import Condition
+from evaluator.scoring.spec import Condition
 from evaluator.sweep.config import read_sweep
 from evaluator.tasks import chosen_tasks
 from evaluator.tasks.gest_mt import gest_mt

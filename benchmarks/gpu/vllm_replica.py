@@ -133,7 +133,7 @@ def _replica(placement: Any, section: Section) -> Iterator[Any]:
 
 
 def _request(engine: str, source: ModelSource, dtype: str, section: Section, few: Sequence[Row], rows: Sequence[Row]) -> Any:
-    from evaluator.run.worker import Load
+    from evaluator.scoring.worker import Load
 
     options = EngineOptions(dtype=dtype, device=section.device)
     return Load(engine, source, options, tuple(few), Workload.of(rows), verify=True)

@@ -11,8 +11,8 @@ from typing import Any
 from gpu.inputs import random_bert, random_gpt2, random_llama
 from gpu.section import Part, Section, SkipError
 
-from evaluator.run.driver import execute
-from evaluator.run.spec import ModelSpec, RunSpec
+from evaluator.scoring.driver import execute
+from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
 from evaluator.tasks import task
 from evaluator.tasks.stored import scores_of

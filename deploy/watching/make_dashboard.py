@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from evaluator.run.metrics import (
+from evaluator.scoring.metrics import (
     CHUNK_FAILURES,
     CHUNKS,
     DEVICE_MEMORY,

@@ -39,8 +39,8 @@ class EngineBackend:
     """An engine as a run uses it: encode, merge, cut into chunks, score, store."""
 
     def __init__(self, asked: BenchJob, work: BenchWorkload, counter: Counter) -> None:
-        from evaluator.run.prepare import engine_rows, record
-        from evaluator.run.worker import Load, Worker
+        from evaluator.scoring.prepare import engine_rows, record
+        from evaluator.scoring.worker import Load, Worker
         from evaluator_serving.encoding import encoder_for
 
         model = work.model

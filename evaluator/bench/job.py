@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from evaluator.run.driver import check_engines
-from evaluator.run.prepare import LoadedTask, PreparedModel, Renderer, load_tasks, prepare_model, source_of
-from evaluator.run.spec import ModelSpec, RunSpec
+from evaluator.scoring.driver import check_engines
+from evaluator.scoring.prepare import LoadedTask, PreparedModel, Renderer, load_tasks, prepare_model, source_of
+from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.tasks import chosen_tasks, task
 from evaluator.vocabulary import DataSource, Inputs, Protocol_
 from evaluator_serving.engine import EngineOptions

@@ -12,9 +12,9 @@ import click
 
 from evaluator import logs
 from evaluator.store.remote import run_folder
+from evaluator_serving.budget import Budget
 from evaluator_serving.engine import BYTES, EngineOptions
 from evaluator_serving.errors import InputError
-from evaluator_serving.purse import Purse
 from evaluator_serving.registry import ENGINES
 from evaluator_serving.thoughts import CHOICE
 from evaluator_serving.weights.cache import parse_size
@@ -276,7 +276,7 @@ def make_engine_options(
     Raises InputError for an `--extra` without `=`.
     """
     given: dict[str, Any] = dict(key_values(extra))
-    paid = {} if max_cost is None else {"max_cost": Purse(max_cost)}
+    paid = {} if max_cost is None else {"max_cost": Budget(max_cost)}
     return EngineOptions(dtype=dtype, device=device, batch_tokens=batch_tokens, extra=given | paid)
 
 

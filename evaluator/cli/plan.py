@@ -169,7 +169,7 @@ def command(
       evaluator plan examples/eurogest.toml --fleet 1x8xH100-80 --configurations examples/eurogest_models.json
     """
     from evaluator.reports.notes import run_notes
-    from evaluator.run.driver import prepare
+    from evaluator.scoring.driver import prepare
     from evaluator.sweep.benches import Speeds
     from evaluator.sweep.config import read_sweep
     from evaluator.sweep.driver import worker_threads

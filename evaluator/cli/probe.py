@@ -67,7 +67,7 @@ def command(
     from evaluator_serving.checks.verify import is_checked, verify_engine
     from evaluator_serving.choose import choose_engine
     from evaluator_serving.encoding import encoder_for
-    from evaluator_serving.models.known import tokenizer_of
+    from evaluator_serving.models.model_cache import tokenizer_of
     from evaluator_serving.models.resolving import resolve_here
     from evaluator_serving.opening import open_engine
     from evaluator_serving.rows import make_chunk

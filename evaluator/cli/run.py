@@ -25,14 +25,14 @@ from evaluator.cli.options import (
 )
 from evaluator.cli.output import tell
 from evaluator.reports.notes import given_notes
-from evaluator.run.spec import ModelSpec, RunSpec
+from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
 from evaluator.tasks import chosen_tasks
 from evaluator.vocabulary import DataSource, Inputs, Protocol_
 from evaluator_serving.errors import InputError
 
 if TYPE_CHECKING:
-    from evaluator.run.driver import Outcome
+    from evaluator.scoring.driver import Outcome
 
 SHOWN_FAILURES = 5
 """Failures that are named when a run ends; `evaluator status` names the others."""
@@ -129,7 +129,7 @@ def command(
       evaluator run gest-who --model http://127.0.0.1:8000/v1#my-model --out runs/who
       evaluator run gest-mt --translations DATA/gest/translations --data DATA --out runs/mt
     """
-    from evaluator.run.spec import allowing, default_folder, named_model, under
+    from evaluator.scoring.spec import allowing, default_folder, named_model, under
 
     signal.signal(signal.SIGTERM, interrupt)
     options = make_engine_options(engine["dtype"], engine["device"], engine["batch_tokens"], engine["extra"], max_cost)
@@ -159,8 +159,8 @@ def command(
 
 def perform(spec: RunSpec, score: "Callable[[RunSpec], Outcome] | None" = None) -> "Outcome":
     """Score the models on the tasks that ask them, and what is given to the others. Raises InputError where one is missing."""
-    from evaluator.run.driver import execute
-    from evaluator.run.given import score_given
+    from evaluator.scoring.driver import execute
+    from evaluator.scoring.existing_answers import score_given
 
     asking = spec.asking.tasks
     silent = tuple(task for task in spec.tasks if not task.heads)

@@ -20,7 +20,7 @@ from evaluator.cli.output import clock
 from evaluator.reports.notes import run_notes
 from evaluator.reports.short_names import legend, shortened
 from evaluator.reports.starts import Starts, start_lines, starts_of
-from evaluator.run.signs import Signs, signs
+from evaluator.scoring.heartbeat import Heartbeat, read_heartbeat
 from evaluator.store.files import read_json
 from evaluator.store.run import Run
 from evaluator_serving.errors import InputError
@@ -45,8 +45,8 @@ def model_rows(run: Run) -> list[dict[str, Any]]:
     All but the last two count requests; those that can't be asked are in neither `total` nor `failed`.
 
     A state of `running` or `loading` is only believed while the driver gives signs of life, else it is the driver's: `stopped`
-    or `silent` (see `evaluator.run.signs`). progress.json knows the last command's models, and of those what that command
-    asked; all that was ever asked is read from what is stored.
+    or `silent` (see `evaluator.scoring.heartbeat`). progress.json knows the last command's models, and of those what that
+    command asked; all that was ever asked is read from what is stored.
     """
     shown = _models_shown(run)
     driver = driver_signs(run).state
@@ -119,16 +119,16 @@ def _is_progress(model: dict[str, Any]) -> bool:
     return numbers and isinstance(model.get("name"), str) and isinstance(model.get("state"), str)
 
 
-def driver_signs(run: Run) -> Signs:
+def driver_signs(run: Run) -> Heartbeat:
     """Whether the driver is at work, and when it last got on; of a run of an older version, when the last chunk was stored."""
-    found = signs(_shown(run), held=run.busy)
+    found = read_heartbeat(_shown(run), held=run.busy)
     if found.progressed is None:
         last = run.timings()["finished"].max()
         found = replace(found, progressed=last if isinstance(last, float) else None)
     return found
 
 
-def driver_line(found: Signs, now: float) -> str:
+def driver_line(found: Heartbeat, now: float) -> str:
     """One line on the driver and on how long nothing has been finished."""
     where = f" on {found.driver.host} (process {found.driver.process})" if found.driver else ""
     quiet = found.quiet(now)
@@ -142,7 +142,7 @@ def driver_line(found: Signs, now: float) -> str:
     return f"driver: {said}" + (f"; last progress {clock(quiet)} ago" if quiet is not None else "")
 
 
-def refuse_stuck(rows: list[dict[str, Any]], found: Signs, limit: float, now: float) -> None:
+def refuse_stuck(rows: list[dict[str, Any]], found: Heartbeat, limit: float, now: float) -> None:
     """Exit with code 1 where something is left to do and nothing has got on for `limit` seconds."""
     quiet = found.quiet(now)
     left = [row["name"] for row in rows if row["state"] not in SETTLED]
@@ -179,7 +179,7 @@ def command(run: Path, format_: str, stuck: float | None) -> None:
         refuse_stuck(rows, found, stuck, now)
 
 
-def show(opened: Run, rows: list[dict[str, Any]], found: Signs, format_: str, now: float) -> None:
+def show(opened: Run, rows: list[dict[str, Any]], found: Heartbeat, format_: str, now: float) -> None:
     """Print all of it."""
     failures = opened.failures()
     notes = run_notes(opened.record)

@@ -10,7 +10,7 @@ from click.core import ParameterSource
 
 from evaluator.cli.options import RUN, LocalPath, data_option, finite, leaving_out_options, size, watching_options
 from evaluator.cli.run import finish, interrupt, perform
-from evaluator.run.spec import RunSpec
+from evaluator.scoring.spec import RunSpec
 from evaluator.vocabulary import DataSource
 
 

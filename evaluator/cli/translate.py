@@ -101,8 +101,8 @@ def command(
     from evaluator.translate.made import FILE, Made
     from evaluator.translate.variants import Find, PromptedSystem, gender_pairs, translate_sentences
     from evaluator.vocabulary import DataSource
+    from evaluator_serving.budget import Budget
     from evaluator_serving.errors import InputError
-    from evaluator_serving.purse import Purse
 
     check_talking(talking, translator, *([prompted] if prompted else []))
     frame = task(dataset).load(DataSource(data)).frame
@@ -110,7 +110,7 @@ def command(
         raise InputError(f"the samples of {dataset} are not sentences in groups: name a task like gest")
     answers = cache or out / "answers.jsonl"
     detectors = {code: rules_detector(code) for code in languages} if variants else {}
-    money = Money(offline, Purse(max_cost))
+    money = Money(offline, Budget(max_cost))
     plain = open_translator(translator, answers, money, talking, workers)
     find: Find = plain.translate
     if prompted and prompted.startswith("folder:"):

@@ -54,16 +54,16 @@ def command(
     from evaluator.store.files import write_bytes
     from evaluator.tasks import task
     from evaluator.translate.stereoset import failures_csv, read_repairs, translate_stereoset
+    from evaluator_serving.budget import Budget
     from evaluator_serving.cache import cache_dir
     from evaluator_serving.errors import InputError
-    from evaluator_serving.purse import Purse
 
     if language == "en":
         raise InputError("--to en: the data set is in English already; give another language")
     check_talking(talking, translator)
     samples = task(f"{dataset}-en").load(DataSource(data))
     answers = cache or cache_dir() / "translations.jsonl"
-    cached = open_translator(translator, answers, Money(offline, Purse(max_cost)), talking)
+    cached = open_translator(translator, answers, Money(offline, Budget(max_cost)), talking)
     fixed = read_repairs(repairs) if repairs else {}
     result = translate_stereoset(samples, cached, language, fixed)
     path = out / dataset / file_name(language)

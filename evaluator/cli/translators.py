@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from evaluator.translate.cache import CachedTranslator
     from evaluator.translate.llm import Asking
     from evaluator.translate.prompt import TranslationPrompt
-    from evaluator_serving.purse import Purse
+    from evaluator_serving.budget import Budget
 
 SHARDED = ("model", "llm")
 """Kinds that `--workers` may copy."""
@@ -28,7 +28,7 @@ class Money:
     """What may be spent by a command: nothing is asked at all where `offline`; all its translators are paid from the purse."""
 
     offline: bool
-    purse: "Purse"
+    budget: "Budget"
 
 
 def talking_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -73,7 +73,7 @@ def open_translator(spec: str, cache: Path, money: Money, talking: Mapping[str, 
     kind = spec.partition(":")[0]
     options: tuple[Any, ...] = (_asking(talking, money),) if kind == "llm" else ()
     unpriced = bool(options) and "max_cost" not in options[0].options.extra
-    if unpriced and float(money.purse) and is_served(spec.partition(":")[2]):
+    if unpriced and float(money.budget) and is_served(spec.partition(":")[2]):
         raise InputError(
             "a limit on the cost needs prices: --extra prompt_price=… --extra answer_price=… (US dollars a million tokens)"
         )
@@ -84,7 +84,7 @@ def open_translator(spec: str, cache: Path, money: Money, talking: Mapping[str, 
         replies = (cache.with_suffix(".replies.jsonl"),) if kind == "llm" else ()
         translator = make_translator(spec, *options, *replies)
     report = lambda line: click.echo(line, err=True)  # noqa: E731
-    return CachedTranslator(translator, AnswerCache(cache), offline=money.offline, purse=money.purse, report=report)
+    return CachedTranslator(translator, AnswerCache(cache), offline=money.offline, budget=money.budget, report=report)
 
 
 def outcomes(translator: "CachedTranslator") -> str:
@@ -110,7 +110,7 @@ def _asking(talking: Mapping[str, Any], money: Money) -> "Asking":
 
     options = make_engine_options(talking["dtype"], talking["device"], None, talking["extra"])
     if {"prompt_price", "answer_price"} & set(options.extra):
-        options = replace(options, extra={**options.extra, "max_cost": money.purse})
+        options = replace(options, extra={**options.extra, "max_cost": money.budget})
     asking = Asking(_prompt(talking), talking["engine"], options, thinking=talking.get("thinking") or "")
     if date := talking.get("date"):
         asking = replace(asking, day=Day.chosen(date))

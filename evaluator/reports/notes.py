@@ -242,7 +242,7 @@ def _several_devices(name: str, entry: Entry) -> Iterator[str]:
 
 
 def _unknown_text(name: str, entry: Entry) -> Iterator[str]:
-    """`text_tokens` counts, for each task, what the tokenizer doesn't know: see `evaluator.run.coverage`. Of a task with
+    """`text_tokens` counts, for each task, what the tokenizer doesn't know: see `evaluator.scoring.coverage`. Of a task with
     several languages those are told in which it is much."""
     for task, counts in entry.get("text_tokens", {}).items():
         languages = counts.get("languages", {})

@@ -47,8 +47,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from evaluator.run.prepare import check_names
-from evaluator.run.spec import ModelSpec, RunSpec, under
+from evaluator.scoring.prepare import check_names
+from evaluator.scoring.spec import ModelSpec, RunSpec, under
 from evaluator.store.remote import run_folder
 from evaluator.tasks import OPTIONS as FLAGS
 from evaluator.tasks import chosen_tasks, task, untaken

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from evaluator.run.driver import Begin, Outcome, Prepared, check_engines, falling_back, prepare, score_models
-from evaluator.run.failures import Failures
-from evaluator.run.prepare import LoadedTask, provenance, record
-from evaluator.run.progress import ProgressView
-from evaluator.run.spec import RunSpec
+from evaluator.scoring.driver import Begin, Outcome, Prepared, check_engines, falling_back, prepare, score_models
+from evaluator.scoring.failures import Failures
+from evaluator.scoring.prepare import LoadedTask, provenance, record
+from evaluator.scoring.progress import ProgressView
+from evaluator.scoring.spec import RunSpec
 from evaluator.store.remote import mirror_of
 from evaluator.store.run import Run
 from evaluator.sweep.benches import Speeds

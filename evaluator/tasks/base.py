@@ -14,7 +14,17 @@ from evaluator.datasets.registry import datasets
 from evaluator.measures.sampled import Sampled
 from evaluator.tasks.limit import limited
 from evaluator.tasks.settings import Settings
-from evaluator.vocabulary import DataSource, Given, Inputs, Layout, MeasureOptions, Protocol_, Rendered, Samples, Scale
+from evaluator.vocabulary import (
+    DataSource,
+    ExistingAnswers,
+    Inputs,
+    Layout,
+    MeasureOptions,
+    Protocol_,
+    Rendered,
+    Samples,
+    Scale,
+)
 from evaluator_serving.errors import InputError
 
 PLACE = ("language", "template", "sample", "group")
@@ -170,7 +180,7 @@ class Task(ABC):
     def render(self, samples: Samples, heads: frozenset[str], protocol: Protocol_) -> Rendered:
         """Requests for a model that has these heads, pure and tokenizer-free."""
 
-    def given(self, samples: Samples) -> Sequence[Given]:
+    def given(self, samples: Samples) -> Sequence[ExistingAnswers]:
         """Answers that exist already, for a task that asks no model. Raises InputError where they are wrong or missing."""
         return ()
 

@@ -22,7 +22,7 @@ from evaluator.translate.folder import read_translations
 from evaluator.translate.made import Made
 from evaluator.vocabulary import (
     DataSource,
-    Given,
+    ExistingAnswers,
     Inputs,
     Layout,
     MeasureOptions,
@@ -108,7 +108,7 @@ class GestMtTask(Task):
         ]
         return Rendered(pl.concat(tables), {})
 
-    def given(self, samples: Samples) -> Sequence[Given]:
+    def given(self, samples: Samples) -> Sequence[ExistingAnswers]:
         """Every file's translations: answers with the columns `request` and `text`.
 
         A sentence's translation is found by its text with typographic differences levelled (some files have straight
@@ -207,7 +207,7 @@ def find_translations(folder: Path, languages: Iterable[str] = ()) -> list[Trans
     return found
 
 
-def _given(file: TranslationFile, samples: Samples) -> Given:
+def _given(file: TranslationFile, samples: Samples) -> ExistingAnswers:
     by_key = {source_key(source): target for source, target in read_translations(file.path, file.encoding).items()}
     answers = {"request": [f"{file.language} {key}" for key in by_key], "text": list(by_key.values())}
     made = Made.of(file.path)
@@ -221,7 +221,7 @@ def _given(file: TranslationFile, samples: Samples) -> Given:
     left_out = _told(file.language, "translated by nothing (refused, or an empty answer), gender unknown", empty, len(keys))
     left_out += _outcomes(file.language, made.outcomes if made else {})
     frame = pl.DataFrame(answers, schema={"request": pl.String, "text": pl.String})
-    return Given(file.system, file.language, frame, source, failures, left_out)
+    return ExistingAnswers(file.system, file.language, frame, source, failures, left_out)
 
 
 def _outcomes(language: str, outcomes: Mapping[str, int]) -> tuple[str, ...]:

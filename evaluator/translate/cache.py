@@ -6,8 +6,8 @@ from typing import Any
 
 from evaluator.answer_cache import AnswerCache, answer_key
 from evaluator.translate.base import Talker, Translator
+from evaluator_serving.budget import Budget
 from evaluator_serving.errors import InputError
-from evaluator_serving.purse import Purse
 
 
 class CachedTranslator:
@@ -22,13 +22,13 @@ class CachedTranslator:
         cache: AnswerCache,
         *,
         offline: bool = False,
-        purse: Purse | None = None,
+        budget: Budget | None = None,
         report: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """`offline` lets the cache alone serve; `purse` pays (None: an empty one); `report` gets progress."""
+        """`offline` lets the cache alone serve; `budget` pays (None: an empty one); `report` gets progress."""
         self.inner = inner
         self.cache = cache
-        self.purse = purse or Purse(0.0)
+        self.budget = budget or Budget(0.0)
         self.outcomes: Counter[str] = Counter()
         self._offline = offline
         self._report = report
@@ -47,7 +47,7 @@ class CachedTranslator:
         for start in range(0, len(missing), self.inner.batch):
             batch = missing[start : start + self.inner.batch]
             answers = self._asked(batch, language)
-            self.purse.spend(self._cost(batch))
+            self.budget.spend(self._cost(batch))
             about = {"system": system, "language": language, "parameters": dict(parameters)}
             pairs = zip(batch, answers, strict=True)
             self.cache.add([{"key": keys[text], "text": text, **about, "answer": answer} for text, answer in pairs])
@@ -79,8 +79,8 @@ class CachedTranslator:
             return
         characters = sum(map(len, missing))
         self._report(f"{self.inner.system}: {characters:,} characters in {len(missing):,} texts, about ${cost:.2f}")
-        if not self.purse.holds(cost):
+        if not self.budget.holds(cost):
             raise InputError(
-                f"{self.inner.system} would cost about ${self.purse.spent + cost:.2f} for {characters:,} characters, more than "
-                f"${float(self.purse):.2f}: allow it with --max-cost"
+                f"{self.inner.system} would cost about ${self.budget.spent + cost:.2f} for {characters:,} characters, more "
+                f"than ${float(self.budget):.2f}: allow it with --max-cost"
             )

@@ -12,7 +12,7 @@ from evaluator.journal import Journal
 from evaluator.translate.base import local_source
 from evaluator.translate.prompt import TranslationPrompt, own_prompt
 from evaluator.translate.tidy import Tidied, tidied
-from evaluator_serving.chats import Chat, Day, Finish, Kept, Turn
+from evaluator_serving.chats import AnswerStore, Chat, Day, Finish, Turn
 from evaluator_serving.choose import choose_engine
 from evaluator_serving.encoding import encoder_for
 from evaluator_serving.encoding.template import writes_date
@@ -104,7 +104,7 @@ class LLMTranslator:
         }
 
     @cached_property
-    def _kept(self) -> Kept | None:
+    def _kept(self) -> AnswerStore | None:
         """This model's replies so far: the file has other models', too."""
         return Journal(self._replies, answer_key(self.system, dict(self.parameters))) if self._replies else None
 

@@ -6,7 +6,7 @@ Nothing here imports anything of this project but the requests of `evaluator_ser
 from evaluator.vocabulary.layout import Contour, Layout, Overview, Scatter, Side, plain_layout
 from evaluator.vocabulary.options import SCALES, Interval, MeasureOptions, Protocol_, Scale
 from evaluator.vocabulary.rows import SCORES, TIDY, tidy
-from evaluator.vocabulary.samples import ORDER, DataSource, Given, Inputs, Rendered, Samples
+from evaluator.vocabulary.samples import ORDER, DataSource, ExistingAnswers, Inputs, Rendered, Samples
 
 __all__ = [
     "ORDER",
@@ -15,7 +15,7 @@ __all__ = [
     "TIDY",
     "Contour",
     "DataSource",
-    "Given",
+    "ExistingAnswers",
     "Inputs",
     "Interval",
     "Layout",

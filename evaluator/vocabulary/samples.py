@@ -69,7 +69,7 @@ class Inputs:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class ExistingAnswers:
     """Answers that exist already, of one system: a task that asks no model scores them.
 
     Attributes:

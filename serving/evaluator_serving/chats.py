@@ -122,7 +122,7 @@ class Reply:
     date: str = ""
 
 
-class Kept(Protocol):
+class AnswerStore(Protocol):
     """Answers that are on disk already: an engine whose answers cost something asks for nothing that is here.
 
     What is added is on disk when the call returns. May be used from several threads at once.

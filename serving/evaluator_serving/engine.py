@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from evaluator_serving.chats import Kept, Reply
+from evaluator_serving.chats import AnswerStore, Reply
 from evaluator_serving.devices import check_cuda
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.models.decoding import OPTION
@@ -192,11 +192,11 @@ class Engine(ABC):
         index, where a logit is NaN or log P is not finite for a finite vocabulary entry.
         """
 
-    def score_kept(self, rows: Sequence[Row], kept: Kept | None) -> list[NDArray[np.floating]]:
+    def score_kept(self, rows: Sequence[Row], kept: AnswerStore | None) -> list[NDArray[np.floating]]:
         """As `score`. An engine that `costs` asks for no number that `kept` has, and keeps the others as they come."""
         return self.score(rows)
 
-    def generate(self, rows: Sequence[Row], kept: Kept | None = None) -> list[tuple[Reply, ...]]:
+    def generate(self, rows: Sequence[Row], kept: AnswerStore | None = None) -> list[tuple[Reply, ...]]:
         """What is said to `chat` rows, as many replies as each wants, in the rows' order; for an engine with that head.
 
         At temperature 0 the most probable token each time, else drawn from the model's own distribution divided by the

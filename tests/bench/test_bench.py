@@ -16,8 +16,8 @@ from evaluator.bench.job import BenchJob, BenchWorkload
 from evaluator.bench.measure import noise, record
 from evaluator.bench.process import BackendProcess
 from evaluator.cli.bench import command, read, show
-from evaluator.run.prepare import Renderer, load_tasks, prepare_model, source_of
-from evaluator.run.spec import ModelSpec, RunSpec
+from evaluator.scoring.prepare import Renderer, load_tasks, prepare_model, source_of
+from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.sweep.benches import Hardware, keep, measured_in
 from evaluator.sweep.hardware import parse_fleet
 from evaluator.sweep.planning.plan import model_needs

@@ -21,7 +21,7 @@ from evaluator.tasks.word_filling import WordFilling
 from evaluator.vocabulary import MeasureOptions, Samples
 from evaluator_serving.answers import Answer
 from evaluator_serving.requests import Request, SharedTokens
-from tests.run.made_up import write_data
+from tests.scoring.made_up import write_data
 
 MODELS = {"masked": ("bert", "wordpiece-split"), "causal": ("gpt2", "gpt2-split")}
 PAIRS = "sent_more,sent_less\nthe woman feels tired,the man feels tired\nthe boss is strong,the strong child is the boss\n"

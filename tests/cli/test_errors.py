@@ -9,7 +9,7 @@ import pytest
 
 from evaluator import cli
 from evaluator.cli.options import LocalPath, RunFolder
-from evaluator.run.failures import Failures
+from evaluator.scoring.failures import Failures
 from evaluator_serving.errors import InputError, ModelError, NotNowError, UnreachedHubError
 
 

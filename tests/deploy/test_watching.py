@@ -11,7 +11,7 @@ import promql_parser
 import pytest
 import yaml
 
-from evaluator.run.metrics import METRICS, Metric
+from evaluator.scoring.metrics import METRICS, Metric
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "watching"
 VARIABLES = {"$__rate_interval": "5m", "$run": ".*", "$model": ".*"}

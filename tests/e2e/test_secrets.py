@@ -18,7 +18,7 @@ import polars as pl
 import psutil
 import pytest
 
-from tests.run.made_up import write_data
+from tests.scoring.made_up import write_data
 
 PLANTED = {
     "HF_TOKEN": "hf_plantedPLANTEDplanted0123456789",
@@ -178,7 +178,7 @@ def test_rays_actors_show_no_key(echo: str, tmp_path: Path) -> None:
 
 
 def test_what_is_secret_and_what_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from evaluator.run.prepare import provenance
+    from evaluator.scoring.prepare import provenance
     from evaluator_serving.errors import EngineError, InputError, in_words
     from evaluator_serving.secrets import redacted
 

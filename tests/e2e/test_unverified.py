@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from evaluator.cli import cli
-from evaluator.run.worker import Load, Worker
+from evaluator.scoring.worker import Load, Worker
 from evaluator.store.run import Run
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.models.resolving import resolve

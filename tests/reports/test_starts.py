@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from evaluator.cli.status import command
 from evaluator.reports.starts import Starts, start_lines
-from evaluator.run.score import start_record
+from evaluator.scoring.score import start_record
 from evaluator.store.run import Run
 
 ENTRY: dict[str, Any] = {"spec": "m", "revision": "r1", "engine": "transformers", "dtype": "float32", "heads_used": {}}

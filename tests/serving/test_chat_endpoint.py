@@ -13,6 +13,7 @@ import pytest
 from chat_server import ANSWER_TOKENS, PROMPT_TOKENS, ChatServer, Fault, words
 
 from evaluator.journal import Journal
+from evaluator_serving.budget import Budget, CostError
 from evaluator_serving.chats import Chat, Reply, Turn
 from evaluator_serving.choose import choose_engine
 from evaluator_serving.encoding import encoder_for
@@ -26,7 +27,6 @@ from evaluator_serving.openai_engine.client import ServerError
 from evaluator_serving.openai_engine.costs import CostMeter, Prices
 from evaluator_serving.openai_engine.engine import OpenAIEngine
 from evaluator_serving.openai_engine.pace import Pace, asked_wait, exhausted
-from evaluator_serving.purse import CostError, Purse
 from evaluator_serving.registry import check_fit
 from evaluator_serving.requests import Continuation
 from evaluator_serving.rows import Row
@@ -181,7 +181,7 @@ def test_an_answer_whose_tokens_are_not_counted_is_an_answer(usage: Any, waits: 
     fault = Fault(top={"usage": usage})
     with ChatServer(lambda *_: fault) as server, engine(server, max_cost="1", **PRICES) as talker:
         ((reply,),) = talker.generate(rows(server.spec, TEXTS[:1], max_tokens=20))
-        assert talker._meter.purse.spent == pytest.approx(MOST)
+        assert talker._meter.budget.spent == pytest.approx(MOST)
     assert (reply.text, reply.prompt_tokens, reply.answer_tokens) == (words(TEXTS[0]), 0, 0)
     assert set(server.asked.values()) == {1}
     assert waits == []
@@ -494,7 +494,7 @@ def test_the_limit_is_never_passed(tmp_path: Path) -> None:
             before = sum(server.answered.values())
             assert before * EACH <= limit
             assert before >= 3
-            assert talker._meter.purse.spent == pytest.approx(before * EACH)
+            assert talker._meter.budget.spent == pytest.approx(before * EACH)
         with engine(server, max_cost="1", **PRICES) as talker:
             talker.generate(rows(server.spec, max_tokens=20), journal)
     assert set(server.asked.values()) == {1}
@@ -505,10 +505,10 @@ def test_an_answer_that_broke_off_counts_as_spent(waits: list[float]) -> None:
     """Nobody knows whether it is billed."""
     with ChatServer(once(Fault(cut=True))) as server, engine(server, max_cost="1", **PRICES) as talker:
         talker.generate(rows(server.spec, TEXTS[:1], max_tokens=20))
-        assert talker._meter.purse.spent == pytest.approx(EACH + MOST)
+        assert talker._meter.budget.spent == pytest.approx(EACH + MOST)
     with ChatServer(once(Fault(500))) as server, engine(server, max_cost="1", **PRICES) as talker:
         talker.generate(rows(server.spec, TEXTS[:1], max_tokens=20))
-        assert talker._meter.purse.spent == pytest.approx(EACH)
+        assert talker._meter.budget.spent == pytest.approx(EACH)
 
 
 @pytest.mark.parametrize(
@@ -542,9 +542,9 @@ def test_thoughts_that_are_billed_are_counted(usage: dict[str, Any], billed: int
 
 
 def test_tokens_that_a_server_does_not_count_are_the_most() -> None:
-    meter = CostMeter(Prices(2, 10), Purse(1.0))
+    meter = CostMeter(Prices(2, 10), Budget(1.0))
     meter.settle(meter.reserve(Chat((Turn("user", TEXTS[0]),), max_tokens=20)), None, None)
-    assert meter.purse.spent == pytest.approx(MOST)
+    assert meter.budget.spent == pytest.approx(MOST)
 
 
 @pytest.mark.parametrize(

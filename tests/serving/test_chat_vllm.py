@@ -7,8 +7,8 @@ import pytest
 from ports import free_port
 from test_openai_engine import vllm_serve
 
-from evaluator.run.driver import execute
-from evaluator.run.spec import ModelSpec, RunSpec
+from evaluator.scoring.driver import execute
+from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
 from evaluator.tasks import chosen_tasks, task
 from evaluator.tasks.base import Task

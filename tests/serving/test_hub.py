@@ -14,8 +14,8 @@ import torch
 import transformers
 from huggingface_hub import constants, snapshot_download
 
-from evaluator.run.driver import execute
-from evaluator.run.spec import ModelSpec, RunSpec
+from evaluator.scoring.driver import execute
+from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.tasks.gest import custom
 from evaluator.tasks.stored import scores_of
 from evaluator_serving.checks.verify import needs_weights

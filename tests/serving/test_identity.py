@@ -67,7 +67,7 @@ def test_an_openai_run_keeps_its_fingerprint() -> None:
         ("vllm", "max_model_len", 9999),
         ("onnx", "tensorrt", "true"),
         ("openai", "served_model", "b"),
-        ("tests.run.faulty:Faulty", "fault", 1),
+        ("tests.scoring.faulty:Faulty", "fault", 1),
     ],
 )
 def test_an_option_that_is_not_known_to_be_harmless_counts(engine: str, name: str, value: Any) -> None:

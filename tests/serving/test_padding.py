@@ -11,7 +11,7 @@ import transformers
 from tiny_models import drawn_wide, tiny_model, tiny_tokenizer
 
 from evaluator.reports.notes import run_notes
-from evaluator.run.worker import Load, Worker
+from evaluator.scoring.worker import Load, Worker
 from evaluator_serving.checks.padding import MORE, find_mates, probes
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import InputError

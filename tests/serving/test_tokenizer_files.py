@@ -20,7 +20,7 @@ from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import InputError
 from evaluator_serving.identity import identity
 from evaluator_serving.models.file_tokens import with_file_tokens
-from evaluator_serving.models.known import KnownTokenizer, remember, tokenizer_of
+from evaluator_serving.models.model_cache import KnownTokenizer, remember, tokenizer_of
 from evaluator_serving.models.source import FileTokens, ModelSource
 from evaluator_serving.models.tokenizer import load_tokenizer
 from evaluator_serving.requests import Continuation

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from evaluator.run.prepare import check_names
-from evaluator.run.spec import ModelSpec
+from evaluator.scoring.prepare import check_names
+from evaluator.scoring.spec import ModelSpec
 from evaluator.store.names import folder_name, plain_name
 from evaluator.store.run import Run
 from evaluator_serving.errors import InputError

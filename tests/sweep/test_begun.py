@@ -10,9 +10,9 @@ from click.testing import CliRunner
 from tiny_models import tiny_model
 
 from evaluator.cli import cli
-from evaluator.run import driver
-from evaluator.run.progress import ProgressView
-from evaluator.run.spec import ModelSpec, RunSpec
+from evaluator.scoring import driver
+from evaluator.scoring.progress import ProgressView
+from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.sweep.driver import SweepOptions, sweep
 from evaluator.tasks import task
 from evaluator_serving.errors import InputError

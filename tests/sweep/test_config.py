@@ -12,7 +12,7 @@ from evaluator.cli.plan import command as plan
 from evaluator.cli.run import command as run_command
 from evaluator.cli.sweep import command as sweep_command
 from evaluator.reports.report import build_report
-from evaluator.run.spec import RunSpec
+from evaluator.scoring.spec import RunSpec
 from evaluator.store.run import Run
 from evaluator.sweep.config import TaskInputs, read_sweep
 from evaluator.tasks import OPTIONS, chosen_tasks, task

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from evaluator.reports.notes import run_notes
-from evaluator.run.spec import ModelSpec, RunSpec
+from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
 from evaluator.sweep.driver import SweepOptions, sweep
 from evaluator.tasks.gest import custom

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from evaluator.cli.plan import show
-from evaluator.run.driver import Prepared
-from evaluator.run.failures import Failures
+from evaluator.scoring.driver import Prepared
+from evaluator.scoring.failures import Failures
 from evaluator.sweep.benches import Speeds
 from evaluator.sweep.hardware import GIB, Fleet, Node
 from evaluator.sweep.planning.fit import Allocation, Demand, allocations

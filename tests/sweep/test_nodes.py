@@ -54,7 +54,7 @@ import sys
 import ray
 from ray.util.placement_group import placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as Strategy
-from evaluator.run.worker import Load
+from evaluator.scoring.worker import Load
 from evaluator.sweep.on_ray.worker import RayWorker
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.weights.access import HubAccess

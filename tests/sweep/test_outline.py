@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from tiny_models import tiny_model
 
 from evaluator.cli.plan import command
-from evaluator.run.driver import prepare
-from evaluator.run.spec import ModelSpec, RunSpec, under
+from evaluator.scoring.driver import prepare
+from evaluator.scoring.spec import ModelSpec, RunSpec, under
 from evaluator.sweep.hardware import parse_fleet
 from evaluator.sweep.planning import outline
 from evaluator.sweep.planning.outline import outline_plan

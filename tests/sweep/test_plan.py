@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from evaluator.run.driver import Prepared, prepare
-from evaluator.run.failures import Failures
-from evaluator.run.prepare import PreparedModel
-from evaluator.run.spec import ModelSpec, RunSpec
+from evaluator.scoring.driver import Prepared, prepare
+from evaluator.scoring.failures import Failures
+from evaluator.scoring.prepare import PreparedModel
+from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.sweep.benches import MeasuredSpeed, Rates, Speeds
 from evaluator.sweep.hardware import Fleet, Node, parse_fleet
 from evaluator.sweep.planning.plan import make_plan, model_needs

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from evaluator.run.replica import Member, Model, State
-from evaluator.run.worker import Loaded
+from evaluator.scoring.replica import ActiveReplica, Model, State
+from evaluator.scoring.worker import Loaded
 from evaluator.sweep.hardware import GIB, Fleet, Node
 from evaluator.sweep.planning.fit import Allocation
 from evaluator.sweep.planning.job import Job
@@ -62,7 +62,7 @@ def pool(line: Sequence[tuple[str, Allocation]], *, both_fit: bool = True, price
     return made
 
 
-def working(on: str, at: Model, *, scored: int = 5, seconds: float = 45.0) -> Member:
+def working(on: str, at: Model, *, scored: int = 5, seconds: float = 45.0) -> ActiveReplica:
     """A replica that has scored so many chunks in so many seconds."""
     from evaluator.sweep.on_ray.replica import DeviceGroup, RayReplica
 
@@ -73,7 +73,7 @@ def working(on: str, at: Model, *, scored: int = 5, seconds: float = 45.0) -> Me
     device_group = Here(None, False, None)  # type: ignore[arg-type]
     device_group.replicas.append(RayReplica(ALLOCATION, device_group, f"process on {on}"))
     loaded = Loaded("cpu", {}, None, node=on)
-    return Member(at, device_group.replicas[0], 0, 0.0, loaded=loaded, since=NOW - seconds, scored=scored)
+    return ActiveReplica(at, device_group.replicas[0], 0, 0.0, loaded=loaded, since=NOW - seconds, scored=scored)
 
 
 @pytest.mark.parametrize(("on", "expected"), [("north", "b"), ("south", "c"), ("elsewhere", "b")])
@@ -102,34 +102,34 @@ def test_the_next_model_starts_beside_when_the_present_one_ends_within_its_start
     waiting: int, both_fit: bool, expected: list[str]
 ) -> None:
     """A chunk takes 9 s and a start 10: with one chunk left it is time, with two it is too early."""
-    member = working("north", model("a", waiting=waiting))
+    active = working("north", model("a", waiting=waiting))
     made = pool([("b", ALLOCATION), ("c", ALLOCATION)], both_fit=both_fit)
-    state = State({"a": member.model, "b": model("b"), "c": model("c")}, [member])
+    state = State({"a": active.model, "b": model("b"), "c": model("c")}, [active])
     offers = made._beside(state)
     assert [offer.model for offer in offers] == expected
     assert all(offer.replica.actor == "another process" for offer in offers)
     if offers:
         assert made._beside(state) == [], "one at a time"
-        assert made.follow(member, state, free=True) is None, "its process stays idle"
-        made.end(member.replica)
-        assert member.replica.device_group.idle is member.replica
+        assert made.follow(active, state, free=True) is None, "its process stays idle"
+        made.end(active.replica)
+        assert active.replica.device_group.idle is active.replica
 
 
 def test_a_process_stays_with_the_next_model_of_the_same_weights() -> None:
     """Nothing starts beside it meanwhile, and what was planned of that model's starts is this one."""
-    member = working("north", model("a", waiting=0))
+    active = working("north", model("a", waiting=0))
     made = pool([("b", ALLOCATION), ("c", ALLOCATION)])
-    state = State({"a": member.model, "b": model("b"), "c": model("c", weights="a")}, [member])
+    state = State({"a": active.model, "b": model("b"), "c": model("c", weights="a")}, [active])
     assert made._beside(state) == []
-    following = state.next_alike(member.model)
+    following = state.next_alike(active.model)
     assert following is not None
     assert following.name == "c"
-    replica = made.stay(member, "c", state)
+    replica = made.stay(active, "c", state)
     assert (replica.actor, replica.allocation, replica.device_group.replicas) == ("process on north", ALLOCATION, [replica])
     assert [name for name, _ in made._policy.lines[ALLOCATION.family]] == ["b"]
-    state.members[:] = []
+    state.active_replicas[:] = []
     state.models["c"].work = Chunks(0)  # type: ignore[assignment]
-    assert state.next_alike(member.model) is None
+    assert state.next_alike(active.model) is None
 
 
 def test_a_replica_that_its_model_can_spare_makes_room_for_another_model() -> None:
@@ -140,18 +140,18 @@ def test_a_replica_that_its_model_can_spare_makes_room_for_another_model() -> No
     short = Allocation(ALLOCATION.family, Placement(), load=10.0, score=38.0)
     made = pool([("f", ALLOCATION), ("s", short)], prices={ALLOCATION.family: 1.0})
     f = model("f", waiting=5)
-    members = [working(on, f, scored=0) for on in ("north", "south")]
-    state = State({"f": f, "s": model("s")}, members)
+    active_replicas = [working(on, f, scored=0) for on in ("north", "south")]
+    state = State({"f": f, "s": model("s")}, active_replicas)
     assert made._next_start(ALLOCATION.family, state) is None, "f has all devices"
-    assert not made.spared()
-    for member in members:
-        member.scored, member.since = 2, NOW - 20
+    assert not made.released()
+    for active in active_replicas:
+        active.scored, active.since = 2, NOW - 20
     start = made._next_start(ALLOCATION.family, state)
     assert start == ("s", short)
-    (spared,) = made.spared()
-    assert spared in members
-    assert not made.spared(), "it is named once"
-    spared.leaving = True
+    (released,) = made.released()
+    assert released in active_replicas
+    assert not made.released(), "it is named once"
+    released.leaving = True
     assert made._next_start(ALLOCATION.family, state) == start, "its devices count as free"
-    offer = made.follow(spared, state, free=True)
-    assert (offer.model, offer.replica.actor) == ("s", spared.replica.actor)
+    offer = made.follow(released, state, free=True)
+    assert (offer.model, offer.replica.actor) == ("s", released.replica.actor)

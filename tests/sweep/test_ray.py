@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from evaluator.demo import demo_model
-from evaluator.run.spec import ModelSpec, RunSpec
+from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
 from evaluator.sweep import driver
 from evaluator.tasks.gest import custom

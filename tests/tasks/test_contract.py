@@ -11,7 +11,7 @@ from pydantic import Field
 
 from evaluator.cli.run import perform
 from evaluator.reports.report import build_report
-from evaluator.run.spec import RunSpec
+from evaluator.scoring.spec import RunSpec
 from evaluator.store.run import Run
 from evaluator.tasks import TASKS, chosen_tasks, task
 from evaluator.tasks.base import Task

@@ -11,8 +11,8 @@ import pytest
 from tiny_models import tiny_model
 
 from evaluator.datasets.eurogest import GENDERED_FILE, HUB, LANGUAGES, NEUTRAL_FILE, QUOTES_FILE, SCAFFOLD_FILE, SCAFFOLDS
-from evaluator.run.driver import execute
-from evaluator.run.spec import ModelSpec, RunSpec
+from evaluator.scoring.driver import execute
+from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
 from evaluator.tasks import chosen_tasks, restore, task
 from evaluator.tasks.base import Task

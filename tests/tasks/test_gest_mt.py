@@ -17,9 +17,9 @@ from evaluator.cli.run import command as run_command
 from evaluator.datasets.gest import STEREOTYPES, read_sentences
 from evaluator.measures.gest_mt import mt_measures
 from evaluator.reports.report import build_report
-from evaluator.run.driver import Outcome
-from evaluator.run.given import score_given
-from evaluator.run.spec import RunSpec
+from evaluator.scoring.driver import Outcome
+from evaluator.scoring.existing_answers import score_given
+from evaluator.scoring.spec import RunSpec
 from evaluator.store import files
 from evaluator.store import run as store
 from evaluator.store.run import Run

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from evaluator.reports.report import build_report
-from evaluator.run.driver import execute
-from evaluator.run.spec import ModelSpec, RunSpec
+from evaluator.scoring.driver import execute
+from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.tasks.gest_slavic import gest_slavic
 from evaluator.tasks.stored import scores_of, task_of
 from evaluator.vocabulary import DataSource, MeasureOptions

@@ -161,7 +161,7 @@ def test_smollm_says_and_weighs_what_the_published_code_made_it(
 def smollm_engine() -> Callable[..., Any]:
     """Requests → answers of SmolLM2-135M-Instruct by the transformers engine."""
     from evaluator.demo import demo_model
-    from evaluator.run.score import score_chunk
+    from evaluator.scoring.score import score_chunk
     from evaluator_serving.encoding import encoder_for
     from evaluator_serving.engine import EngineOptions
     from evaluator_serving.models.resolving import resolve

@@ -10,8 +10,8 @@ import torch
 import transformers
 from tiny_models import tiny_model
 
-from evaluator.run.driver import execute
-from evaluator.run.spec import ModelSpec, RunSpec
+from evaluator.scoring.driver import execute
+from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
 from evaluator.tasks import chosen_tasks, restore, task
 from evaluator.tasks.base import Task

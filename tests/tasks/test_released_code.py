@@ -9,8 +9,8 @@ import pytest
 
 from evaluator.datasets.stereoset import LABELS
 from evaluator.measures.stereoset import CANDIDATES
-from evaluator.run.driver import execute
-from evaluator.run.spec import ModelSpec, RunSpec
+from evaluator.scoring.driver import execute
+from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.tasks.base import Task
 from evaluator.tasks.gest_slavic import gest_slavic
 from evaluator.tasks.stereoset import stereoset

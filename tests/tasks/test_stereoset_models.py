@@ -18,8 +18,8 @@ from tiny_models import tiny_model
 from evaluator.datasets.stereoset import LABELS
 from evaluator.measures.stereoset import CANDIDATES
 from evaluator.nsp.train import TrainingOptions, _how
-from evaluator.run.driver import execute
-from evaluator.run.spec import ModelSpec, RunSpec
+from evaluator.scoring.driver import execute
+from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
 from evaluator.tasks.stereoset import StereoSetSettings, stereoset
 from evaluator.tasks.stored import candidates_of, scores_of

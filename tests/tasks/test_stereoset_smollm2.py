@@ -9,8 +9,8 @@ import torch
 import transformers
 
 from evaluator.demo import demo_model
-from evaluator.run.driver import execute
-from evaluator.run.spec import ModelSpec, RunSpec
+from evaluator.scoring.driver import execute
+from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
 from evaluator.tasks.stereoset import stereoset
 from evaluator.tasks.stored import scores_of

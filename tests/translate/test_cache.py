@@ -13,8 +13,8 @@ from evaluator.answer_cache import AnswerCache
 from evaluator.translate.base import make_translator
 from evaluator.translate.cache import CachedTranslator
 from evaluator.translate.folder import FolderTranslator
+from evaluator_serving.budget import Budget
 from evaluator_serving.errors import InputError
-from evaluator_serving.purse import Purse
 
 
 class Echo:
@@ -104,15 +104,15 @@ def test_money(tmp_path: Path) -> None:
     lines: list[str] = []
     dear = Echo(price=1e6)  # a dollar a character
     with pytest.raises(InputError, match=r"about \$4\.00 for 4 characters, more than \$3\.00"):
-        CachedTranslator(dear, cache, purse=Purse(3), report=lines.append).translate(["ab", "cd"], "sk")
+        CachedTranslator(dear, cache, budget=Budget(3), report=lines.append).translate(["ab", "cd"], "sk")
     assert dear.asked == []
     assert lines == ["echo: 4 characters in 2 texts, about $4.00"]
-    purse = CachedTranslator(dear, cache, purse=Purse(5))
-    purse.translate(["ab", "cd"], "sk")
-    purse.translate(["ab", "cd"], "sk")  # nothing to pay
-    assert purse.purse.spent == 4
+    budget = CachedTranslator(dear, cache, budget=Budget(5))
+    budget.translate(["ab", "cd"], "sk")
+    budget.translate(["ab", "cd"], "sk")  # nothing to pay
+    assert budget.budget.spent == 4
     with pytest.raises(InputError, match=r"about \$6\.00"):
-        purse.translate(["ef"], "sk")
+        budget.translate(["ef"], "sk")
 
 
 def write(folder: Path, text: str) -> Path:

@@ -30,12 +30,12 @@ from evaluator.translate.llm import Asking, LLMTranslator
 from evaluator.translate.made import Made
 from evaluator.translate.prompt import TranslationPrompt, own_prompt
 from evaluator.vocabulary import DataSource, Inputs
+from evaluator_serving.budget import Budget, CostError
 from evaluator_serving.chats import Chat, Turn
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.openai_engine.costs import Prices
-from evaluator_serving.purse import CostError, Purse
-from tests.run.made_up import write_data
+from tests.scoring.made_up import write_data
 
 TEXTS = ["I cook.", "I work with my friends every day.", "I always think quietly."]
 PROMPT = """
@@ -186,8 +186,8 @@ def test_a_limit_without_prices_is_refused(tmp_path: Path) -> None:
     with ChatServer() as server:
         talking: Any = {"dtype": "float32", "device": "auto", "extra": (), "engine": "auto", "prompt": None, "max_tokens": None}
         with pytest.raises(InputError, match="a limit on the cost needs prices"):
-            open_translator(f"llm:{server.spec}", tmp_path / "a.jsonl", Money(False, Purse(5.0)), talking)
-        open_translator(f"llm:{server.spec}", tmp_path / "a.jsonl", Money(False, Purse(0.0)), talking)
+            open_translator(f"llm:{server.spec}", tmp_path / "a.jsonl", Money(False, Budget(5.0)), talking)
+        open_translator(f"llm:{server.spec}", tmp_path / "a.jsonl", Money(False, Budget(0.0)), talking)
 
 
 def test_what_was_answered_before_a_server_died_is_not_asked_again(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_two_translators_of_a_command_have_one_purse(tmp_path: Path) -> None:
     each, texts = (PROMPT_TOKENS + ANSWER_TOKENS) / 1e6, [f"text {i}" for i in range(8)]
     most = Prices(1, 1).most(Chat(own_prompt().turns(texts[0], "sk")))
     with ChatServer() as server, ChatServer(model="other") as second:
-        money = Money(False, Purse((8 + 2.5) * each + most))
+        money = Money(False, Budget((8 + 2.5) * each + most))
         first, other = (open_translator(f"llm:{s.spec}", tmp_path / "a.jsonl", money, talking) for s in (server, second))
         assert len(first.translate(texts, "sk")) == 8
         with pytest.raises(CostError, match="could pass the limit"):

@@ -2,7 +2,7 @@
 
 from ray.util.metrics import Counter, Gauge
 
-from evaluator.run.metrics import METRICS, Metric, Values
+from evaluator.scoring.metrics import METRICS, Metric, Values
 
 
 class RayMetrics:

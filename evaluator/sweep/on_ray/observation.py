@@ -7,7 +7,7 @@ from typing import Any
 
 from ray.util.placement_group import PlacementGroup
 
-from evaluator.run.replica import Member, Model, Replica, State
+from evaluator.scoring.replica import ActiveReplica, Model, Replica, State
 from evaluator.sweep.on_ray.replica import RayReplica
 from evaluator.sweep.planning.fit import Allocation
 from evaluator.sweep.planning.job import width
@@ -45,35 +45,37 @@ def ray_replica(replica: Replica) -> RayReplica:
     return replica
 
 
-def allocation_of(member: Member) -> Allocation:
+def allocation_of(active: ActiveReplica) -> Allocation:
     """How a replica lies on devices."""
-    return ray_replica(member.replica).allocation
+    return ray_replica(active.replica).allocation
 
 
-def node_of(member: Member) -> str:
+def node_of(active: ActiveReplica) -> str:
     """The id of a loaded replica's machine."""
-    return member.loaded.node if member.loaded is not None else ""
+    return active.loaded.node if active.loaded is not None else ""
 
 
-def holders(members: Sequence[Member], pending: Sequence[PendingReplica]) -> list[Member | PendingReplica]:
+def holders(
+    active_replicas: Sequence[ActiveReplica], pending: Sequence[PendingReplica]
+) -> list[ActiveReplica | PendingReplica]:
     """What takes devices or has asked for some. Two replicas on the same devices take them once: the later one, which stays.
 
     One that is about to go takes none any more.
     """
-    places = {ray_replica(m.replica).device_group: m for m in members}
+    places = {ray_replica(m.replica).device_group: m for m in active_replicas}
     return [*(m for m in places.values() if not m.leaving), *pending]
 
 
-def start_of(holder: Member | PendingReplica) -> Start:
+def start_of(holder: ActiveReplica | PendingReplica) -> Start:
     """A model's name, and how its replica lies on devices."""
     return holder.start if isinstance(holder, PendingReplica) else (holder.model.name, allocation_of(holder))
 
 
-def running(holder: Member | PendingReplica, longer: float, now: float) -> Running:
+def running(holder: ActiveReplica | PendingReplica, longer: float, now: float) -> Running:
     """A replica for the plan made again; `longer`: see `Progress.slow`."""
     name, allocation = start_of(holder)
     begun = now if isinstance(holder, PendingReplica) else holder.begun
-    loaded = isinstance(holder, Member) and holder.loaded is not None
+    loaded = isinstance(holder, ActiveReplica) and holder.loaded is not None
     return Running(name, allocation, None if loaded else begun + allocation.load * longer)
 
 
@@ -82,23 +84,23 @@ def taken(starts: Sequence[Start], family: str) -> float:
     return sum(width(allocation) for _, allocation in starts if allocation.family == family)
 
 
-def rate(member: Member, now: float) -> float:
+def rate(active: ActiveReplica, now: float) -> float:
     """Parts of its model's work a second: as measured since it loaded, before that as planned."""
-    if member.scored < MEASURED:
-        return 1 / max(allocation_of(member).score, 1e-9)
-    return member.scored / member.model.chunks / max(now - member.since, 1e-9)
+    if active.scored < MEASURED:
+        return 1 / max(allocation_of(active).score, 1e-9)
+    return active.scored / active.model.chunks / max(now - active.since, 1e-9)
 
 
-def rates(members: Sequence[Member], now: float) -> dict[str, float]:
+def rates(active_replicas: Sequence[ActiveReplica], now: float) -> dict[str, float]:
     """Parts of each model's work a second, by all its loaded replicas."""
     found: dict[str, float] = defaultdict(float)
-    for member in members:
-        if member.loaded is not None:
-            found[member.model.name] += rate(member, now)
+    for active in active_replicas:
+        if active.loaded is not None:
+            found[active.model.name] += rate(active, now)
     return found
 
 
-def slow(loaded: Sequence[Member]) -> float:
+def slow(loaded: Sequence[ActiveReplica]) -> float:
     """By what a model's loads took longer than was estimated, 1 where none is known."""
     planned = sum(allocation_of(m).load for m in loaded)
     return min(max(sum(m.since - m.begun for m in loaded) / planned, SLOW[0]), SLOW[1]) if planned else 1.0
@@ -106,11 +108,11 @@ def slow(loaded: Sequence[Member]) -> float:
 
 def progress(model: Model, state: State, pending: Sequence[PendingReplica], now: float) -> Progress:
     """A model with work left, as the policy sees it."""
-    members = [m for m in state.of(model) if not m.leaving]
-    loaded = [m for m in members if m.loaded is not None]
+    active_replicas = [m for m in state.of(model) if not m.leaving]
+    loaded = [m for m in active_replicas if m.loaded is not None]
     measured = sum(rate(m, now) for m in loaded)
     planned = sum(1 / max(allocation_of(m).score, 1e-9) for m in loaded)
-    loading = [(m.begun, allocation_of(m)) for m in members if m.loaded is None]
+    loading = [(m.begun, allocation_of(m)) for m in active_replicas if m.loaded is None]
     loading += [(now, a.allocation) for a in pending if a.model == model.name]
     longer = slow(loaded)
     return Progress(
@@ -118,7 +120,7 @@ def progress(model: Model, state: State, pending: Sequence[PendingReplica], now:
         at=now,
         rate=measured,
         loading=[(begun + allocation.load * longer, 1 / max(allocation.score, 1e-9)) for begun, allocation in loading],
-        members=len(loaded) + len(loading),
+        replicas=len(loaded) + len(loading),
         pace=measured / planned if planned else 1.0,
         slow=longer,
         measured=any(m.scored >= MEASURED for m in loaded),

@@ -17,9 +17,9 @@ from ray.exceptions import RayError
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from evaluator.run.progress import ProgressView
-from evaluator.run.replica import Call, Member, Offer, Replica, State
-from evaluator.run.worker import Load
+from evaluator.scoring.progress import ProgressView
+from evaluator.scoring.replica import ActiveReplica, Call, Offer, Replica, State
+from evaluator.scoring.worker import Load
 from evaluator.sweep.hardware import Fleet, Node
 from evaluator.sweep.on_ray.cluster import Cluster, ClusterLostError
 from evaluator.sweep.on_ray.observation import (
@@ -97,7 +97,7 @@ class Pool:
         self._pending: list[PendingReplica] = []
         self._placed: list[PendingReplica] = []
         self._idling: set[RayReplica] = set()
-        self._spared: list[Member] = []
+        self._released: list[ActiveReplica] = []
         self._ahead: dict[str, tuple[str, Any]] = {}
         self._lonely: dict[str, float] = {}
         self._gone = False
@@ -135,22 +135,22 @@ class Pool:
         self._pending.remove(pending)
         remove_placement_group(pending.group)
 
-    def _next_start(self, family: str, state: State, but: Member | None = None) -> Start | None:
+    def _next_start(self, family: str, state: State, but: ActiveReplica | None = None) -> Start | None:
         """The policy's word on what starts next on a family; `but` is a replica that is about to end."""
         now = time.monotonic()
         nodes = self._fleet.families().get(family, [])  # none: its machines have just left
-        holding = holders([member for member in state.members if member is not but], self._pending)
+        holding = holders([active for active in state.active_replicas if active is not but], self._pending)
         working = [model for name, model in state.models.items() if model.has_work and name in self._policy.jobs]
         found = {model.name: progress(model, state, self._pending, now) for model in working}
         there = [running(h, found[name].slow if (name := start_of(h)[0]) in found else 1.0, now) for h in holding]
         if renewed := self._replanner.renewed(found, there, now):
             self._policy.lines = renewed.lines
-            for holder in [holding[at] for at in renewed.spared]:
+            for holder in [holding[at] for at in renewed.released]:
                 holding.remove(holder)
                 if isinstance(holder, PendingReplica):
                     self._withdraw(holder)
                 else:
-                    self._spared.append(holder)
+                    self._released.append(holder)
         free = sum(node.devices for node in nodes) - taken([start_of(h) for h in holding], family)
         return self._policy.next(family, found, now, lambda allocation: width(allocation) <= free + 1e-9)
 
@@ -160,22 +160,22 @@ class Pool:
 
     # --- the next model on the same devices ----------------------------------------------------------------------
 
-    def follow(self, member: Member, state: State, *, free: bool) -> Offer | None:
+    def follow(self, active: ActiveReplica, state: State, *, free: bool) -> Offer | None:
         """The next model that wants the same devices: in the same process or, where its memory hasn't come back, a new one."""
-        replica = ray_replica(member.replica)
+        replica = ray_replica(active.replica)
         if len(replica.device_group.replicas) > 1:  # the next model has been started beside it
             if free:
                 self._idling.add(replica)
             return None
-        chosen = self._planned(member, state) or self._next_start(replica.allocation.family, state, member)
-        if chosen is None or not self._suits(chosen, member, state):
+        chosen = self._planned(active, state) or self._next_start(replica.allocation.family, state, active)
+        if chosen is None or not self._suits(chosen, active, state):
             return None
         self._found_devices(chosen)
         return Offer(chosen[0], replica.device_group.follow(replica, chosen[1], free=free))
 
-    def stay(self, member: Member, model: str, state: State) -> Replica:
+    def stay(self, active: ActiveReplica, model: str, state: State) -> Replica:
         """In the same process and on the same devices; a start of that model that was planned is this one."""
-        replica = ray_replica(member.replica)
+        replica = ray_replica(active.replica)
         job = self._policy.jobs.get(model)
         own = replica.allocation
         others = job.on(own.family) if job else []
@@ -185,14 +185,14 @@ class Pool:
 
     def _beside(self, state: State) -> list[Offer]:
         """The next model starts while the last chunks of the one before it are scored, where there is memory for both."""
-        speed, found = rates(state.members, time.monotonic()), []
-        for member in state.members:
-            device_group, model = ray_replica(member.replica).device_group, member.model
-            if member.loaded is None or member.busy is not None or len(device_group.replicas) > 1 or model.left > SOON:
+        speed, found = rates(state.active_replicas, time.monotonic()), []
+        for active in state.active_replicas:
+            device_group, model = ray_replica(active.replica).device_group, active.model
+            if active.loaded is None or active.busy is not None or len(device_group.replicas) > 1 or model.left > SOON:
                 continue
             if state.next_alike(model) is not None:
                 continue  # it goes on with that one
-            start = self._planned(member, state)
+            start = self._planned(active, state)
             if (
                 start is not None
                 and model.left <= start[1].load * speed[model.name]
@@ -213,22 +213,22 @@ class Pool:
             return False
         return self._options.both_fit(model, name, min(nodes, key=lambda node: node.memory), allocation.placement)
 
-    def _planned(self, member: Member, state: State) -> Start | None:
+    def _planned(self, active: ActiveReplica, state: State) -> Start | None:
         """What is next in line for a replica's devices, but before that what was read ahead on its machine."""
-        family, begun = allocation_of(member).family, {m.model.name for m in state.members}
+        family, begun = allocation_of(active).family, {m.model.name for m in state.active_replicas}
         pending = [a.start for a in self._pending if a.allocation.family == family]
         line = list(self._policy.lines.get(family, ()))
         near = [
-            s for s in pending + line if s[0] not in begun and self._ahead.get(s[0], ("", None))[0] == node_of(member) != ""
+            s for s in pending + line if s[0] not in begun and self._ahead.get(s[0], ("", None))[0] == node_of(active) != ""
         ]
         first = pending[:1] or [start for start in line[:1] if start[0] not in begun]
-        return next((start for start in near + first if self._suits(start, member, state)), None)
+        return next((start for start in near + first if self._suits(start, active, state)), None)
 
-    def _suits(self, start: Start, member: Member, state: State) -> bool:
+    def _suits(self, start: Start, active: ActiveReplica, state: State) -> bool:
         """Whether a replica can start where one of another model is."""
-        (name, allocation), own = start, allocation_of(member)
+        (name, allocation), own = start, allocation_of(active)
         same = allocation.family == own.family and allocation.placement == own.placement
-        return same and name != member.model.name and state.models[name].has_work
+        return same and name != active.model.name and state.models[name].has_work
 
     def _found_devices(self, start: Start) -> None:
         """A start has found devices without asking Ray for any."""
@@ -241,15 +241,15 @@ class Pool:
 
     # --- what ends -----------------------------------------------------------------------------------------------
 
-    def spared(self) -> Sequence[Member]:
+    def released(self) -> Sequence[ActiveReplica]:
         """Replicas of models that turned out fast, where others need the devices."""
-        spared, self._spared = self._spared, []
-        return spared
+        released, self._released = self._released, []
+        return released
 
-    def again(self, member: Member, state: State) -> None:
+    def again(self, active: ActiveReplica, state: State) -> None:
         """Its model is first in its family's line; what waits for devices there waits behind it."""
-        family = allocation_of(member).family
-        self._policy.lines.setdefault(family, deque()).appendleft((member.model.name, allocation_of(member)))
+        family = allocation_of(active).family
+        self._policy.lines.setdefault(family, deque()).appendleft((active.model.name, allocation_of(active)))
         for other in [a for a in self._pending if a.allocation.family == family]:
             self._withdraw(other)
             self._policy.lines[family].insert(1, other.start)
@@ -306,26 +306,26 @@ class Pool:
         origin = load.source.origin
         return f"weights ({readable(origin.size)}), from cache or hub" if isinstance(origin, HubModel) else ""
 
-    def loaded(self, member: Member, state: State) -> None:
+    def loaded(self, active: ActiveReplica, state: State) -> None:
         """Have a replica's machine fetch and read the files of a model that starts soon: of each model one machine does.
 
         Another machine may be free first. But all of them fetching every model would be as many times the traffic.
         """
-        if member.loaded is None:
+        if active.loaded is None:
             return
-        family = allocation_of(member).family
+        family = allocation_of(active).family
         line = [a.model for a in self._pending if a.allocation.family == family]
         line += [name for name, _ in self._policy.lines.get(family) or ()]
-        placed = {m.model.name for m in state.members}
+        placed = {m.model.name for m in state.active_replicas}
         following = next((name for name in line if name not in placed and name not in self._ahead), None)
         if following is None:
             return
         origins = [m.prepared.source.origin for m in state.models.values() if m.has_work]
         keep = frozenset(origin.key for origin in origins if isinstance(origin, HubModel))
-        there = NodeAffinitySchedulingStrategy(member.loaded.node, soft=False)
+        there = NodeAffinitySchedulingStrategy(active.loaded.node, soft=False)
         task = ray.remote(ahead).options(num_cpus=0, max_retries=0, scheduling_strategy=there)
         read = task.remote(state.models[following].prepared.source.origin, self._options.access, keep)
-        self._ahead[following] = member.loaded.node, read
+        self._ahead[following] = active.loaded.node, read
 
     # --- machines that come and go -------------------------------------------------------------------------------
 

@@ -8,9 +8,9 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 
-from evaluator.run.replica import Call, LostError
-from evaluator.run.score import Scored
-from evaluator.run.worker import Load, Loaded
+from evaluator.scoring.replica import Call, LostError
+from evaluator.scoring.score import Scored
+from evaluator.scoring.worker import Load, Loaded
 from evaluator.sweep.on_ray.placement_groups import actor_options
 from evaluator.sweep.on_ray.worker import RayWorker
 from evaluator.sweep.planning.fit import Allocation

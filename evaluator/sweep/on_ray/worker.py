@@ -8,7 +8,7 @@ import ray
 from ray.exceptions import RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from evaluator.run.worker import Load, Worker, told
+from evaluator.scoring.worker import Load, Worker, wrap_errors
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import InputError
 from evaluator_serving.memory import Held
@@ -73,7 +73,7 @@ class Keeper:
 
     def keep(self, source: ModelSource) -> tuple[str, str]:
         """Fetch or find the weights. Returns their path and this machine's name."""
-        with told():
+        with wrap_errors():
             return str(self._weights.enter_context(resolving.weights_here(source, _here()[1])).path), _here()[1]
 
 

@@ -5,11 +5,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from evaluator.run.askable import abilities, missing_head
-from evaluator.run.driver import Prepared
-from evaluator.run.failures import Failures
-from evaluator.run.prepare import LoadedTask, Renderer, check_names, load_tasks
-from evaluator.run.spec import ModelSpec, RunSpec
+from evaluator.scoring.driver import Prepared
+from evaluator.scoring.failures import Failures
+from evaluator.scoring.prepare import LoadedTask, Renderer, check_names, load_tasks
+from evaluator.scoring.skip_rules import abilities, missing_head
+from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.sweep.benches import Speeds
 from evaluator.sweep.hardware import Fleet
 from evaluator.sweep.planning.fit import allocations

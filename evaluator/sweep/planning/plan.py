@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from evaluator.run.driver import Prepared
-from evaluator.run.failures import Failures
-from evaluator.run.prepare import PreparedModel
-from evaluator.run.spec import ModelSpec
+from evaluator.scoring.driver import Prepared
+from evaluator.scoring.failures import Failures
+from evaluator.scoring.prepare import PreparedModel
+from evaluator.scoring.spec import ModelSpec
 from evaluator.sweep.benches import Speeds
 from evaluator.sweep.hardware import Fleet, Node
 from evaluator.sweep.planning.fit import ROOM, Allocation, Demand, allocations, first_start

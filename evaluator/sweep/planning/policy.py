@@ -54,7 +54,7 @@ class Progress:
     at: float = 0.0
     rate: float = 0.0
     loading: list[tuple[float, float]] = field(default_factory=list)
-    members: int = 0
+    replicas: int = 0
     pace: float = 1.0
     slow: float = 1.0
     measured: bool = False
@@ -81,7 +81,7 @@ class Progress:
         """As it is if one of its replicas ends now."""
         found = replace(self, left=max(0.0, self.left - self.rate * max(0.0, now - self.at)), at=max(now, self.at))
         found.loading = list(self.loading)
-        found.members -= 1
+        found.replicas -= 1
         if replica.ready is None:
             rate = self.rate - self.pace * replica.part
             found.rate = rate if rate > 1e-9 * self.rate else 0.0
@@ -113,7 +113,7 @@ class Policy:
         while line:
             name, allocation = line[0]
             state = progress.get(name)
-            if state is not None and (state.members == 0 or state.end() - now > allocation.load * state.slow):
+            if state is not None and (state.replicas == 0 or state.end() - now > allocation.load * state.slow):
                 return line[0] if fits(allocation) else None
             line.popleft()
         return self._help(family, progress, now, fits)
@@ -122,7 +122,7 @@ class Policy:
         self, family: str, progress: Mapping[str, Progress], now: float, fits: Callable[[Allocation], bool]
     ) -> Start | None:
         """What idle devices do: the longest model that waits elsewhere and would end here in time, else help the last one."""
-        ends = {name: state.end() for name, state in progress.items() if state.members}
+        ends = {name: state.end() for name, state in progress.items() if state.replicas}
         last = max(ends.values(), default=math.inf)
         waiting: list[tuple[float, Start]] = []
         for name in progress.keys() - ends.keys():

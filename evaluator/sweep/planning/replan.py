@@ -32,16 +32,16 @@ class Renewed:
     """What comes of planning again: the new lines, and which replicas (by number) are to end, as their jobs do without them."""
 
     lines: dict[str, deque[Start]]
-    spared: tuple[int, ...] = ()
+    released: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Replicas to start so that all ends by `until`, if those that are `spared` end now."""
+    """Replicas to start so that all ends by `until`, if those that are `released` end now."""
 
     pieces: list[Piece]
     until: float
-    spared: list[int]
+    released: list[int]
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class Replanner:
             return None
         found = self._shortest(progress, running, now, spare=False)
         less = self._shortest(progress, running, now, spare=True)
-        if less is not None and less.spared and (found is None or less.until - now < SOONER * (found.until - now)):
+        if less is not None and less.released and (found is None or less.until - now < SOONER * (found.until - now)):
             found = less
         if found is None:
             return None
@@ -107,7 +107,7 @@ class Replanner:
     def _least(self, name: str, state: Progress, now: float) -> float:
         """What the rest of a job costs at least."""
         job = self._rest(name, state, state.left_at(now))
-        loads = 0.0 if state.members else 1.0
+        loads = 0.0 if state.replicas else 1.0
         return min(self.prices[w.family] * width(w) * (loads * w.load + w.score) for w in job.allocations)
 
     def _rest(self, name: str, state: Progress, left: float) -> Job:
@@ -119,25 +119,25 @@ class Replanner:
         self, progress: Mapping[str, Progress], running: Sequence[Running], now: float, until: float, *, spare: bool
     ) -> _Found | None:
         """Replicas to start so that all ends by `until`, None where they don't fit. `spare`: what isn't needed for it ends."""
-        spared: list[int] = []
+        released: list[int] = []
         if spare:
             shared = {name for name in progress if self._goes_on(name, progress)}
-            progress, spared = _sparing(progress, [r if r.job not in shared else None for r in running], now, until)
+            progress, released = _releasing(progress, [r if r.job not in shared else None for r in running], now, until)
         ends, rest = {}, []
         for name, state in progress.items():
-            ends[name] = max(now, min(until, state.end())) if state.members else now
+            ends[name] = max(now, min(until, state.end())) if state.replicas else now
             left = state.left_at(ends[name])
             if left > 1e-6:
                 rest.append(self._rest(name, state, left))
         costs = {job.name: min(self.prices[w.family] * width(w) * (w.load + w.score) for w in job.allocations) for job in rest}
         rest.sort(key=lambda job: (-costs[job.name], job.name))
-        free = self._free(running, frozenset(spared), ends, now)
+        free = self._free(running, frozenset(released), ends, now)
         pieces, over = pack(rest, self.families, until, self.prices, free, whole=True)
         if over:
             return None
         planned = {(name, w.family, w.placement): w for name in ends for w in self.jobs[name].allocations}
         made = [Piece(p.start, p.job, planned[p.job, p.allocation.family, p.allocation.placement]) for p in pieces]
-        return _Found(made, until, spared)
+        return _Found(made, until, released)
 
     def _goes_on(self, name: str, progress: Mapping[str, Progress]) -> bool:
         """Whether a job's replicas have something to do after it for which they needn't load."""
@@ -145,7 +145,7 @@ class Replanner:
         return bool(alike) and any(other != name and self.jobs[other].alike == alike for other in progress)
 
     def _free(
-        self, running: Sequence[Running], spared: frozenset[int], ends: Mapping[str, float], now: float
+        self, running: Sequence[Running], released: frozenset[int], ends: Mapping[str, float], now: float
     ) -> dict[str, Array]:
         """When each lane gets free, with every replica where it would lie if they had come one after the other."""
         free = {f: np.full((len(devices), max(devices) * LANES), now) for f, devices in self.families.items()}
@@ -154,7 +154,7 @@ class Replanner:
             allocation = replica.allocation
             if allocation.family not in machines or (place := machines[allocation.family].take(allocation)) is None:
                 continue  # its machine has left, or it lies where another one would have to
-            if number in spared:
+            if number in released:
                 continue
             for machine, first, last in _lanes(allocation, machines[allocation.family], *place):
                 free[allocation.family][machine, first:last] = ends.get(replica.job, now)
@@ -167,7 +167,7 @@ class Replanner:
             if allocation.family in missing:
                 missing[allocation.family] += width(allocation)
         chosen = []
-        for number in sorted(found.spared, key=lambda number: -width(running[number].allocation)):
+        for number in sorted(found.released, key=lambda number: -width(running[number].allocation)):
             allocation = running[number].allocation
             if missing.get(allocation.family, 0.0) > 1e-9:
                 missing[allocation.family] -= width(allocation)
@@ -175,23 +175,23 @@ class Replanner:
         return tuple(chosen)
 
 
-def _sparing(
+def _releasing(
     progress: Mapping[str, Progress], running: Sequence[Running | None], now: float, until: float
 ) -> tuple[dict[str, Progress], list[int]]:
     """(progress without the replicas that aren't needed for all to end by `until`, their numbers). None in `running` stays.
 
     A model gives up what it has begun last first, and what still loads before what scores; one that isn't measured keeps all.
     """
-    left, spared = dict(progress), []
+    left, released = dict(progress), []
     there = [(number, replica) for number, replica in enumerate(running) if replica is not None]
     for number, replica in sorted(there, key=lambda item: (item[1].ready is None, -item[0])):
         state = left.get(replica.job)
-        if state is not None and state.measured and state.members > 1:
+        if state is not None and state.measured and state.replicas > 1:
             less = state.without(replica, now)
             if less.end() <= until and (less.rate > 0 or replica.ready is not None):  # one that scores stays
                 left[replica.job] = less
-                spared.append(number)
-    return left, spared
+                released.append(number)
+    return left, released
 
 
 def _lanes(

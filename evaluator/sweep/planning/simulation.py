@@ -120,7 +120,7 @@ class _Simulation:
                 self.policy.started(family, chosen)
                 job = self.jobs[name]
                 job.replicas.append((allocation, *place, now))
-                job.progress.members += 1
+                job.progress.replicas += 1
                 job.progress.loading.append((now + allocation.load * job.progress.slow, 1 / max(allocation.score, 1e-9)))
                 loaded = now + job.true(allocation).load
                 heapq.heappush(self.events, (loaded, next(self.count), name, allocation, len(job.replicas) - 1))
@@ -131,7 +131,7 @@ class _Simulation:
         running = [Running(name, self.jobs[name].replicas[n][0], self.jobs[name].ready(n)) for name, n in numbers]
         if renewed := self.replanner.renewed(self.progress, running, now):
             self.policy.lines = renewed.lines
-            for at in renewed.spared:
+            for at in renewed.released:
                 self.spare(*numbers[at], now)
 
     def loaded(self, name: str, allocation: Allocation, number: int, now: float) -> None:
@@ -170,7 +170,7 @@ class _Simulation:
         allocation, machines, devices, began = job.replicas[number]
         job.advance(now)
         job.ended.add(number)
-        job.progress.members -= 1
+        job.progress.replicas -= 1
         job.foresee()
         scoring = [job.replicas[n][0] for n in job.running() if n in job.loaded]
         job.expected = sum(1 / max(w.score, 1e-9) for w in scoring)
@@ -195,7 +195,7 @@ class _Simulation:
     def other(self, name: str, allocation: Allocation) -> Start | None:
         """The job for which a replica has loaded all, as it lies: of several the one with the fewest replicas."""
         found = [
-            (self.progress[other].members, (other, its))
+            (self.progress[other].replicas, (other, its))
             for other in self.alike[name]
             if other in self.progress
             for its in self.policy.jobs[other].on(allocation.family)
@@ -210,7 +210,7 @@ class _Simulation:
             line.remove(start)
         job = self.jobs[name]
         job.replicas.append((allocation, machines, devices, now))
-        job.progress.members += 1
+        job.progress.replicas += 1
         self.scores(name, allocation, len(job.replicas) - 1, now)
 
 

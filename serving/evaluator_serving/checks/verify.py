@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evaluator_serving.checks.remembered import Answer, Remembered
+from evaluator_serving.checks.oracle_cache import Answer, OracleCache
 from evaluator_serving.devices import has_cuda
 from evaluator_serving.engine import BYTES, Engine, EngineOptions
 from evaluator_serving.errors import EngineError, InputError
@@ -105,7 +105,7 @@ def _expected(
         and options.quantization is None
         and getattr(engine, "device_kind", None) == "cpu"
     ):
-        memory = Remembered.of(source, dtype)
+        memory = OracleCache.of(source, dtype)
         if all(row in memory.answers for row in few):
             return "transformers (as remembered)", few, [memory.answers[row] for row in few]
         # What is remembered may be longer than anything that this engine has room for.

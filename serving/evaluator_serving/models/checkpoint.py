@@ -18,7 +18,7 @@ from evaluator_serving.models.config import context, load_config, quiet
 from evaluator_serving.models.gguf import CONVERSION, convert, is_corrected
 from evaluator_serving.models.gguf_config import UnusableGgufError
 from evaluator_serving.models.heads import heads_of
-from evaluator_serving.models.known import known_model
+from evaluator_serving.models.model_cache import known_model
 from evaluator_serving.models.source import ModelSource, OwnCode
 from evaluator_serving.weights.files import (
     count_parameters,

@@ -15,7 +15,7 @@ from evaluator_serving.cache import cache_dir
 from evaluator_serving.engine import BYTES
 from evaluator_serving.errors import InputError
 from evaluator_serving.locks import held, is_leased, lease
-from evaluator_serving.models.known import known_folder, remember
+from evaluator_serving.models.model_cache import cached_folder, remember
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.onnx.export import export
 from evaluator_serving.onnx.manifest import FORMAT, Kind
@@ -87,7 +87,7 @@ def _make_room(folder: Path, need: int) -> None:
             total -= exports[other]
             revision = other.name.partition("-")[0]
             if not any(home.glob(f"{revision}-*")):
-                shutil.rmtree(known_folder(revision), ignore_errors=True)
+                shutil.rmtree(cached_folder(revision), ignore_errors=True)
 
 
 def _size(folder: Path) -> int:

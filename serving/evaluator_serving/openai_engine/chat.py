@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from threading import Event, Lock
 from typing import Any
 
-from evaluator_serving.chats import Chat, Finish, Kept, Reply, Turn
+from evaluator_serving.budget import CostError
+from evaluator_serving.chats import AnswerStore, Chat, Finish, Reply, Turn
 from evaluator_serving.errors import EngineError, FailingError, InputError
 from evaluator_serving.network import passes
 from evaluator_serving.openai_engine.client import Client, Patience, ServerError, told_error
 from evaluator_serving.openai_engine.costs import CostMeter
-from evaluator_serving.purse import CostError
 from evaluator_serving.rows import Row
 from evaluator_serving.thoughts import SWITCHES
 
@@ -78,7 +78,7 @@ class Conversation:
         self._answered = 0
         self._failed: dict[Chat, ServerError] = {}
 
-    def replies(self, rows: Sequence[Row], kept: Kept | None) -> list[tuple[Reply, ...]]:
+    def replies(self, rows: Sequence[Row], kept: AnswerStore | None) -> list[tuple[Reply, ...]]:
         """The replies to every row, in the rows' order.
 
         Where one can't be had, those that are under way are waited for and kept, nothing else is asked for, and EngineError is
@@ -96,7 +96,7 @@ class Conversation:
             said[index].append(reply)
         return [tuple(replies) for replies in said]
 
-    def _round(self, wanted: Sequence[tuple[int, Chat]], kept: Kept | None, *, last: bool) -> list[Reply | None]:
+    def _round(self, wanted: Sequence[tuple[int, Chat]], kept: AnswerStore | None, *, last: bool) -> list[Reply | None]:
         """The replies to these chats of one row each; None where the server failed at a chat, but not at others."""
         with ThreadPoolExecutor(self._concurrency) as pool:
             stop = Event()
@@ -112,7 +112,7 @@ class Conversation:
                 raise
         return [future.result() for future in futures]
 
-    def _reply(self, index: int, chat: Chat, kept: Kept | None, stop: Event, *, last: bool) -> Reply | None:
+    def _reply(self, index: int, chat: Chat, kept: AnswerStore | None, stop: Event, *, last: bool) -> Reply | None:
         if kept is not None and (known := kept.get(chat)) is not None:
             return known
         if stop.is_set():

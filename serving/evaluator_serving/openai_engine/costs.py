@@ -3,8 +3,8 @@
 import threading
 from dataclasses import dataclass
 
+from evaluator_serving.budget import Budget
 from evaluator_serving.chats import Chat
-from evaluator_serving.purse import Purse
 
 TURN_TOKENS = 16
 """Tokens that a chat format may put around a turn, at most: nobody's takes more."""
@@ -40,21 +40,21 @@ class CostMeter:
     before others are asked for, and every later one is taken to be as long as the longest so far.
     """
 
-    def __init__(self, prices: Prices, purse: Purse) -> None:
-        self.prices, self.purse = prices, purse
+    def __init__(self, prices: Prices, budget: Budget) -> None:
+        self.prices, self.budget = prices, budget
         self._changed = threading.Condition()
         self._under_way = 0
         self._longest: int | None = None
 
     def reserve(self, chat: Chat) -> float:
-        """Set aside the most that an answer may cost: see `Purse.reserve`."""
+        """Set aside the most that an answer may cost: see `Budget.reserve`."""
         with self._changed:
-            while self.purse.limit is not None and self._longest is None and self._under_way:
+            while self.budget.limit is not None and self._longest is None and self._under_way:
                 self._changed.wait()
             self._under_way += 1
             most = self.prices.most(chat, self._longest or 0)
         try:
-            self.purse.reserve(most)
+            self.budget.reserve(most)
         except BaseException:
             self._ended(None)
             raise
@@ -63,12 +63,12 @@ class CostMeter:
     def settle(self, reserved: float, prompt_tokens: int | None, answer_tokens: int | None) -> None:
         """An answer has come: what its tokens cost; the most, where the server doesn't count them."""
         counted = prompt_tokens is not None and answer_tokens is not None
-        self.purse.settle(reserved, self.prices.of(prompt_tokens or 0, answer_tokens or 0) if counted else reserved)
+        self.budget.settle(reserved, self.prices.of(prompt_tokens or 0, answer_tokens or 0) if counted else reserved)
         self._ended(answer_tokens or 0)
 
     def release(self, reserved: float, *, perhaps: bool) -> None:
         """Nothing came; `perhaps` it is billed all the same (an answer that broke off): then it counts as spent."""
-        self.purse.settle(reserved, reserved if perhaps else 0.0)
+        self.budget.settle(reserved, reserved if perhaps else 0.0)
         self._ended(None)
 
     def _ended(self, answer_tokens: int | None) -> None:

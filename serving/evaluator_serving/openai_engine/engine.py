@@ -16,7 +16,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from evaluator_serving.chats import Kept, Reply
+from evaluator_serving.budget import Budget
+from evaluator_serving.chats import AnswerStore, Reply
 from evaluator_serving.checks.verify import TOLERANCE
 from evaluator_serving.engine import BYTES, DeviceKind, Engine, EngineInfo, EngineOptions, Extra
 from evaluator_serving.errors import EngineError, FailingError, InputError, NotNowError
@@ -26,7 +27,6 @@ from evaluator_serving.models.source import ModelSource, Served
 from evaluator_serving.openai_engine.chat import Conversation
 from evaluator_serving.openai_engine.client import Client, Patience, ServerError, told_error
 from evaluator_serving.openai_engine.costs import FREE, CostMeter, Prices
-from evaluator_serving.purse import Purse
 from evaluator_serving.rows import Head, Row, Workload
 from evaluator_serving.vllm_engine.plan import Cell, Query, plan
 
@@ -57,7 +57,7 @@ class ServerSettings:
     patience: Patience
     key_name: str = "OPENAI_API_KEY"
     prices: Prices = FREE
-    purse: Purse = field(default_factory=lambda: Purse(None))
+    budget: Budget = field(default_factory=lambda: Budget(None))
     omit: frozenset[str] = frozenset()
     headers: Mapping[str, str] = field(default_factory=dict)
 
@@ -82,7 +82,7 @@ class ServerSettings:
             served_model=served.name if served else extra.pop("served_model", None),
             key_name=str(extra.pop("key_env", "OPENAI_API_KEY")),
             prices=prices,
-            purse=limit if isinstance(limit, Purse) else Purse(None if limit is None else _dollars("max_cost", limit)),
+            budget=limit if isinstance(limit, Budget) else Budget(None if limit is None else _dollars("max_cost", limit)),
             omit=_omitted(str(extra.pop("omit", ""))),
             headers=_headers(str(extra.pop("header", ""))),
             concurrency=_number(extra, "concurrency", 32, int),
@@ -141,7 +141,7 @@ class OpenAIEngine(Engine):
             patience=self._settings.patience,
             headers=self._settings.headers,
         )
-        self._meter = CostMeter(self._settings.prices, self._settings.purse)
+        self._meter = CostMeter(self._settings.prices, self._settings.budget)
         self._control: dict[str, Any] | None = None
         try:
             self._model, self._details = self._find_model(rows) if source.served is None else (source.served.name, {})
@@ -194,7 +194,7 @@ class OpenAIEngine(Engine):
         """
         return self.score_kept(rows, None)
 
-    def score_kept(self, rows: Sequence[Row], kept: Kept | None) -> list[NDArray[np.floating]]:
+    def score_kept(self, rows: Sequence[Row], kept: AnswerStore | None) -> list[NDArray[np.floating]]:
         """As `score`, less what is kept already; what comes is kept before its thread asks for more."""
         answers: list[NDArray[np.floating]] = [np.full(len(row.lookups), np.nan, dtype=np.float32) for row in rows]
         jobs: list[_Job] = []
@@ -220,7 +220,7 @@ class OpenAIEngine(Engine):
                 raise EngineError(f"row {index}: log P is not finite (the model's logits are NaN or infinite)", row=index)
         return answers
 
-    def generate(self, rows: Sequence[Row], kept: Kept | None = None) -> list[tuple[Reply, ...]]:
+    def generate(self, rows: Sequence[Row], kept: AnswerStore | None = None) -> list[tuple[Reply, ...]]:
         """What the server's model says to `chat` rows: see `Conversation.replies`."""
         return self._talk.replies(rows, kept)
 
@@ -228,7 +228,7 @@ class OpenAIEngine(Engine):
         """Close the connections; the server goes on."""
         self._client.close()
 
-    def _ask(self, rows: Sequence[Row], jobs: Sequence[_Job], kept: Kept | None) -> list[list[float]]:
+    def _ask(self, rows: Sequence[Row], jobs: Sequence[_Job], kept: AnswerStore | None) -> list[list[float]]:
         """The values of the cells of queries with the same parameters, in order, kept. Raises EngineError."""
         prompts = [list(rows[index].ids[: query.length]) for index, query in jobs]
         try:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from evaluator_serving.batching import batches, narrow, parted, prefix_batches
-from evaluator_serving.chats import Kept, Reply
+from evaluator_serving.chats import AnswerStore, Reply
 from evaluator_serving.checks.padding import PaddingCheck, find_mates
 from evaluator_serving.engine import DECODING, Engine, EngineInfo, EngineOptions, Spread
 from evaluator_serving.errors import EngineError, InputError, first_line
@@ -137,7 +137,7 @@ class TransformersEngine(Engine):
                     answers[row][list(which)] = values
         return answers
 
-    def generate(self, rows: Sequence[Row], kept: Kept | None = None) -> list[tuple[Reply, ...]]:
+    def generate(self, rows: Sequence[Row], kept: AnswerStore | None = None) -> list[tuple[Reply, ...]]:
         """What the model says to `chat` rows, in batches with padding on the left. Raises EngineError as `score` does."""
         return self._speaking().replies(rows)
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from evaluator_serving.chats import Chat, Kept, Reply
+from evaluator_serving.chats import AnswerStore, Chat, Reply
 from evaluator_serving.devices import has_cuda
 from evaluator_serving.engine import DECODING, Engine, EngineInfo, EngineOptions, Extra, Spread, option_value
 from evaluator_serving.errors import EngineError, InputError
@@ -228,7 +228,7 @@ class VllmEngine(Engine):
                 raise EngineError(f"row {index}: log P is not finite (the model's logits are NaN or infinite)", row=index)
         return answers
 
-    def generate(self, rows: Sequence[Row], kept: Kept | None = None) -> list[tuple[Reply, ...]]:
+    def generate(self, rows: Sequence[Row], kept: AnswerStore | None = None) -> list[tuple[Reply, ...]]:
         """What the model says to `chat` rows. Raises EngineError with the row's index for one that doesn't fit the model."""
         for index, row in enumerate(rows):
             self._check_row(index, row)

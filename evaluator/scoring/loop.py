@@ -1,0 +1,380 @@
+"""The one scoring loop: chunks wait, are in flight, done or given up, whatever scores them (see `replica`).
+
+The supplier says which replica starts on which model; here is what is asked of it then, what becomes of its answers, and what
+of its failures. Answers are stored by this process alone.
+"""
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from evaluator.scoring.failures import Failures, failure_kind, record_failures
+from evaluator.scoring.metrics import Meter
+from evaluator.scoring.pending_chunks import PendingChunks, chunk_name
+from evaluator.scoring.prepare import PreparedModel, engine_rows
+from evaluator.scoring.progress import ProgressView
+from evaluator.scoring.recovery import answers_to_repeat, recover
+from evaluator.scoring.replica import ActiveReplica, Call, LostError, Model, Offer, ReplicaSource, State
+from evaluator.scoring.score import Scored, requests_of_row, start_record
+from evaluator.scoring.skip_rules import name_samples
+from evaluator.scoring.worker import Load, Loaded
+from evaluator.store.run import CHAT, TIMINGS_APART, Kind, Run
+from evaluator_serving.engine import DeviceKind
+from evaluator_serving.errors import EngineError, FailingError, InputError, in_words
+from evaluator_serving.registry import engine_class
+from evaluator_serving.rows import Chunk
+
+START_ATTEMPTS = 5
+"""Times in a row that a model's replicas may die while they load before it is given up."""
+HANG_ATTEMPTS = 2
+"""The same for replicas that have not loaded in time: each of these costs the whole deadline."""
+CLOSE_SECONDS = 60.0
+"""For an engine to close; then its process is ended."""
+
+
+class Loop:
+    """The loop. One instance scores one command's models."""
+
+    def __init__(
+        self, run: Run, view: ProgressView, replica_source: ReplicaSource, meter: Meter, *, verify: bool, strict: bool
+    ) -> None:
+        self._run = run
+        self._view = view
+        self._replica_source = replica_source
+        self._meter = meter
+        self._verify = verify
+        self._strict = strict
+        self._state = State({})
+        self._timed = 0
+
+    def execute(self, models: Sequence[PreparedModel]) -> dict[str, Exception]:
+        """Score all models. Returns the errors of those that could not be finished."""
+        self._state = State({model.name: Model(model, failed=len(model.given_up)) for model in models})
+        done = [model.name for model in models if not model.encoded]
+        self._run.clear_model_failure(*done)
+        for name in done:
+            self._view.state(name, "done", "all answers are there already")
+        self._run.merge_timings()
+        state = self._state
+        self._meter.begin(state)
+        try:
+            while state.active_replicas or any(model.has_work for model in state.models.values()):
+                for offer in self._replica_source.offers(state):
+                    self._begin(offer)
+                for active in self._replica_source.released():
+                    self._release(active)
+                self._meter.look(state)
+                self._step()
+        finally:
+            for active in list(state.active_replicas):
+                self._drop(active)
+            for model in models:
+                recover(self._run, model)
+            self._meter.look(state, now=True)
+            self._replica_source.close()
+        return {name: model.error for name, model in state.models.items() if model.error is not None}
+
+    def _step(self) -> None:
+        """Wait for the next call that comes back, and see to it; then to what has come too late, or can't come."""
+        waiting = {active.call: active for active in self._state.active_replicas}
+        call = self._replica_source.wait(list(waiting))
+        if call is not None:
+            with self._guarded(waiting[call].model):
+                self._handle(waiting[call], call)
+        now = time.monotonic()
+        for active in [m for m in self._state.active_replicas if now > m.deadline]:
+            self._too_late(active)
+        for name, error in self._replica_source.out_of_reach(self._state).items():
+            self._give_up(self._state.models[name], error)
+
+    @contextlib.contextmanager
+    def _guarded(self, model: Model) -> Iterator[None]:
+        """Whatever one model throws in the body ends that model alone."""
+        caught = Failures()
+        with caught.of(model.name):
+            yield
+        for error in caught.values():
+            self._give_up(model, error)
+
+    def _handle(self, active: ActiveReplica, call: Call[Any]) -> None:
+        """See to what one call has come to."""
+        try:
+            value = call.result()
+        except LostError as lost:
+            self._lost(active, str(lost))
+            return
+        except EngineError as error:
+            if not active.flight or error.row is None:
+                raise
+            self._row_failed(active, error, error.row)
+            return
+        if active.flight:
+            _, chunk = active.flight.popleft()
+            self._store(active, chunk, value)
+            self._feed(active)
+            return
+        assert active.busy is not None
+        done, _ = active.busy
+        if done == "fetch":
+            self._load(active)
+        elif done == "load":
+            self._loaded(active, value)
+        else:
+            self._closed(active, free=value)
+
+    # --- a replica's life ----------------------------------------------------------------------------------------
+
+    def _begin(self, offer: Offer) -> None:
+        """Have the weights brought to a replica's machine. That takes as long as it takes: only loading has a deadline."""
+        model = self._state.models[offer.model]
+        active = ActiveReplica(model, offer.replica, model.numbers, time.monotonic())
+        model.numbers += 1
+        self._state.active_replicas.append(active)
+        with self._guarded(model):
+            if model.workload is None:
+                self._size(model)
+            load = self._load_of(active)
+            if note := self._replica_source.fetching(load):
+                self._view.state(model.name, "loading", note, replica=active.number)
+            active.busy = "fetch", active.replica.fetch(load)
+
+    def _size(self, model: Model) -> None:
+        """Say what an engine is loaded with: room for all models that it may score."""
+        alike = [other for other in self._state.alike(model) if other.has_work]
+        rows, workload = engine_rows([other.prepared for other in alike])
+        for other in alike:
+            other.rows, other.workload = rows, workload
+
+    def _load_of(self, active: ActiveReplica) -> Load:
+        prepared = active.model.prepared
+        return Load(
+            engine=prepared.info.engine,
+            source=prepared.source,
+            options=active.replica.options(prepared.spec.options),
+            rows=active.model.rows,
+            workload=active.model.workload,
+            verify=self._verify,
+            journal=self._run.journal(active.model.name),
+            earlier=answers_to_repeat(self._run, prepared),
+        )
+
+    def _load(self, active: ActiveReplica, held_for: str = "") -> None:
+        """Have a model loaded; `held_for` names the one for which its weights are loaded already."""
+        info = active.model.prepared.info
+        which = f", replica {active.number}" if active.number else ""
+        how = f"with the weights of {held_for}" if held_for else f"loading into {info.engine} ({info.dtype})"
+        note = f"{how}{which}"
+        self._view.state(active.model.name, "loading", note, replica=active.number)
+        active.busy = "load", active.replica.load(self._load_of(active))
+        active.deadline = time.monotonic() + self._replica_source.start_deadline
+
+    def _loaded(self, active: ActiveReplica, loaded: Loaded) -> None:
+        model = active.model
+        active.busy = None
+        active.loaded, active.since, active.deadline = loaded, time.monotonic(), float("inf")
+        model.start_failures = 0
+        self._meter.loaded(active)
+        if model.work is None:
+            _cut(model, loaded.device_kind)
+        verified = {} if loaded.verified is None else {"verified": loaded.verified}
+        self._run.update_model(model.name, engine_details=loaded.details, **verified)
+        if loaded.verified:
+            self._view.state(model.name, "loading", str(loaded.verified), replica=active.number)
+        self._view.state(model.name, "running", replica=active.number)
+        self._feed(active)
+        self._replica_source.loaded(active, self._state)
+
+    def _feed(self, active: ActiveReplica) -> None:
+        """Give a replica chunks; where it has none and none waits, it is done with its model."""
+        work = active.model.work
+        assert work is not None
+        while not active.leaving and self._has_room(active, work) and (chunk := work.take()):
+            active.flight.append((active.replica.score(chunk), chunk))
+        if active.flight:
+            return
+        other = None if active.leaving else self._state.next_alike(active.model)
+        if other is not None:
+            self._go_over(active, other)
+        else:
+            active.busy = "close", active.replica.close()
+            active.deadline = time.monotonic() + min(CLOSE_SECONDS, self._replica_source.start_deadline)
+
+    def _has_room(self, active: ActiveReplica, work: PendingChunks) -> bool:
+        """Whether a replica takes another chunk. One that may be deadly is alone with it: what was scored just before may not
+        arrive when the process dies, and would be blamed for it.
+        """
+        if not active.flight or work.next is None:
+            return True
+        held = [chunk for _, chunk in active.flight]
+        return len(held) < self._replica_source.depth and not any(map(work.doubtful, [*held, work.next]))
+
+    def _go_over(self, active: ActiveReplica, other: Model) -> None:
+        """A replica is done with its model, and goes on with another one of which it has loaded all."""
+        replica = self._replica_source.stay(active, other.name, self._state)
+        self._state.active_replicas.remove(active)
+        self._finish(active.model)
+        after = ActiveReplica(other, replica, other.numbers, time.monotonic())
+        other.numbers += 1
+        self._state.active_replicas.append(after)
+        with self._guarded(other):
+            self._load(after, active.model.name)
+
+    def _store(self, active: ActiveReplica, chunk: Chunk, scored: Scored) -> None:
+        name, replica, begun = active.model.name, active.replica, time.perf_counter()
+        self._run.add_answers(self._run.answers_folder(name), active.model.prepared.kinds, scored.answers)
+        self._run.add_timing(scored.timing(name, str(active.number)))
+        self._timed += 1
+        if self._timed % TIMINGS_APART == 0:
+            self._run.merge_timings()
+        self._meter.stored(active, scored, time.perf_counter() - begun)
+        self._view.advance(name, len(scored.answers), replica=active.number, chunk=chunk_name(chunk))
+        active.scored += 1
+        if active.scored == 1 and active.loaded is not None:
+            seconds = {**active.loaded.seconds, "first_answer": time.monotonic() - active.begun}
+            reused = active.loaded.reused
+            self._run.add_start(name, start_record(active.number, replica.where, replica.placement, seconds, reused=reused))
+
+    def _closed(self, active: ActiveReplica, *, free: bool) -> None:
+        """A replica is done with its model: it takes another one, or ends."""
+        offer = self._replica_source.follow(active, self._state, free=free)
+        if offer is None:
+            self._drop(active)
+        else:
+            self._state.active_replicas.remove(active)
+        self._finish(active.model)
+        if offer is not None:
+            self._begin(offer)
+
+    def _release(self, active: ActiveReplica) -> None:
+        """A replica ends while its model has work: at once while it loads, else with the chunks that it holds."""
+        if active not in self._state.active_replicas or not active.model.has_work:
+            return
+        self._view.state(active.model.name, "running", "ends early: its devices are wanted", replica=active.number)
+        if active.loaded is None:
+            self._drop(active)
+        else:
+            active.leaving = True
+
+    def _drop(self, active: ActiveReplica) -> None:
+        if active in self._state.active_replicas:
+            self._state.active_replicas.remove(active)
+            self._replica_source.end(active.replica)
+
+    def _finish(self, model: Model) -> None:
+        """A model is done when its last replica is: those that still load would find nothing to do."""
+        if model.error is None and not model.has_work and all(m.loaded is None for m in self._state.of(model)):
+            for active in self._state.of(model):
+                self._drop(active)
+            self._note_replies(model)
+            self._run.clear_model_failure(model.name)
+            self._view.state(model.name, "done")
+
+    def _note_replies(self, model: Model) -> None:
+        """Write down what its answers to chats took, and who gave them."""
+        if CHAT in model.prepared.kinds.values():
+            made, facts = engine_class(model.prepared.info.engine), self._run.reply_facts(model.name)
+            tokens = (facts.get("prompt_tokens", 0), facts.get("answer_tokens", 0))
+            dollars = made.dollars(model.prepared.spec.options, *tokens)
+            facts |= {"repeatable": made.repeatable, **({"dollars": dollars} if dollars is not None else {})}
+            self._run.update_model(model.name, chats=facts)
+
+    # --- what goes wrong -----------------------------------------------------------------------------------------
+
+    def _lost(self, active: ActiveReplica, how: str) -> None:
+        """A replica's process is gone. While it scored, its first chunk is suspect; the others only wait again."""
+        model = active.model
+        if not active.flight:
+            if active.loaded is None:
+                self._start_failed(active, f"died while it loaded ({how})", START_ATTEMPTS)
+            else:  # it was closing
+                self._drop(active)
+                self._finish(model)
+            return
+        assert model.work is not None
+        (_, suspect), *others = active.flight
+        active.flight.clear()
+        for _, chunk in reversed(others):
+            model.work.give_back(chunk)
+        given_up = model.work.killed(suspect)
+        self._meter.chunk_failed(model.name)
+        note = f"replica {active.number} died while it scored ({how}), its chunks wait again"
+        self._view.state(model.name, "loading", note, replica=active.number, chunk=chunk_name(suspect))
+        self._requests_failed(model, given_up, EngineError("the worker died every time it scored this request"))
+        self._drop(active)
+        self._restart(active)
+
+    def _too_late(self, active: ActiveReplica) -> None:
+        if active.loaded is None:
+            reason = f"did not load within {self._replica_source.start_deadline:.0f} s"
+            self._start_failed(active, reason, HANG_ATTEMPTS)
+        else:  # all that it has scored is stored
+            self._drop(active)
+            self._finish(active.model)
+
+    def _start_failed(self, active: ActiveReplica, reason: str, allowed: int) -> None:
+        """A replica that can't be started is asked for again a few times; then its model is given up, or goes on without it."""
+        model = active.model
+        model.start_failures += 1
+        self._drop(active)
+        if model.start_failures < allowed:
+            self._restart(active)
+            return
+        tried = f"a replica {reason}; {model.start_failures} starts in a row failed"
+        if any(other.loaded is not None for other in self._state.of(model)):
+            # The model isn't at fault: another replica of it is at work. The supplier may still start one where that pays.
+            self._view.state(model.name, "running", f"{tried}, the others go on", replica=active.number)
+        else:
+            self._give_up(model, EngineError(f"{model.name}: {tried}"))
+
+    def _restart(self, active: ActiveReplica) -> None:
+        """Ask for a replica of a model again, if there is still something for it to do."""
+        if active.model.has_work:
+            self._meter.restarted(active.model.name)
+            self._replica_source.again(active, self._state)
+        else:
+            self._finish(active.model)
+
+    def _row_failed(self, active: ActiveReplica, error: EngineError, row: int) -> None:
+        """A row of the first chunk can't be scored: the requests that read it are tried apart, or given up."""
+        model = active.model
+        assert model.work is not None
+        _, chunk = active.flight.popleft()
+        self._meter.chunk_failed(model.name)
+        self._requests_failed(model, model.work.failed(chunk, requests_of_row(chunk, row)), error)
+        self._feed(active)
+
+    def _requests_failed(self, model: Model, requests: Sequence[str], error: EngineError) -> None:
+        """Write down requests that failed alone. Raises where that ends the model: so many that it is at fault, or `strict`."""
+        if not requests:
+            return
+        tables, total = model.prepared.tables, len(model.prepared.encoded)
+        names = name_samples(tables, requests)
+        reasons = [f"{names[request]}: {error}" for request in requests]
+        kind: Kind = failure_kind(error)
+        wrong = EngineError if kind == "retryable" or isinstance(error, FailingError) else InputError
+        if self._strict:
+            raise wrong(f"{model.name}: {reasons[0]}") from error
+        model.failed += len(requests)
+        self._meter.requests_failed(model.name, len(requests))
+        self._run.add_failures([(model.name, *pair) for pair in zip(requests, reasons, strict=True)], kind)
+        self._view.advance(model.name, 0, len(requests))
+        if PendingChunks.hopeless(model.failed, total):
+            many = f"{model.failed:,} of its {total:,} requests failed, the last one"
+            raise wrong(f"{model.name}: {many} {reasons[-1]}") from error
+
+    def _give_up(self, model: Model, error: Exception) -> None:
+        if model.error is None:
+            model.error = error
+            recover(self._run, model.prepared)
+            self._note_replies(model)
+            record_failures(self._run, {model.name: error})
+            self._view.state(model.name, "failed", in_words(error))
+        for active in self._state.of(model):
+            self._drop(active)
+
+
+def _cut(model: Model, device: DeviceKind) -> None:
+    """Cut a model's pending requests into chunks for the kind of device that its first replica is on."""
+    model.work = PendingChunks.of(model.prepared.pending_chunks(device))
+    model.chunks = len(model.work.waiting)

@@ -1,0 +1,132 @@
+"""Which samples of a run can be asked of a model, and what is left out because they can't."""
+
+import functools
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import polars as pl
+
+from evaluator.scoring.pending_chunks import PendingChunks
+from evaluator.tasks.base import Task
+from evaluator_serving.errors import InputError, ModelError
+from evaluator_serving.requests import Request
+from evaluator_serving.rows import Encoded
+
+CHAT = "chat"
+"""What generative models can do besides: go on in words."""
+
+
+def abilities(heads: frozenset[str]) -> frozenset[str]:
+    """The heads of requests that a model with these heads can be asked."""
+    return heads | {CHAT} if "causal" in heads else heads
+
+
+class Encodes(Protocol):
+    """A model's encoder."""
+
+    def encode(self, request: Request) -> Encoded:
+        """The request's rows. Raises InputError for one that the model can't be asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """What of one task can't be asked of a model.
+
+    Attributes:
+        samples: samples of which a request or more can't be asked; of: all that are asked.
+        whole: whether no request of the task can be asked.
+        reason: why the first one can't.
+    """
+
+    samples: int
+    of: int
+    whole: bool
+    reason: str
+
+    def too_much(self, task: Task) -> bool:
+        """Whether the model or the data is at fault, not single samples: what is left would say little, or nothing.
+
+        A task that `skips_unaskable` samples expects many of them.
+        """
+        if task.skips_unaskable:
+            return self.whole
+        return PendingChunks.hopeless(self.samples, self.of)
+
+    def __str__(self) -> str:
+        more = f" (and {self.samples - 1:,} more of its {self.of:,} samples can't be asked)" if self.samples > 1 else ""
+        return self.reason + more
+
+
+def missing_head(task: Task, heads: frozenset[str], spec: str) -> str | None:
+    """Why the task can't ask a model with these heads at all, None if it can."""
+    if task.heads & heads:
+        return None
+    wanted, has = " or ".join(sorted(task.heads)), ", ".join(sorted(heads - {CHAT} or heads)) or "none"
+    return f"task {task.name} needs a model with a {wanted} head, {spec} has {has}"
+
+
+def encode(
+    requests: Mapping[str, Request],
+    encoder: Callable[[], Encodes],
+    tables: Mapping[str, pl.DataFrame],
+    name: str,
+    *,
+    strict: bool,
+    known: dict[str, Encoded] | None = None,
+) -> tuple[list[Encoded], dict[str, str]]:
+    """The requests that can be asked of the model called `name`, encoded; and of the others id → reason, in words.
+
+    With `strict` the first one that can't be asked raises InputError. What is in `known` (id → encoded) isn't encoded again,
+    and what is encoded is added there. `encoder` makes the model's, which takes a second, and isn't called where all is known.
+    """
+    made = functools.cache(encoder)
+    encoded: list[Encoded] = []
+    refused: dict[str, str] = {}
+    known = {} if known is None else known
+    for request_id, request in requests.items():
+        if request_id not in known:
+            one = made()  # what it raises is about the model, not about a request
+            try:
+                known[request_id] = one.encode(request)
+            except InputError as error:
+                if strict:
+                    kind = ModelError if isinstance(error, ModelError) else InputError
+                    raise kind(f"{name}: {name_samples(tables, [request_id])[request_id]}: {error}") from error
+                refused[request_id] = str(error)
+                continue
+        encoded.append(known[request_id])
+    names = name_samples(tables, refused)
+    return encoded, {request_id: f"{names[request_id]}: {reason}" for request_id, reason in refused.items()}
+
+
+def skipped_by_task(tables: Mapping[str, pl.DataFrame], refused: Mapping[str, str]) -> dict[str, Skipped]:
+    """Task → what of it can't be asked, for the tasks that lose something."""
+    found = {}
+    for task, table in tables.items():
+        lost = table.filter(pl.col("request").is_in(list(refused)))
+        if lost.height:
+            of = table["sample"].n_unique()
+            found[task] = Skipped(lost["sample"].n_unique(), of, lost.height == table.height, refused[lost["request"][0]])
+    return found
+
+
+def name_samples(tables: Mapping[str, pl.DataFrame], requests: Collection[str]) -> dict[str, str]:
+    """Where requests come from, in words: the first task, sample and template that asks for each.
+
+    All of them at once: there may be thousands, and each table is then gone through once.
+    """
+    names = {request: f"request {request}" for request in requests}
+    left = set(requests)
+    for task, table in tables.items() if left else ():
+        hits = table.filter(pl.col("request").is_in(list(left))).unique("request", keep="first")
+        for hit in hits.iter_rows(named=True):
+            example = f" (example {hit['example']})" if "example" in hit else ""
+            names[hit["request"]] = f"{task}, sample {hit['sample']}{example}, template {hit['template']}"
+        left.difference_update(hits["request"])
+    return names
+
+
+def useless(name: str, reasons: Iterable[str]) -> ModelError:
+    """The error of a model that none of its tasks can ask, for these reasons."""
+    return ModelError(f"{name}: {'; '.join(reasons)}; choose another model or task")

@@ -1,0 +1,58 @@
+"""What a run's models have in common is made once."""
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tiny_models import tiny_model
+
+from evaluator.scoring.driver import prepare
+from evaluator.scoring.spec import ModelSpec, RunSpec
+from evaluator.tasks.gest import custom
+from evaluator_serving import encoding
+from evaluator_serving.encoding import Encoder
+from evaluator_serving.models.source import ModelSource
+from evaluator_serving.requests import Request, request_id
+
+
+def test_models_with_one_tokenizer_are_encoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not those of another tokenizer or context; and every model has the rows that it has alone."""
+    shapes: dict[str, tuple[int, dict[str, object]]] = {
+        "first": (0, {}),
+        "second": (1, {"num_hidden_layers": 1}),
+        "other": (0, {"tokenizer": "llama-split"}),
+        "short": (0, {"max_position_embeddings": 16}),
+    }
+    models = tuple(
+        ModelSpec(str(tiny_model("llama", tmp_path / name, seed=seed, **shape))) for name, (seed, shape) in shapes.items()
+    )
+    samples = tmp_path / "own.csv"
+    texts = ["I cook", "I am not weak", "I said that I am not the boss of my children"]
+    samples.write_text("sentence,stereotype\n" + "".join(f"{text}.,{i + 1}\n" for i, text in enumerate(texts)))
+    spec = RunSpec(models, (custom(samples),), tmp_path / "run")
+    alone = {model.name: prepare(replace(spec, models=(model,))).models[0] for model in models}
+    calls: Counter[tuple[str, str]] = Counter()
+    plain = Encoder.encode
+
+    def encode(self: Encoder, request: Request) -> object:
+        calls[Path(self.source.spec).name, request_id(request)] += 1
+        return plain(self, request)
+
+    monkeypatch.setattr(Encoder, "encode", encode)
+    loaded: list[str] = []
+    load = encoding.tokenizer_of
+
+    def tokenizer_of(source: ModelSource) -> object:
+        loaded.append(Path(source.spec).name)
+        return load(source)
+
+    monkeypatch.setattr(encoding, "tokenizer_of", tokenizer_of)
+    together = {model.name: model for model in prepare(spec).models}
+    asked = len(together["first"].encoded)
+    assert Counter(name for name, _ in calls) == {"first": asked, "other": asked, "short": asked}
+    assert set(calls.values()) == {1}
+    assert len(together["short"].refused) > 0
+    assert loaded == ["first", "other", "short"], "a tokenizer is loaded where something is to be encoded"
+    for name, model in together.items():
+        assert (model.encoded, model.refused) == (alone[name].encoded, alone[name].refused), name
