@@ -22,7 +22,7 @@ DEPTH = 2
 
 
 class TwoReplicas(ThisProcess):
-    """Two replicas of the first model, of which one is spared when the other (`loading`) or itself has loaded."""
+    """Two replicas of the first model, of which one is released when the other (`loading`) or itself has loaded."""
 
     depth = DEPTH
 
@@ -63,7 +63,7 @@ class TwoReplicas(ThisProcess):
 
 
 @pytest.mark.parametrize("loading", [False, True])
-def test_a_spared_replica_takes_no_more_chunks(loading: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_released_replica_takes_no_more_chunks(loading: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(engine.CHUNK_TOKENS, "cpu", 100)
     samples = write_samples(tmp_path / "own.csv", sentences(60))
     folders = {name: tiny_model(kind, tmp_path / name) for name, kind in (("first", "gpt2"), ("second", "llama"))}

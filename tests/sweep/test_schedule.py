@@ -293,12 +293,12 @@ def always(_: Allocation) -> bool:
 
 def test_when_a_job_ends_is_foreseen() -> None:
     # Half is left at 100; 0.01 a second now, another 0.04 from 110: 0.1 until then, 0.4 at 0.05 a second.
-    state = Progress(left=0.5, at=100, rate=0.01, loading=[(110, 0.04)], active_replicas=2)
+    state = Progress(left=0.5, at=100, rate=0.01, loading=[(110, 0.04)], replicas=2)
     assert state.end() == pytest.approx(118)
     state.pace = 0.5  # it does what was expected at half the speed: 0.4 at 0.03 a second
     assert state.end() == pytest.approx(110 + 0.4 / 0.03)
     # What should have loaded already is taken to be about to.
-    assert Progress(left=0.5, at=100, loading=[(90, 0.05)], active_replicas=1).end() == pytest.approx(110)
+    assert Progress(left=0.5, at=100, loading=[(90, 0.05)], replicas=1).end() == pytest.approx(110)
     assert Progress().end() == math.inf
 
 
@@ -309,7 +309,7 @@ def test_the_first_in_line_waits_and_isnt_overtaken() -> None:
     assert policy.next("a", progress, 0, lambda w: w.placement.devices == 1) is None
     assert policy.next("a", progress, 0, always) == ("w", wide)
     policy.started("a", ("w", wide))
-    progress["w"].active_replicas = 1
+    progress["w"].replicas = 1
     assert policy.next("a", progress, 0, always) == ("n", narrow)
 
 
@@ -318,7 +318,7 @@ def test_replicas_that_have_become_useless_are_passed_over() -> None:
     policy = Policy.of(
         [first, second], {"a": [("gone", first.allocations[0]), ("m", first.allocations[0]), ("n", second.allocations[0])]}
     )
-    progress = {"m": Progress(left=0.1, at=0, rate=0.02, active_replicas=1), "n": Progress()}  # m ends in 5 s, a load is 10
+    progress = {"m": Progress(left=0.1, at=0, rate=0.02, replicas=1), "n": Progress()}  # m ends in 5 s, a load is 10
     assert policy.next("a", progress, 0, always) == ("n", second.allocations[0])
     assert [name for name, _ in policy.lines["a"]] == ["n"]
 
@@ -326,7 +326,7 @@ def test_replicas_that_have_become_useless_are_passed_over() -> None:
 def test_idle_devices_take_what_waits_elsewhere_if_it_ends_in_time() -> None:
     runs, waits = job("runs", 10, 100), Job("waits", (allocation(10, 20, "a"), allocation(10, 60, "b")))
     policy = Policy.of([runs, waits], {"a": [("waits", waits.allocations[0])], "b": []})
-    progress = {"runs": Progress(left=1.0, at=0, rate=0.01, active_replicas=1), "waits": Progress()}
+    progress = {"runs": Progress(left=1.0, at=0, rate=0.01, replicas=1), "waits": Progress()}
     assert policy.next("b", progress, 30, always) == ("waits", waits.allocations[1])  # would end at 100, as the other does
     assert policy.next("b", progress, 31, always) is None
 
@@ -432,12 +432,12 @@ def test_what_is_left_without_a_replica() -> None:
     one, wide = allocation(10, 50), allocation(10, 20, placement=Placement(2))
     state = Progress(0.8, 100, 2 * (1 / 50 + 1 / 20), [(130, 1 / 20)], 3, pace=2.0)  # one and a wide one, at twice their pace
     less = state.without(Running("m", wide), 102)
-    assert (less.left, less.at, less.active_replicas) == (pytest.approx(0.8 - 2 * 0.14), 102, 2)
+    assert (less.left, less.at, less.replicas) == (pytest.approx(0.8 - 2 * 0.14), 102, 2)
     assert less.rate == pytest.approx(2 / 50)
     assert less.loading == [(130, 1 / 20)]
     assert less.without(Running("m", one), 102).rate == 0
     waits = state.without(Running("m", wide, 130), 102)
-    assert (waits.rate, waits.loading, waits.active_replicas) == (state.rate, [], 2)
+    assert (waits.rate, waits.loading, waits.replicas) == (state.rate, [], 2)
     assert state.loading == [(130, 1 / 20)], "it is as it was"
 
 

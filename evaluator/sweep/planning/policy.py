@@ -44,7 +44,7 @@ class Progress:
         left: part of its work that was not done at the moment `at`.
         rate: parts a second that its loaded replicas do.
         loading: (moment when it should have loaded, parts a second that it should do) of each replica that loads.
-        members: replicas that load or score.
+        replicas: how many load or score.
         pace: by what its loaded replicas are faster than was estimated.
         slow: by what they took longer to load.
         measured: whether these two are known.
