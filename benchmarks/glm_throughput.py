@@ -95,10 +95,10 @@ class Counter(BenchCounter):
         BenchCounter.reset(self)
         self.flop = self.seconds = 0.0
 
-    def told(self) -> dict[str, float]:
+    def record(self) -> dict[str, float]:
         """What was counted."""
         counts = {"tokens": self.tokens, "flop": self.flop, "seconds": self.seconds, "flop_a_token": self.flop_a_token}
-        return {**BenchCounter.told(self), **counts}
+        return {**BenchCounter.record(self), **counts}
 
     def of_graphs(self, engine: Any) -> None:
         """Count what goes through the onnx engine's graphs; attention's own products, a few percent, aren't counted."""

@@ -141,10 +141,10 @@ class Meter(Counter):
         Counter.reset(self)
         self.encoder_flop = self.head_flop = self.encoder_seconds = self.head_seconds = 0.0
 
-    def told(self) -> dict[str, float]:
+    def record(self) -> dict[str, float]:
         """What was counted."""
         names = ("encoder_flop", "head_flop", "encoder_seconds", "head_seconds")
-        return {**Counter.told(self), **({name: getattr(self, name) for name in names} if self.config is not None else {})}
+        return {**Counter.record(self), **({name: getattr(self, name) for name in names} if self.config is not None else {})}
 
     def of_graphs(self, engine: Any) -> None:
         """Put counters around an engine's runner."""

@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 
 import polars as pl
 
-from evaluator.bench.answering import asked, measured, say
 from evaluator.bench.backends import CEILINGS
 from evaluator.bench.counter import Counter
 from evaluator.bench.job import BenchJob
 from evaluator.bench.measure import interleave
+from evaluator.bench.messages import command_stream, measure_call, send
 from evaluator.bench.process import BackendProcess
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.models.source import ModelSource
@@ -57,15 +57,15 @@ def sentences(rows: int) -> list[str]:
 
 def serve(opened: Mapping[str, Callable[[str, Counts], Score]], counter: Counts, few: Any) -> None:
     """Load the way that is asked for, say so, then score each line's inputs. `few` inputs are scored before."""
-    with asked() as (lines, answers):
+    with command_stream() as (lines, answers):
         side = Side(**json.loads(next(lines)))
         begun = time.perf_counter()
         score = opened[side.name](side.model, counter)
         score(few)  # the first pass allocates and compiles
-        say(answers, {"load_s": time.perf_counter() - begun})
+        send(answers, {"load_s": time.perf_counter() - begun})
         for line in lines:
             inputs = json.loads(line)
-            say(answers, measured(counter, lambda inputs=inputs: (score(inputs), {})))
+            send(answers, measure_call(counter, lambda inputs=inputs: (score(inputs), {})))
 
 
 def opened_engine(
@@ -110,7 +110,7 @@ def interleaved(
         for way in ways:
             offline = {"HF_HUB_OFFLINE": "1"}
             workers.append(BackendProcess.start(Side(way, model, threads), (program, "--serve"), offline))
-            tell(workers[-1].said)
+            tell(workers[-1].status)
         rates = interleave(workers, [json.dumps(list(part)) for part in parts], machine.measure, tell)
     finally:
         for worker in (*workers, machine):

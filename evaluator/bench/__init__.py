@@ -1,5 +1,5 @@
-"""What engines and baselines reach on this machine's hardware: sentences and tokens a second, measured side by side.
+"""Throughput of engines and baselines on this machine, in sentences and tokens per second, measured side by side.
 
-Each backend runs in its own process (`backends`), which the command's process asks slice by slice (`measure`). Records are
-kept by hardware (`evaluator.sweep.benches`), where plans find them.
+Each backend runs in its own process (`backends`) and scores one slice at a time when the parent process requests it
+(`measure`). Records are stored by hardware (`evaluator.sweep.benches`), where plans look them up.
 """

@@ -1,7 +1,7 @@
 """One backend's process: `python -m evaluator.bench.backends`. It reads a `BenchJob`, then slice numbers.
 
-It answers a line of JSON each: when it is ready what its start took, then what each slice took and the log-probabilities. A
-last line `again` makes an engine load the model once more in the same process.
+It answers each line with a line of JSON: first the cost of its start, then each slice's cost and log-probabilities. The
+line `reload` makes an engine load the model once more in the same process.
 """
 
 import tempfile
@@ -11,40 +11,40 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from evaluator.bench import answering, harness
+from evaluator.bench import harness, messages
 from evaluator.bench.counter import Counter
 from evaluator.bench.job import BenchJob, BenchWorkload
 
-TRIED = 8
-"""Requests that warm a backend up: the first pass allocates and compiles."""
+WARM_UP = 8
+"""Requests scored before the measurement: the first pass allocates and compiles."""
 
 Numbers = dict[str, list[float]]
-"""Request's id → log P of each candidate."""
+"""Request id → log P of each candidate."""
 
 
 class Backend(Protocol):
-    """Something that answers requests; made with (asked, work, counter)."""
+    """Scores requests; constructed with (job, work, counter)."""
 
     def start(self) -> dict[str, float]:
-        """Load; what that took, by part."""
+        """Load the model. Returns seconds by part."""
 
     def score(self, ids: Sequence[str]) -> tuple[Numbers, dict[str, float]]:
-        """Answer these requests: the numbers, and seconds and counts by name."""
+        """Score these requests. Returns the numbers, and seconds and counts by name."""
 
-    def again(self) -> float:
-        """Load once more in this process; the seconds, 0 where that says nothing."""
+    def reload(self) -> float:
+        """Load the model once more in this process. Returns seconds, 0 for baselines."""
 
 
 class EngineBackend:
     """An engine as a run uses it: encode, merge, cut into chunks, score, store."""
 
-    def __init__(self, asked: BenchJob, work: BenchWorkload, counter: Counter) -> None:
+    def __init__(self, job: BenchJob, work: BenchWorkload, counter: Counter) -> None:
         from evaluator.scoring.prepare import engine_rows, record
         from evaluator.scoring.worker import Load, Worker
         from evaluator_serving.encoding import encoder_for
 
         model = work.model
-        self._asked, self._work, self._counter = asked, work, counter
+        self._asked, self._work, self._counter = job, work, counter
         self._run = record(work.spec, work.tasks, [model])
         self._folder = self._run.answers_folder(model.name)
         self._encoder = encoder_for(model.source)
@@ -54,7 +54,7 @@ class EngineBackend:
         self.device = ""
 
     def start(self) -> dict[str, float]:
-        """As a replica starts."""
+        """Fetch, load and verify the model as a replica does."""
         self._worker.fetch(self._load)
         loaded = self._worker.load(self._load)
         self.device = loaded.device_kind
@@ -64,7 +64,7 @@ class EngineBackend:
         return dict(loaded.seconds)
 
     def score(self, ids: Sequence[str]) -> tuple[Numbers, dict[str, float]]:
-        """Encode, score and store them."""
+        """Encode, score and store these requests."""
         from evaluator_serving.packing import computed
         from evaluator_serving.registry import engine_class
         from evaluator_serving.rows import chunks
@@ -89,8 +89,8 @@ class EngineBackend:
             numbers |= {one.request: [sum(candidate) for candidate in one.logprobs] for one in scored.answers}
         return numbers, took
 
-    def again(self) -> float:
-        """As a replica's process takes its next model."""
+    def reload(self) -> float:
+        """Load as a replica's process loads its next model."""
         self._worker.close()
         begun = time.perf_counter()
         self._worker.fetch(self._load)
@@ -99,12 +99,12 @@ class EngineBackend:
 
 
 class LoopBackend:
-    """What one writes with transformers alone: an input at a time, a softmax over the logits of all its positions."""
+    """A plain transformers loop: one input at a time, softmax over the logits of all its positions."""
 
-    def __init__(self, asked: BenchJob, work: BenchWorkload, counter: Counter) -> None:
+    def __init__(self, job: BenchJob, work: BenchWorkload, counter: Counter) -> None:
         from evaluator_serving.encoding import encoder_for
 
-        self._asked, self._work, self._counter = asked, work, counter
+        self._asked, self._work, self._counter = job, work, counter
         self._encoder = encoder_for(work.model.source)
         self._network: Any = None
         self._on = "cpu"
@@ -129,7 +129,7 @@ class LoopBackend:
         return {"engine": time.perf_counter() - begun}
 
     def score(self, ids: Sequence[str]) -> tuple[Numbers, dict[str, float]]:
-        """One forward pass an input."""
+        """One forward pass per input."""
         import torch
 
         from evaluator_serving.answers import assemble
@@ -156,16 +156,16 @@ class LoopBackend:
             took["rows"] += len(values)
         return numbers, {**took, "forward": time.perf_counter() - begun - took["encode"]}
 
-    def again(self) -> float:
-        """Says nothing of engines."""
+    def reload(self) -> float:
+        """Not measured for baselines."""
         return 0.0
 
 
 class HarnessBackend:
-    """lm-evaluation-harness's log-likelihoods of (context, continuation): `hf` in its fastest batch size here, or `vllm`."""
+    """lm-evaluation-harness's log-likelihoods of (context, continuation): `hf` at its fastest batch size here, or `vllm`."""
 
-    def __init__(self, asked: BenchJob, work: BenchWorkload, counter: Counter, *, backend: str) -> None:
-        self._asked, self._work, self._counter, self._kind = asked, work, counter, backend
+    def __init__(self, job: BenchJob, work: BenchWorkload, counter: Counter, *, backend: str) -> None:
+        self._asked, self._work, self._counter, self._kind = job, work, counter, backend
         self._backend: Any = None
 
     def start(self) -> dict[str, float]:
@@ -176,8 +176,8 @@ class HarnessBackend:
             begun = time.perf_counter()
             path, dtype, own_code = str(source.path), self._asked.dtype, source.code is not None
             if self._kind == "hf":
-                few = self._pairs(list(self._work.requests)[: 4 * TRIED])
-                self._backend = harness.on_transformers(path, dtype, [pair for _, pair in few], own_code=own_code)
+                sample = self._pairs(list(self._work.requests)[: 4 * WARM_UP])
+                self._backend = harness.on_transformers(path, dtype, [pair for _, pair in sample], own_code=own_code)
                 self._counter.of_embeddings(self._backend.model.config.vocab_size)
             else:
                 self._backend = harness.on_vllm(path, dtype, own_code=own_code)
@@ -185,7 +185,7 @@ class HarnessBackend:
         return {"engine": time.perf_counter() - begun}
 
     def _pairs(self, ids: Sequence[str]) -> list[tuple[str, harness.Pair]]:
-        """Request's id, and a context with one of its continuations."""
+        """Request id with a (context, continuation) pair, one per candidate."""
         from evaluator_serving.requests import Continuation
 
         pairs = []
@@ -197,7 +197,7 @@ class HarnessBackend:
         return pairs
 
     def score(self, ids: Sequence[str]) -> tuple[Numbers, dict[str, float]]:
-        """All their candidates."""
+        """Score all candidates of these requests."""
         begun = time.perf_counter()
         pairs = self._pairs(ids)
         numbers: Numbers = {}
@@ -205,30 +205,30 @@ class HarnessBackend:
             numbers.setdefault(key, []).append(log_p)
         return numbers, {"forward": time.perf_counter() - begun}
 
-    def again(self) -> float:
-        """Says nothing of engines."""
+    def reload(self) -> float:
+        """Not measured for baselines."""
         return 0.0
 
 
 class Ceilings:
-    """This machine's rates at the moment, with torch: a large matrix product, and a copy of memory."""
+    """This machine's current rates, measured with torch: a large matrix product and a memory copy."""
 
-    def __init__(self, asked: BenchJob) -> None:
+    def __init__(self, job: BenchJob) -> None:
         import torch
 
-        self._device = ("cuda" if torch.cuda.is_available() else "cpu") if asked.device == "auto" else asked.device
+        self._device = ("cuda" if torch.cuda.is_available() else "cpu") if job.device == "auto" else job.device
         on_gpu = self._device.startswith("cuda")
         side = 8192 if on_gpu else 2048
-        dtype = getattr(torch, asked.dtype if on_gpu and asked.dtype != "int8" else "float32")
-        if asked.threads:  # 0 on GPUs
-            torch.set_num_threads(asked.threads)
+        dtype = getattr(torch, job.dtype if on_gpu and job.dtype != "int8" else "float32")
+        if job.threads:  # 0 on GPUs
+            torch.set_num_threads(job.threads)
         self._side = side
         self._a, self._b = (torch.randn(side, side, device=self._device).to(dtype) for _ in range(2))
         self._source = torch.ones((1 << 28) if on_gpu else (1 << 25), device=self._device)
         self._target = torch.empty_like(self._source)
 
     def measure(self) -> dict[str, float]:
-        """GFLOP/s, and GB/s read and written; the best of several."""
+        """GFLOP/s, and GB/s read and written: the best of several measurements."""
         import torch
 
         product = self._best(lambda: torch.mm(self._a, self._b), 6)
@@ -238,57 +238,57 @@ class Ceilings:
     def _best(self, call: Callable[[], object], times: int) -> float:
         import torch
 
-        found = []
+        seconds = []
         for _ in range(times):
             begun = time.perf_counter()
             call()
             if self._device.startswith("cuda"):
                 torch.cuda.synchronize()
-            found.append(time.perf_counter() - begun)
-        return min(found)
+            seconds.append(time.perf_counter() - begun)
+        return min(seconds)
 
 
 BACKENDS: Mapping[str, Callable[[BenchJob, BenchWorkload, Counter], Backend]] = {
     "engine": EngineBackend,
     "transformers-loop": LoopBackend,
-    "lm-eval": lambda asked, work, counter: HarnessBackend(asked, work, counter, backend="hf"),
-    "lm-eval-vllm": lambda asked, work, counter: HarnessBackend(asked, work, counter, backend="vllm"),
+    "lm-eval": lambda job, work, counter: HarnessBackend(job, work, counter, backend="hf"),
+    "lm-eval-vllm": lambda job, work, counter: HarnessBackend(job, work, counter, backend="vllm"),
 }
 BASELINES = tuple(name for name in BACKENDS if name != "engine")
-"""What engines can be measured against."""
+"""Backends that engines can be compared with."""
 CEILINGS = "ceilings"
 
 
-def serve(asked: BenchJob, lines: Iterator[str], answers: IO[str]) -> None:
-    """A backend's whole life."""
+def serve(job: BenchJob, lines: Iterator[str], answers: IO[str]) -> None:
+    """Load the backend, then answer the parent's lines until they end."""
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
-        work = BenchWorkload.of(asked, Path(folder) / "run")
+        work = BenchWorkload.of(job, Path(folder) / "run")
         counter = Counter()
-        backend = BACKENDS[asked.backend](asked, work, counter)
+        backend = BACKENDS[job.backend](job, work, counter)
         prepared = time.perf_counter() - began
         start = backend.start()
-        backend.score([key for ids in work.slices for key in ids][:TRIED])
+        backend.score([key for ids in work.slices for key in ids][:WARM_UP])
         ready = {"start": start, "prepared": prepared, "model": _model(work), "sentences": list(work.sentences)}
-        answering.say(answers, ready)
+        messages.send(answers, ready)
         for line in lines:
-            if line.strip() == "again":
-                answering.say(answers, {"again": backend.again()})
+            if line.strip() == "reload":
+                messages.send(answers, {"reload": backend.reload()})
             else:
-                answering.say(answers, answering.measured(counter, partial(backend.score, work.slices[int(line)])))
+                messages.send(answers, messages.measure_call(counter, partial(backend.score, work.slices[int(line)])))
 
 
-def serve_ceilings(asked: BenchJob, lines: Iterator[str], answers: IO[str]) -> None:
-    """The process that measures the machine itself."""
-    ceilings = Ceilings(asked)
+def serve_ceilings(job: BenchJob, lines: Iterator[str], answers: IO[str]) -> None:
+    """Measure the machine's rates whenever the parent sends a line."""
+    ceilings = Ceilings(job)
     ceilings.measure()
-    answering.say(answers, {"ready": True})
+    messages.send(answers, {"ready": True})
     for _ in lines:
-        answering.say(answers, ceilings.measure())
+        messages.send(answers, ceilings.measure())
 
 
 def _model(work: BenchWorkload) -> dict[str, Any]:
-    """Sizes of the model, and of its work: what a forward token and a read position cost in multiplications."""
+    """Sizes of the model and of its work: multiplications per forward token and per position read."""
     source = work.model.source
     text = source.config.get_text_config()
     vocabulary, width = getattr(text, "vocab_size", 0) or 0, getattr(text, "hidden_size", 0) or 0
@@ -314,15 +314,15 @@ def _rows(work: BenchWorkload) -> Sequence[Any]:
 
 
 def _reads(work: BenchWorkload) -> int:
-    """Positions at which a vocabulary is looked at."""
+    """Positions whose logits are read."""
     return sum(len({position for position, _ in row.lookups}) for row in _rows(work))
 
 
 def main() -> None:
-    """Serve what the first line of input asks."""
-    with answering.asked() as (lines, answers):
-        asked = BenchJob.parse(next(lines))
-        (serve_ceilings if asked.backend == CEILINGS else serve)(asked, lines, answers)
+    """Serve the job in the first line of input."""
+    with messages.command_stream() as (lines, answers):
+        job = BenchJob.parse(next(lines))
+        (serve_ceilings if job.backend == CEILINGS else serve)(job, lines, answers)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Two benches beside each other: how many times as fast, and whether that is more than the noise. Pure."""
+"""Compare two benches: the speed ratio of each backend, and whether it exceeds the noise. Pure functions."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -7,7 +7,7 @@ from typing import Any
 from evaluator_serving.errors import InputError
 
 SURE = 2.0
-"""Standard deviations beyond which a difference isn't taken for noise."""
+"""Standard deviations beyond which a difference counts as more than noise."""
 CONDITIONS = (
     ("hardware", "name"),
     ("hardware", "cores"),
@@ -16,19 +16,19 @@ CONDITIONS = (
     ("work", "sentences"),
     ("work", "threads"),
 )
-"""What should be equal for a ratio to say something of the program."""
+"""Fields that must be equal for the ratio to measure the program alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A backend in two benches.
+    """One backend's speed in two benches.
 
     Attributes:
-        before, after: sentences a second; ratio: after over before; noise: the ratio's own standard deviation, as a share.
-        beyond_noise: whether the ratio differs from 1 by more than SURE of these.
+        before, after: sentences per second; ratio: after / before; noise: the ratio's relative standard deviation.
+        beyond_noise: whether the ratio differs from 1 by more than SURE standard deviations.
     """
 
-    way: str
+    backend: str
     before: float
     after: float
     ratio: float
@@ -36,12 +36,13 @@ class Ratio:
     beyond_noise: bool
 
     def record(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
+        """For JSON, in which the backend's key is `way`, as in the records."""
+        values = asdict(self)
+        return {"way": values.pop("backend"), **values}
 
 
 def is_whole(record: Mapping[str, Any]) -> bool:
-    """Whether a record has all that is compared, of the types that a bench writes."""
+    """Whether a record has all fields that are compared, with the right types."""
     try:
         backends = [backend for backend in record["ways"] if "error" not in backend]
         numbers = all(
@@ -54,11 +55,13 @@ def is_whole(record: Mapping[str, Any]) -> bool:
 
 
 def ratios(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Ratio]:
-    """Of the backends that ran in both. Raises InputError where there is none."""
-    known = {backend["way"]: backend for backend in before["ways"] if "error" not in backend}
-    both = [(known[backend["way"]], backend) for backend in after["ways"] if "error" not in backend and backend["way"] in known]
+    """One ratio per backend that ran in both. Raises InputError if there is none."""
+    earlier = {backend["way"]: backend for backend in before["ways"] if "error" not in backend}
+    both = [
+        (earlier[backend["way"]], backend) for backend in after["ways"] if "error" not in backend and backend["way"] in earlier
+    ]
     if not both:
-        raise InputError("the two benches have no backend in common that ran in both: give --engine and --against alike")
+        raise InputError("no backend ran in both benches: give the same --engine and --against to both")
     for old, new in both:
         ratio = new["sentences_s"] / old["sentences_s"]
         noise = (old["noise"] ** 2 + new["noise"] ** 2) ** 0.5
@@ -66,11 +69,11 @@ def ratios(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Rati
 
 
 def differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
-    """A line on each condition that isn't the same, and on each version."""
+    """One line for each condition and package version that differs."""
     for part, name in CONDITIONS:
         if before[part][name] != after[part][name]:
-            yield f"{part}: {name} {before[part][name]} and {after[part][name]}: compare with care"
+            yield f"{part} {name} differs: {before[part][name]} and {after[part][name]}: compare with care"
     old, new = (record["system"]["versions"] for record in (before, after))
     for name in sorted(old.keys() | new.keys()):
         if old.get(name) != new.get(name):
-            yield f"{name} {old.get(name, 'none')} and {new.get(name, 'none')}"
+            yield f"{name} version differs: {old.get(name, 'none')} and {new.get(name, 'none')}"

@@ -1,4 +1,4 @@
-"""Counts what a loaded model really computes, from outside: tokens (padding included) and forward passes."""
+"""Counts the tokens (padding included) and forward passes that a loaded model computes, by wrapping its functions."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,27 +8,27 @@ from evaluator_serving.engine import Engine
 
 @dataclass(slots=True)
 class Counter:
-    """Tokens and passes since the last `reset`; `counts` says whether this backend's are known at all."""
+    """Tokens and passes since the last `reset`; `counts` is False for a backend that cannot be counted."""
 
     tokens: int = 0
     passes: int = 0
     counts: bool = False
 
     def reset(self) -> None:
-        """Forget what was counted."""
+        """Set the totals to zero."""
         self.tokens = self.passes = 0
 
-    def told(self) -> dict[str, float]:
-        """What was counted, for an answer: tokens `computed` and `passes`, where they are known."""
+    def record(self) -> dict[str, float]:
+        """The totals for an answer: tokens `computed` and `passes`; empty if they are unknown."""
         return {"computed": self.tokens, "passes": self.passes} if self.counts else {}
 
     def add(self, tokens: int) -> None:
-        """One forward pass over so many tokens."""
+        """Add one forward pass."""
         self.tokens += tokens
         self.passes += 1
 
     def of_engine(self, engine: Engine, vocabulary: int) -> None:
-        """Count in an engine of this program; another package's counts nothing."""
+        """Count in a built-in engine; plug-in engines are not counted."""
         if engine.name == "vllm":
             self.of_scheduler(engine._llm)  # type: ignore[attr-defined]
         elif engine.name == "onnx":
@@ -37,7 +37,7 @@ class Counter:
             self.of_embeddings(vocabulary)
 
     def of_graphs(self, engine: Any) -> None:
-        """Count what goes through the onnx engine's graphs."""
+        """Count the inputs of the onnx engine's graphs."""
         self.counts = True
         runner = engine._runner
         submit = runner.submit
@@ -49,7 +49,7 @@ class Counter:
         runner.submit = counting
 
     def of_embeddings(self, vocabulary: int) -> None:
-        """Count what goes through a transformers model's word embedding: every computed token does once."""
+        """Count the inputs of a transformers model's word embedding: each computed token passes it once."""
         import torch
 
         self.counts = True
@@ -63,7 +63,7 @@ class Counter:
         torch.nn.Embedding.forward = counting  # type: ignore[method-assign,assignment]
 
     def of_scheduler(self, llm: Any) -> None:
-        """Count what vLLM's scheduler hands to the model."""
+        """Count the tokens that vLLM's scheduler schedules."""
         self.counts = True
         scheduler = llm.llm_engine.engine_core.engine_core.scheduler
         plain = scheduler.schedule

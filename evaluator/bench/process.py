@@ -1,4 +1,4 @@
-"""A backend's process as the measuring one sees it; `answering` is the inside."""
+"""A backend's process as seen by the parent; `messages` is the child's side."""
 
 import json
 import os
@@ -13,7 +13,7 @@ PROGRAM = ("-m", "evaluator.bench.backends")
 
 
 class ProcessJob(Protocol):
-    """What a process is for: the backend's name, the threads that it may use (0: as many as it likes), its first line."""
+    """The job of a process: the backend's name, its number of threads (0: no limit), and its first line of input."""
 
     @property
     def name(self) -> str: ...
@@ -24,20 +24,20 @@ class ProcessJob(Protocol):
     def json(self) -> str: ...
 
 
-Asked = TypeVar("Asked", bound=ProcessJob)
+JobT = TypeVar("Asked", bound=ProcessJob)
 
 
 @dataclass(slots=True)
-class BackendProcess(Generic[Asked]):
-    """One backend: its process, what it said when it was ready, and what each slice took.
+class BackendProcess(Generic[JobT]):
+    """One backend: its process, its first answer, and the measurements of each slice.
 
     Attributes:
-        seconds: from the process's start until it was ready.
-        ready: its first answer; error: why there is none.
-        slices: what the slices took, by number.
+        seconds: time until the process was ready.
+        ready: its first answer; error: why the backend failed, None if it did not.
+        slices: slice number → measurements.
     """
 
-    asked: Asked
+    job: JobT
     process: subprocess.Popen[str]
     seconds: float = 0.0
     ready: dict[str, Any] = field(default_factory=dict)
@@ -45,40 +45,40 @@ class BackendProcess(Generic[Asked]):
     slices: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     @classmethod
-    def start(cls, asked: Asked, program: Sequence[str] = PROGRAM, environment: Mapping[str, str] | None = None) -> Self:
-        """Start Python's `program` and wait until it has loaded, so that nothing loads while something else is timed."""
-        known = os.environ | {"TOKENIZERS_PARALLELISM": "false"} | dict(environment or {})
-        if asked.threads:
-            known["OMP_NUM_THREADS"] = str(asked.threads)
+    def start(cls, job: JobT, program: Sequence[str] = PROGRAM, environment: Mapping[str, str] | None = None) -> Self:
+        """Start Python's `program` and wait until it has loaded: no backend loads while another is timed."""
+        variables = os.environ | {"TOKENIZERS_PARALLELISM": "false"} | dict(environment or {})
+        if job.threads:
+            variables["OMP_NUM_THREADS"] = str(job.threads)
         pipe, begun = subprocess.PIPE, time.perf_counter()
         command = [sys.executable, *program]
-        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=known)
-        worker = cls(asked, process)
-        worker.ready = worker._ask(asked.json())
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=variables)
+        worker = cls(job, process)
+        worker.ready = worker._request(job.json())
         worker.seconds = time.perf_counter() - begun
         return worker
 
     @property
-    def said(self) -> str:
-        """How its start went, in a line."""
-        return f"{self.asked.name}: " + (f"can't run here: {self.error}" if self.error else f"ready in {self.seconds:.0f} s")
+    def status(self) -> str:
+        """One line on its start."""
+        return f"{self.job.name}: " + (f"can't run here: {self.error}" if self.error else f"ready in {self.seconds:.0f} s")
 
     def slice(self, number: int, line: str) -> None:
-        """Let it score one slice; a backend that fails is left out from then on."""
-        answer = self._ask(line)
+        """Score one slice. A backend that fails is skipped from then on."""
+        answer = self._request(line)
         if self.error is None:
             self.slices[number] = answer
 
-    def again(self) -> float:
-        """Seconds to load the model once more in the same process, 0 where that isn't known."""
-        return float(self._ask("again").get("again", 0.0))
+    def reload(self) -> float:
+        """Seconds to load the model once more in the same process, 0 if unknown."""
+        return float(self._request("reload").get("reload", 0.0))
 
     def measure(self) -> dict[str, float]:
-        """The ceilings' process: the machine's rates now."""
-        return self._ask("now")
+        """Of the process that measures the machine: its current rates."""
+        return self._request("now")
 
     def total(self, name: str) -> float:
-        """Sum over the slices; 0 for what this backend doesn't count."""
+        """Sum of a measurement over the slices; 0 if this backend does not report it."""
         return float(sum(answer.get(name, 0.0) for answer in self.slices.values()))
 
     def close(self) -> None:
@@ -90,14 +90,14 @@ class BackendProcess(Generic[Asked]):
             self.process.kill()
             self.process.wait()
 
-    def _ask(self, line: str) -> dict[str, Any]:
+    def _request(self, line: str) -> dict[str, Any]:
         if self.error is not None:
             return {}
         try:
             print(line, file=self._pipe(self.process.stdin), flush=True)
             answer: dict[str, Any] = json.loads(self._pipe(self.process.stdout).readline())
         except (OSError, ValueError):
-            self.error = f"its process ended with {self.process.wait()}"
+            self.error = f"its process ended with exit code {self.process.wait()}"
             return {}
         self.error = answer.get("error")
         return answer

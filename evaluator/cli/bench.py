@@ -1,4 +1,4 @@
-"""`evaluator bench`: throughput on this hardware, and what became of it since."""
+"""`evaluator bench`: measure throughput on this hardware, and compare two measurements."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,10 +18,10 @@ from evaluator_serving.errors import InputError
 from evaluator_serving.memory import usable_cores
 
 WIDTH = 80
-"""Columns of what is printed, more where the terminal has more."""
+"""Width of the output in columns; a wider terminal is used in full."""
 SPEEDS = ("sentences/s", "±", "tokens/s", "of peak", "of memory", "max |Δ|")
 COSTS = ("GiB", "start s", "encode s", "forward s", "write s")
-"""Columns of the two tables, besides the way's name."""
+"""Columns of the two tables after the backend's name."""
 BASELINES = ("transformers-loop", "lm-eval", "lm-eval-vllm")
 
 
@@ -57,15 +57,29 @@ def words(context: click.Context, parameter: click.Parameter, value: tuple[str, 
 
 @command.command(name="measure")
 @click.argument("model")
-@click.option("--engine", "engines", multiple=True, callback=words, help="Engines (repeat, or commas); default: all that can.")
+@click.option(
+    "--engine",
+    "engines",
+    multiple=True,
+    callback=words,
+    help="Engines, repeated or comma-separated (default: all that can score MODEL).",
+)
 @click.option("--against", multiple=True, callback=words, help=f"Baselines: {', '.join(BASELINES)}.")
-@click.option("--task", help="Whose sentences (default: gest where its data are here, else gest-demo).")
-@click.option("--samples", "limit", type=click.IntRange(min=8), default=240, show_default=True, help="How many of them.")
-@click.option("--slices", type=click.IntRange(min=2), default=4, show_default=True, help="Parts between which the ways change.")
+@click.option("--task", help="Task whose sentences are scored (default: gest if its data are installed, else gest-demo).")
+@click.option("--samples", "limit", type=click.IntRange(min=8), default=240, show_default=True, help="Number of sentences.")
+@click.option(
+    "--slices",
+    type=click.IntRange(min=2),
+    default=4,
+    show_default=True,
+    help="Parts of the work; backends take turns.",
+)
 @click.option("--dtype", type=click.Choice(list(BYTES)), default="float32", show_default=True)
 @click.option("--device", default="auto", show_default=True)
-@click.option("--threads", type=click.IntRange(min=1), help="Of each way on a CPU (default: all cores; a Ray worker has one).")
-@click.option("--json", "out", type=LocalPath(path_type=Path, dir_okay=False), help="Also write the record there.")
+@click.option(
+    "--threads", type=click.IntRange(min=1), help="CPU threads per backend (default: all cores; a Ray worker has one)."
+)
+@click.option("--json", "out", type=LocalPath(path_type=Path, dir_okay=False), help="Also write the record to this file.")
 @pickle_option
 @code_option
 @data_option
@@ -84,7 +98,7 @@ def measure(
     trust_remote_code: bool,
     data: Path | None,
 ) -> None:
-    """Sentences and tokens a second of engines with MODEL, side by side, each in a process of its own.
+    """Measure sentences and tokens per second of engines with MODEL, each in its own process.
 
     \b
     Example:
@@ -96,7 +110,7 @@ def measure(
     from evaluator.tasks import usual_task
     from evaluator.vocabulary import DataSource
 
-    check_ways(model, engines, against)
+    check_backends(model, engines, against)
     if out is not None:
         check_writable(out)
     hardware = Hardware.here() if device == "auto" or device.startswith("cuda") else Hardware.processor()
@@ -110,9 +124,9 @@ def measure(
         asked.append(BenchJob(backend="engine", engine=name, threads=count, slices=slices, **known))  # type: ignore[arg-type]
     check(asked[0])
     record = bench(asked, hardware, logs.say)
-    kept = keep(record)
+    path = keep(record)
     show(record)
-    logs.say(f"kept for plans on this hardware: {kept}" if kept.is_file() else f"not kept for plans: {kept} can't be written")
+    logs.say(f"saved for plans on this hardware: {path}" if path.is_file() else f"not saved for plans: {path} can't be written")
     if out is not None:
         out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf8")
 
@@ -130,31 +144,31 @@ def check_writable(out: Path) -> None:
         raise InputError(f"--json {out} can't be written ({error.strerror}): give another file") from error
 
 
-def check_ways(model: str, engines: Sequence[str], against: Sequence[str]) -> None:
-    """Raise InputError for what can't be measured on this machine, whatever the model is."""
+def check_backends(model: str, engines: Sequence[str], against: Sequence[str]) -> None:
+    """Raise InputError for engines, baselines and models that cannot be measured on this machine."""
     from evaluator_serving.models.served import is_served
     from evaluator_serving.registry import engine_class
 
     unknown = [name for name in against if name not in BASELINES]
     if unknown:
-        raise InputError(f"--against {unknown[0]!r} is no baseline: choose from {', '.join(BASELINES)}")
+        raise InputError(f"--against {unknown[0]!r} is not a baseline: choose from {', '.join(BASELINES)}")
     remedy = "bench measures this machine: give a model's folder or hub id, where the server runs"
     if is_served(model):
-        raise InputError(f"the model at {model} computes at a server, and {remedy}")
+        raise InputError(f"{model} runs on a server; {remedy}")
     for name in engines:
         if engine_class(name).devices == ("server",):
-            raise InputError(f"the {name} engine's models compute at a server, and {remedy}")
+            raise InputError(f"models of the {name} engine run on a server; {remedy}")
 
 
 def usable_engines() -> list[str]:
-    """Engines that are installed and compute here."""
+    """Installed engines that run on this machine."""
     from evaluator_serving.registry import known_engines
 
     return [one.name for one in known_engines() if one.made and not one.problem and one.made.devices != ("server",)]
 
 
 def show(record: Mapping[str, Any]) -> None:
-    """The record as two tables: how fast each way is, and what it took."""
+    """Print the record as two tables: speeds, and costs."""
     console = Console(width=max(WIDTH, Console().width))
     model, work, ceilings = record["model"], record["work"], record["ceilings"]
     threads = f", {work['threads']} thread{'' if work['threads'] == 1 else 's'}" if work["threads"] else ""
@@ -164,12 +178,12 @@ def show(record: Mapping[str, Any]) -> None:
     ]
     if ceilings:
         rates = f"{ceilings['matrix_gflop_s']:.0f} GFLOP/s, copies {ceilings['memory_gb_s']:.0f} GB/s"
-        lines.append(f"in the same run matrix products made {rates}")
+        lines.append(f"measured peak of this machine: matrix products {rates}")
     _echo(lines, console.width)
     ways = [way for way in record["ways"] if "error" not in way]
     for columns, cells in ((SPEEDS, _speeds), (COSTS, _costs)):
         table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        table.add_column("way", overflow="fold")
+        table.add_column("backend", overflow="fold")
         for column in columns:
             table.add_column(column, justify="right", no_wrap=True)
         for way in ways:
@@ -209,9 +223,9 @@ def _costs(way: Mapping[str, Any]) -> Sequence[str]:
 @command.command(name="compare")
 @click.argument("before", type=LocalPath(path_type=Path, dir_okay=False))
 @click.argument("after", type=LocalPath(path_type=Path, dir_okay=False))
-@click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def compare(before: Path, after: Path, as_json: bool) -> None:
-    """How many times as fast each way is in AFTER as in BEFORE, and whether that is more than the noise of the slices."""
+    """Print the speed ratio AFTER / BEFORE of each backend, and whether it exceeds the noise between slices."""
     from evaluator.bench.compare import differing, ratios
 
     old, new = (read(path) for path in (before, after))
@@ -222,7 +236,7 @@ def compare(before: Path, after: Path, as_json: bool) -> None:
     for one in found:
         word = "" if one.beyond_noise else " (within the noise)"
         click.echo(
-            f"{one.way}: {one.before:.1f} to {one.after:.1f} sentences/s, {one.ratio:.2f} times as fast "
+            f"{one.backend}: {one.before:.1f} to {one.after:.1f} sentences/s, {one.ratio:.2f} times as fast "
             f"± {one.noise * one.ratio:.2f}{word}"
         )
     for line in other:
@@ -230,7 +244,7 @@ def compare(before: Path, after: Path, as_json: bool) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A bench's record. Raises InputError for anything else."""
+    """Read a bench record. Raises InputError for any other file."""
     from evaluator.bench.compare import is_whole
     from evaluator.store.files import read_json
     from evaluator.sweep.benches import FORMAT, KIND
@@ -241,5 +255,5 @@ def read(path: Path) -> dict[str, Any]:
         raise InputError(f"{path} can't be read as a bench ({error}): give what `evaluator bench --json` wrote") from error
     ours = isinstance(record, dict) and record.get("kind") == KIND and record.get("format") == FORMAT
     if not ours or not is_whole(record):
-        raise InputError(f"{path} is no bench of this version: give what `evaluator bench --json` wrote")
+        raise InputError(f"{path} is not a bench record of this version: give what `evaluator bench --json` wrote")
     return record

@@ -1,4 +1,4 @@
-"""`evaluator doctor`: what works here, and what to do about what doesn't."""
+"""`evaluator doctor`: check the installation and the machine."""
 
 import json
 from pathlib import Path
@@ -10,21 +10,21 @@ from evaluator.cli.options import data_option
 
 @click.command(name="doctor")
 @data_option
-@click.option("--quick", is_flag=True, help="Try neither engines nor Ray: a second, as a container's health check.")
+@click.option("--quick", is_flag=True, help="Skip the trials of engines and Ray (for container health checks).")
 @click.option(
     "--need",
     "needs",
     multiple=True,
     metavar="NAME",
-    help="This must work too: an engine, an extra, gpu, data; may be repeated.",
+    help="Also require this engine, extra, gpu or data; may be repeated.",
 )
-@click.option("--ray", metavar="ADDRESS", help="Try the cluster there (default: RAY_ADDRESS, else one started here).")
-@click.option("--json", "as_json", is_flag=True, help="The same as a JSON list.")
+@click.option("--ray", metavar="ADDRESS", help="Ray cluster to try (default: RAY_ADDRESS, else a local one).")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 def command(data: Path | None, quick: bool, needs: tuple[str, ...], ray: str | None, as_json: bool) -> None:
-    """Examine this installation and machine: one line a finding, with what to do where something isn't well.
+    """Check this installation and machine: one line per finding, with a remedy if something is wrong.
 
-    Engines are tried on tiny models made on the spot; nothing is fetched. Of tokens is told whether they are there. Exit code
-    1 if something that is needed is broken.
+    Engines are tried on tiny models with random weights; nothing is downloaded. Values of access tokens are never printed.
+    Exit code 1 if something required is broken.
 
     \b
     Examples:
@@ -33,17 +33,17 @@ def command(data: Path | None, quick: bool, needs: tuple[str, ...], ray: str | N
     """
     from evaluator.doctor.examine import examine, unmet
 
-    found = []
+    findings = []
     for finding in examine(data=data, ray=ray, quick=quick):
-        found.append(finding)
+        findings.append(finding)
         if not as_json:
             click.echo(finding.line())
-    wanting = list(unmet(found, needs))
+    missing = list(unmet(findings, needs))
     if as_json:
-        click.echo(json.dumps([finding.record() for finding in (*found, *wanting)], indent=1, ensure_ascii=False))
+        click.echo(json.dumps([finding.record() for finding in (*findings, *missing)], indent=1, ensure_ascii=False))
     else:
-        click.echo("".join(f"{finding.line()}\n" for finding in wanting), nl=False)
-        counts = {state: sum(one.state == state for one in (*found, *wanting)) for state in ("ok", "note", "warning", "broken")}
-        click.echo(", ".join(f"{count} {state}" for state, count in counts.items()))
-    if wanting or any(one.state == "broken" for one in found):
+        click.echo("".join(f"{finding.line()}\n" for finding in missing), nl=False)
+        states = [finding.state for finding in (*findings, *missing)]
+        click.echo(", ".join(f"{states.count(state)} {state}" for state in ("ok", "note", "warning", "broken")))
+    if missing or any(one.state == "broken" for one in findings):
         raise click.exceptions.Exit(1)

@@ -1,4 +1,4 @@
-"""What of an installation works on this machine, and what to do about what doesn't. See `examine`.
+"""Checks of an installation and its machine, each with a remedy. See `examine`.
 
-Nothing here imports torch, transformers, vllm or ray: what may be broken is tried in a process of its own.
+Nothing here imports torch, transformers, vllm or ray: whatever may be broken is tried in a separate process.
 """

@@ -1,4 +1,4 @@
-"""What an examination finds, one line each."""
+"""The result of one check."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -6,18 +6,19 @@ from typing import Any, Literal
 from evaluator_serving.secrets import redacted
 
 State = Literal["ok", "note", "warning", "broken"]
-"""`note`: nothing is wrong, something more could be had. `warning`: it may go wrong. `broken`: what is needed doesn't work."""
+"""`note`: optional and absent. `warning`: may cause a failure. `broken`: required and not working."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes:
-        area: what it is about (`python`, `engine`, `gpu`, …); name: which one of several, by which `--need` asks for it.
-        state: how it is.
-        text: what was found.
-        remedy: what to do, empty where all is well.
+        area: subject of the check (`python`, `engine`, `gpu`, …).
+        name: which of several in the area, for `--need`.
+        state: the verdict.
+        text: the facts.
+        remedy: what to do; empty if nothing is to be done.
     """
 
     area: str
@@ -28,7 +29,7 @@ class Finding:
 
     @property
     def works(self) -> bool:
-        """Whether it is there and not known to be broken."""
+        """Whether it is present and not broken."""
         return self.state in ("ok", "warning")
 
     def record(self) -> dict[str, Any]:

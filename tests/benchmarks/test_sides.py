@@ -60,7 +60,7 @@ def test_ways_in_processes_of_their_own(benchmark: Any, tmp_path: Path) -> None:
     assert breaks.error == "ZeroDivisionError: float division by zero"
     assert list(breaks.slices) == [0]
     assert (fails.error, fails.slices) == ("ZeroDivisionError: division by zero", {})
-    assert fails.said == "fails: can't run here: ZeroDivisionError: division by zero"
+    assert fails.status == "fails: can't run here: ZeroDivisionError: division by zero"
 
 
 def worker(sides: ModuleType, name: str, *answers: dict[str, Any], error: str | None = None) -> BackendProcess[Any]:

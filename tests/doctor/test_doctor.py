@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from evaluator.cli.doctor import command
-from evaluator.doctor import machine, places, trial, tries
+from evaluator.doctor import environment, machine, trial_process, trials
 from evaluator.doctor.examine import unmet
 from evaluator.doctor.finding import Finding
 from evaluator.doctor.packages import findings as packages
@@ -52,13 +52,13 @@ def test_quick_examination_of_this_installation(tmp_path: Path, monkeypatch: pyt
     assert "planted_secret" not in done.output
     wanting = CliRunner().invoke(command, ["--quick", "--need", "click", "--need", "abacus"])
     assert wanting.exit_code == 1
-    assert "broken   need abacus: nothing of this name was looked at" in wanting.stdout
+    assert "broken   need abacus: no check has this name" in wanting.stdout
     assert "need click" not in wanting.stdout
 
 
 def test_a_finding_shows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_AUTH_TOKEN", "planted-cluster-token")
-    found = tries.ray_finding("auto", {"error": "you came with planted-cluster-token"})
+    found = trials.ray_finding("auto", {"error": "you came with planted-cluster-token"})
     assert "planted" not in found.line() + json.dumps(found.record())
 
 
@@ -98,9 +98,9 @@ def test_build_of_torch_is_read_without_importing_it() -> None:
 
 
 def test_folders_and_shared_memory(tmp_path: Path) -> None:
-    assert places.space("cache", tmp_path / "a" / "b").state in ("ok", "warning")
+    assert environment.space("cache", tmp_path / "a" / "b").state in ("ok", "warning")
     (tmp_path / "file").touch()
-    assert places.space("cache", tmp_path / "file" / "b").state == "broken"
+    assert environment.space("cache", tmp_path / "file" / "b").state == "broken"
     assert machine.shared_memory(64 << 20, 64 << 20).state == "warning"
     assert machine.shared_memory(8 << 30, 8 << 30).state == "ok"
 
@@ -115,7 +115,7 @@ def test_a_user_without_a_home_and_a_folder_that_is_gone(tmp_path: Path, monkeyp
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    found = {one.name or one.area: one for one in places.findings(None)}
+    found = {one.name or one.area: one for one in environment.findings(None)}
     assert {found[name].state for name in ("cache", "runs")} == {"broken"}
     assert "no home folder is known" in found["cache"].text
     assert "EVALUATOR_CACHE" in found["cache"].remedy
@@ -123,8 +123,8 @@ def test_a_user_without_a_home_and_a_folder_that_is_gone(tmp_path: Path, monkeyp
 
 
 def test_locale_that_cannot_show_everything() -> None:
-    assert places._locale("ascii", "UTF-8").state == "note"
-    assert places._locale("utf-8", "UTF-8").state == "ok"
+    assert environment._locale("ascii", "UTF-8").state == "note"
+    assert environment._locale("utf-8", "UTF-8").state == "ok"
 
 
 @pytest.fixture
@@ -138,30 +138,30 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("planted")
 def test_engines_are_held_against_float64() -> None:
-    right = tries.engine_finding("transformers", trial.try_engine("transformers"))
+    right = trials.engine_finding("transformers", trial_process.check_engine("transformers"))
     assert (right.state, "masked and causal on cpu" in right.text) == ("ok", True)
-    wrong = tries.engine_finding("planted", trial.try_engine("planted_engine:Wrong"))
+    wrong = trials.engine_finding("planted", trial_process.check_engine("planted_engine:Wrong"))
     assert wrong.state == "broken"
     assert "wrong numbers" in wrong.text
 
 
 @pytest.mark.usefixtures("planted")
 def test_an_engine_that_crashes_is_a_finding() -> None:
-    found = tries.engine_finding("planted", tries.ask("engine", "planted_crash:Engine", 600.0))
+    found = trials.engine_finding("planted", trials.run_trial("engine", "planted_crash:Engine", 600.0))
     assert found.state == "broken"
-    assert "ended with -6" in found.text
+    assert "ended with exit code -6" in found.text
 
 
 def test_an_answer_that_does_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert tries.ask("engine", "transformers", 0.05) == {"error": "not done within 0 s"}
+    assert trials.run_trial("engine", "transformers", 0.05) == {"error": "not finished within 0 s"}
 
 
 def test_versions_of_a_cluster() -> None:
     answer = {"here": {"ray": "2.60.0"}, "there": {"ray": "2.60.0"}, "nodes": 2, "CPU": 8.0, "GPU": 1.0, "seconds": 1.0}
-    assert tries.ray_finding("h:1", answer).state == "ok"
-    other = tries.ray_finding("h:1", answer | {"there": {"ray": "2.60.0", "vllm": "0.33.0"}})
+    assert trials.ray_finding("h:1", answer).state == "ok"
+    other = trials.ray_finding("h:1", answer | {"there": {"ray": "2.60.0", "vllm": "0.33.0"}})
     assert (other.state, "vllm none here and 0.33.0 there" in other.text) == ("warning", True)
-    assert tries.ray_finding("h:1", {"error": "Version mismatch: 2.50 and 2.60"}).remedy.startswith("the same versions")
+    assert trials.ray_finding("h:1", {"error": "Version mismatch: 2.50 and 2.60"}).remedy.startswith("use the same versions")
 
 
 def test_needs_that_are_met_and_not() -> None:

@@ -265,8 +265,8 @@ def test_one_folder_under_two_names_is_trusted_under_one(llama: Path, tmp_path: 
     """Where transformers has the model too: two ways to compute it, which share no engine and no answers."""
     known = with_own_code(llama, tmp_path / "known", model_type="llama", architectures=["LlamaForCausalLM"])
     models = allowing([ModelSpec(str(known), "transformers", label=name) for name in ("a", "b")], [], ["a"])
-    asked = RunSpec(models, chosen_tasks(("gest-demo",), Inputs()), tmp_path / "run", limit=2)
-    own, plain = prepare(asked).models
+    job = RunSpec(models, chosen_tasks(("gest-demo",), Inputs()), tmp_path / "run", limit=2)
+    own, plain = prepare(job).models
     assert (own.source.code is not None, plain.source.code) == (True, None)
     assert own.weights != plain.weights
     assert fingerprint(own.info) != fingerprint(plain.info)
@@ -330,10 +330,10 @@ def test_from_the_hub_its_programs_come_when_it_is_named(own: Path, hub: HubServ
 
 def test_a_bench_fetches_and_runs_them_where_it_is_told_to(own: Path, hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.nn.Embedding, "forward", torch.nn.Embedding.forward)  # what is counted is undone
-    asked: list[BenchJob] = []
+    job: list[BenchJob] = []
 
     def noted(ways: list[BenchJob], *_: object) -> None:
-        asked.extend(ways)
+        job.extend(ways)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(measure, "bench", noted)
@@ -343,17 +343,17 @@ def test_a_bench_fetches_and_runs_them_where_it_is_told_to(own: Path, hub: HubSe
     assert re.search(FILES, str(done.exception))
     assert ran(own) == set()
     CliRunner().invoke(bench, [*words, "--trust-remote-code"])
-    loop, engine = (answers_of(way) for way in asked)  # the loop, to which nothing was fetched, is the first
+    loop, engine = (answers_of(way) for way in job)  # the loop, to which nothing was fetched, is the first
     assert len(engine) > 0
     assert loop.keys() == engine.keys()
     assert all(loop[key] == pytest.approx(values, abs=1e-4) for key, values in engine.items())
     assert ran(own) == {"configuration", "modeling"}
 
 
-def answers_of(asked: BenchJob) -> dict[str, list[float]]:
+def answers_of(job: BenchJob) -> dict[str, list[float]]:
     """What a way of a bench answers, in this process."""
     answers = io.StringIO()
-    serve(asked, iter(["0", "1"]), answers)
+    serve(job, iter(["0", "1"]), answers)
     _, *slices = map(json.loads, answers.getvalue().splitlines())
     return {key: values for part in slices for key, values in part["numbers"].items()}
 
