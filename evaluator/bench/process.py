@@ -24,7 +24,7 @@ class ProcessJob(Protocol):
     def json(self) -> str: ...
 
 
-JobT = TypeVar("Asked", bound=ProcessJob)
+JobT = TypeVar("JobT", bound=ProcessJob)
 
 
 @dataclass(slots=True)
