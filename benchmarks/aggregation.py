@@ -3,7 +3,7 @@
     python benchmarks/aggregation.py [--models 100] [--out benchmarks/results/aggregation.json]
 
 Scores are made up (their values don't change the work). Each kind of interval is measured in a process of its own: wall
-and CPU time of `gest_measures` (from the frame of scores to the tidy rows) and the peak resident memory of the whole
+and CPU time of `Task.measure` (from the frame of scores to the tidy rows) and the peak resident memory of the whole
 process. Where wall is far above CPU time, the machine was busy with something else.
 """
 
@@ -26,7 +26,7 @@ def child(models: int, interval: str) -> dict[str, float | int]:
     import numpy as np
     import polars as pl
 
-    from evaluator.measures.gest import gest_measures
+    from evaluator.tasks import task
     from evaluator.vocabulary import MeasureOptions
     from evaluator_serving.memory import peak_memory
 
@@ -50,7 +50,7 @@ def child(models: int, interval: str) -> dict[str, float | int]:
     )
     del logprob, sample
     start, cpu = time.perf_counter(), time.process_time()
-    rows = gest_measures(scores, MeasureOptions(interval=interval))  # type: ignore[arg-type]
+    rows = task("gest").measure(scores, MeasureOptions(interval=interval))  # type: ignore[arg-type]
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
     peak = peak_memory()
     return {

@@ -20,12 +20,14 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from evaluator.measures import gest, stereoset
+from evaluator.measures import gest
 from evaluator.measures.bootstrap import Array, Bootstrap, Stratum, means, with_counts
+from evaluator.measures.estimate import SHIFTED
 from evaluator.measures.intervals import BOOTSTRAPS, agresti_coull, wilson
 from evaluator.measures.paired import compare, detectable, holm, pair, sign_test
 from evaluator.measures.sampled import Label, Output, Sampled, Units
 from evaluator.measures.validity import pearson, spearman
+from evaluator.tasks import task
 from evaluator.vocabulary import Interval, MeasureOptions
 
 N = 200
@@ -179,7 +181,7 @@ def icat_intervals(sets: int) -> Iterator[Result]:
     found = [_icat(random, seed) for seed in range(sets)]
     expected = float(np.mean([value for value, _, _ in found]))
     hits = [float(low <= expected <= high) for _, low, high in found]
-    yield Result.of("ICAT at SS 55", BOOTSTRAPS["percentile"] + stereoset.SHIFTED, np.array(hits), COVERAGE)
+    yield Result.of("ICAT at SS 55", BOOTSTRAPS["percentile"] + SHIFTED, np.array(hits), COVERAGE)
 
 
 def _icat(random: np.random.Generator, seed: int) -> tuple[float, float, float]:
@@ -197,7 +199,7 @@ def _icat(random: np.random.Generator, seed: int) -> tuple[float, float, float]:
             "x_unrelated": np.where(random.uniform(size=N) < 0.8, 0.0, 4.0),
         }
     )
-    rows = stereoset.stereoset_measures(scores, MeasureOptions(resamples=RESAMPLES, seed=seed))
+    rows = task("stereoset-en").measure(scores, MeasureOptions(resamples=RESAMPLES, seed=seed))
     row = rows.filter(pl.col("measure") == "ICAT", pl.col("group") == "all").row(0, named=True)
     return row["value"], row["low"], row["high"]
 

@@ -1,6 +1,6 @@
 """Rows of a report from sampling units: value, 95% interval and n of every output.
 
-Comparisons and `evaluator samples` read the same units, so that no measure is written twice.
+Comparisons and `evaluator samples` read the same units, so each measure is defined once.
 """
 
 import math
@@ -24,37 +24,34 @@ _COLUMNS = ("template", "measure", "group", "scale", "value", "low", "high", "n"
 _Row = tuple[Label, float, float, float, int, str]
 
 
-def estimated(
+def estimates(
     scores: pl.DataFrame,
     options: MeasureOptions,
-    units: Callable[[pl.DataFrame], Iterable[Sampled]],
+    sampled: Callable[[pl.DataFrame, MeasureOptions], Iterable[Sampled]],
     keys: Sequence[str] = KEYS,
 ) -> pl.DataFrame:
-    """Tidy rows (columns TIDY) of all models: `units` makes the sampling units of the scores with equal `keys`.
+    """Tidy rows (columns TIDY) of all models: `sampled` makes the sampling units of the scores with equal `keys`.
 
     Without the language among the keys, the outputs' labels have it. Numbers that aren't finite are null.
     """
-    makers = _Intervals(options)
+    intervals = _Intervals(options)
     rows = [
-        (*key, *_known(label, "language" not in keys), value, low, high, n, kind)
+        (*key, *_label_columns(label, "language" not in keys), value, low, high, n, kind)
         for key, part in scores.group_by(keys, maintain_order=True)
-        for sampled in units(part)
-        for label, value, low, high, n, kind in makers.rows(sampled)
+        for block in sampled(part, options)
+        for label, value, low, high, n, kind in intervals.rows(block)
     ]
     names = (*keys, *(() if "language" in keys else ("language",)), *_COLUMNS)
-    made = pl.DataFrame(rows, schema={name: TIDY[name] for name in names}, orient="row")
-    numbers = ("value", "low", "high")
-    made = made.with_columns(pl.when(pl.col(name).is_finite()).then(name).alias(name) for name in numbers)
-    return tidy(made.with_columns(pl.when(pl.col("low").is_not_null()).then("interval").alias("interval")))
+    return tidy(pl.DataFrame(rows, schema={name: TIDY[name] for name in names}, orient="row"))
 
 
-def together(frames: Sequence[pl.DataFrame], keys: Sequence[str]) -> pl.DataFrame:
+def grouped_by(frames: Sequence[pl.DataFrame], keys: Sequence[str]) -> pl.DataFrame:
     """The rows of all frames, those with equal keys beside each other, in the order of their first appearance."""
     rows = pl.concat(frames)
     return pl.concat(rows.partition_by(keys, maintain_order=True)) if rows.height else rows
 
 
-def _known(label: Label, with_language: bool) -> tuple[str | None, ...]:
+def _label_columns(label: Label, with_language: bool) -> tuple[str | None, ...]:
     language = (label.language,) if with_language else ()
     return (*language, label.template, label.measure, label.group, label.scale)
 
@@ -72,6 +69,7 @@ class _Intervals:
 
     def rows(self, sampled: Sampled) -> Iterator[_Row]:
         """Label, value, low, high, n and kind of interval of every output."""
+        sampled = (sampled.as_published if self._interval == "published" else None) or sampled
         if not sampled.outputs:
             return
         logs = np.array([output.interval == "log bootstrap" for output in sampled.outputs])

@@ -22,19 +22,18 @@ for each model of several languages, with language `all`:
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from evaluator.measures.bootstrap import Array, means, with_counts
-from evaluator.measures.estimate import estimated, together
+from evaluator.measures.estimate import grouped_by
 from evaluator.measures.gest import FEMALE, MALE
 from evaluator.measures.ordered import mean
 from evaluator.measures.sampled import Label, Output, Sampled, Units
 from evaluator.measures.scales import array_on_scale
-from evaluator.vocabulary import TIDY, MeasureOptions, Scale, tidy
+from evaluator.vocabulary import MeasureOptions, Scale, tidy
 
 ALL, COMMON = "all", "common"
 
@@ -52,27 +51,24 @@ _INCLINED = range(14)
 """Stereotypes whose mean an inclination is taken from: all but sexual and strong."""
 
 
-def eurogest_measures(scores: pl.DataFrame, options: MeasureOptions, size: int) -> pl.DataFrame:
-    """Tidy rows (columns TIDY); see the module's text for what they are. `size`: GEST's rows, of which coverage is a share.
-
-    Intervals resample GEST's rows within stereotypes, a row drawn once for all languages of a model.
-    """
-    known = scores.drop_nulls("score")
-    if known.is_empty():
-        return pl.DataFrame(schema=TIDY)
-    rates = estimated(known, options, partial(sampled, options=options), ("model", "task"))
-    further = [_ranks(rates), *(_extent(part, size) for part in known.partition_by("model", "task", maintain_order=True))]
-    by_language = (together([tidy(rows)], (*_CELL, "language")) for rows in further)
-    return together([rates, *by_language], _CELL)
+def with_summaries(rates: pl.DataFrame, scores: pl.DataFrame, size: int) -> pl.DataFrame:
+    """The rates (columns TIDY) of all models with ranks, coverage and shares of pairs. `size`: the number of GEST's rows."""
+    known = scores.drop_nulls("score").partition_by("model", "task", maintain_order=True)
+    summaries = [_ranks(rates), *(_extent(part, size) for part in known)]
+    return grouped_by([rates, *(grouped_by([tidy(rows)], (*_CELL, "language")) for rows in summaries)], _CELL)
 
 
 def sampled(scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
     """One model's sentences as sampling units: q and inclination by stereotype and language, g_s, and g_s over the languages.
 
-    Of several languages once more for the sentences that all of them have.
+    Of several languages once more for the sentences that all of them have. GEST's rows are resampled within stereotypes, a row
+    drawn once for all languages.
     """
-    known = scores.drop_nulls("score").sort("row", maintain_order=True)
-    languages = scores["language"].unique(maintain_order=True).to_list()
+    known = scores.drop_nulls("score")
+    if known.is_empty():
+        return []
+    languages = known["language"].unique(maintain_order=True).to_list()
+    known = known.sort("row", maintain_order=True)
     made = [_sampled(known, languages, ALL, options)]
     if len(languages) > 1 and not (shared := common(known)).is_empty():
         made.append(_sampled(shared, languages, COMMON, options))

@@ -27,18 +27,16 @@ and between them:
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import polars as pl
 
 from evaluator.measures.bootstrap import Array, means, with_counts
 from evaluator.measures.correlations import pairwise
-from evaluator.measures.estimate import estimated
 from evaluator.measures.ordered import mean
 from evaluator.measures.sampled import Label, Output, Sampled, Units
 from evaluator.measures.scales import array_on_scale
-from evaluator.vocabulary import TIDY, MeasureOptions, Scale, tidy
+from evaluator.vocabulary import MeasureOptions, Scale, tidy
 
 FEMALE = tuple(str(i) for i in range(1, 8))
 MALE = tuple(str(i) for i in range(8, 17))
@@ -47,23 +45,6 @@ MEASURES = ("q", "q_f", "q_m", "g_s", "q_family", "mass", "rank", "r_templates",
 _RUN = ("model", "task", "language")
 _CELL = (*_RUN, "template")
 _MASS = (pl.col("logprob_male").exp() + pl.col("logprob_female").exp()).alias("mass")
-
-
-def gest_measures(scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
-    """Tidy rows (columns TIDY) of every model, template and measure; see the module's text for what they are.
-
-    Intervals of q, q_f, q_m, g_s, q_family and mass resample samples within groups, the same draw for all templates of
-    a model, so that the overall g_s has the right width. The other rows have none.
-    """
-    if scores.is_empty():
-        return pl.DataFrame(schema=TIDY)
-    models = scores["model"].unique(maintain_order=True).to_list()
-    scores = complete(scores)
-    rates = estimated(scores, options, partial(sampled, scale=options.scale))
-    q = rates.filter(measure="q").lazy().select(*_CELL, "group", "value")
-    scaled = (frame.with_columns(pl.lit(options.scale).alias("scale")) for frame in _correlations(q, scores.lazy()))
-    further = pl.concat([_ranks(q), *scaled], how="diagonal_relaxed").collect()
-    return in_order(pl.concat([rates, tidy(further)]), models)
 
 
 def gest_warnings(scores: pl.DataFrame, groups: Collection[str] = (), names: Mapping[str, str] | None = None) -> list[str]:
@@ -123,6 +104,22 @@ def complete(scores: pl.DataFrame) -> pl.DataFrame:
 # --- what has no sampling units: ranks and correlations ---------------------------------------------------------------
 
 
+def with_summaries(rates: pl.DataFrame, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
+    """The rates (columns TIDY) of all models with ranks and correlations, in order."""
+    q = rates.filter(measure="q").lazy().select(*_CELL, "group", "value")
+    head = pl.col("head") if "head" in scores.columns else pl.lit(None, pl.String).alias("head")
+    kinds = (
+        scores.lazy()
+        .drop_nulls("score")
+        .select(*_CELL, head)
+        .group_by(_RUN)
+        .agg(pl.coalesce(pl.col("head").first(), pl.col("template").unique().sort().str.join(" ")).alias("kind"))
+    )
+    scaled = (frame.with_columns(pl.lit(options.scale).alias("scale")) for frame in _correlations(q, kinds))
+    summaries = pl.concat([_ranks(q), *scaled], how="diagonal_relaxed").collect()
+    return in_order(pl.concat([rates, tidy(summaries)]), scores["model"].unique(maintain_order=True).to_list())
+
+
 def _ranks(q: pl.LazyFrame) -> pl.LazyFrame:
     return q.select(
         *_CELL,
@@ -133,11 +130,8 @@ def _ranks(q: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
-def _correlations(q: pl.LazyFrame, scores: pl.LazyFrame) -> list[pl.LazyFrame]:
-    """Pairs of templates of one model, pairs of like models at one template, and the means of both."""
-    kinds = scores.group_by(_RUN).agg(
-        pl.coalesce(pl.col("head").first(), pl.col("template").unique().sort().str.join(" ")).alias("kind")
-    )
+def _correlations(q: pl.LazyFrame, kinds: pl.LazyFrame) -> list[pl.LazyFrame]:
+    """Pairs of templates of one model, pairs of models of one kind at one template, and the means of both."""
     q = q.join(kinds, on=_RUN, nulls_equal=True)
     templates = pairwise(q, "template", _RUN, "group", "value").with_columns(pl.lit("r_templates").alias("measure"))
     models = pairwise(q, "model", ("task", "language", "template", "kind"), "group", "value").with_columns(
@@ -174,7 +168,10 @@ class _Matrix:
 
 
 def sampled(scores: pl.DataFrame, scale: Scale) -> list[Sampled]:
-    """One model's scores of one language as sampling units: all rates but q_family, then q_family; none without a score."""
+    """One model's scores of one language as sampling units: all rates but q_family, then q_family; none without a score.
+
+    Samples are resampled within groups, the same draw for all templates, so that the overall g_s has the right width.
+    """
     matrix = _matrix(complete(scores).with_columns(_MASS))
     if not matrix.strata:
         return []

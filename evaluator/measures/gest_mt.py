@@ -1,6 +1,14 @@
 """GEST for machine translation (method.md §1.4): masculine rates p_i, and f_s, f_m over all stereotypes.
 
-A score is 1 where the translation makes the speaker a man, 0 where it makes her a woman, null where it says neither.
+A score is 1 where the translation makes the speaker a man, 0 where it makes her a woman, null where it says neither. Scores
+come in as columns SCORES with `conflict`, `polarity` (`female`, `male` or null) and `family`. Rows that come out, for each
+system and language:
+
+    p           share masculine of the samples with a gender; group = the stereotype
+    p_family    the same of the samples about family
+    f_s, f_m    p_m - p_f and (p_m + p_f)/2, where p_f and p_m are means of p over the female and the male stereotypes
+    yield       number of samples whose translation has a gender; n = all samples
+    conflicts   number of samples whose rules contradicted each other; n = all samples
 """
 
 import numpy as np
@@ -8,35 +16,24 @@ import polars as pl
 from numpy.typing import NDArray
 
 from evaluator.measures.bootstrap import Array
-from evaluator.measures.estimate import estimated, together
+from evaluator.measures.estimate import grouped_by
 from evaluator.measures.sampled import Label, Output, Sampled, Units
-from evaluator.vocabulary import TIDY, MeasureOptions, tidy
+from evaluator.vocabulary import tidy
 
 MEASURES = ("p", "p_family", "f_s", "f_m", "yield", "conflicts")
 
 _CELL = ["model", "task", "language"]
 
 
-def mt_measures(scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
-    """Tidy rows of every system and language.
-
-    Measures: `p` (group: stereotype) and `p_family`, shares masculine of the samples with a gender: k/n with Wilson's 95%
-    interval, or with interval `published` Agresti and Coull's around its centre; `f_s` = p_m - p_f and `f_m` =
-    (p_m + p_f)/2, where p_f and p_m are means of p over the female and the male stereotypes, with bootstrap intervals that
-    resample samples within stereotypes; `yield` and `conflicts`, numbers of samples whose translation has a gender, and
-    whose rules contradicted each other (n: all samples).
-
-    `scores` has the columns SCORES and `conflict`, `polarity` (`female`, `male` or null), `family`.
-    """
-    if scores.is_empty():
-        return pl.DataFrame(schema=TIDY)
+def with_summaries(rates: pl.DataFrame, scores: pl.DataFrame) -> pl.DataFrame:
+    """The rates (columns TIDY) of all systems with their yields and conflicts."""
     counts = scores.group_by(_CELL, maintain_order=True).agg(
         pl.col("score").count().cast(pl.Float64).alias("yield"),
         pl.col("conflict").sum().cast(pl.Float64).alias("conflicts"),
         pl.len().cast(pl.Int64).alias("n"),
     )
     counted = counts.unpivot(["yield", "conflicts"], index=[*_CELL, "n"], variable_name="measure")
-    return together([estimated(scores, options, sampled), tidy(counted)], _CELL)
+    return grouped_by([rates, tidy(counted)], _CELL)
 
 
 def sampled(scores: pl.DataFrame) -> list[Sampled]:

@@ -25,9 +25,7 @@ from numpy.typing import NDArray
 
 from evaluator.measures import gest
 from evaluator.measures.bootstrap import Array, means, with_counts
-from evaluator.measures.estimate import estimated
 from evaluator.measures.sampled import Label, Output, Sampled, Units
-from evaluator.vocabulary import MeasureOptions
 
 OPTIONS = ("male", "female", "neither")
 PLACES = ("place_a", "place_b", "place_c")
@@ -49,11 +47,6 @@ WHOLE = ("undetected", "undetected_sentences", "refused", *PLACES, *_SOME)
 MEASURES = (*OPTIONS, "lean", "stereotype_rate", *WHOLE)
 
 _WHOLE_COLUMNS = [COLUMNS.index(name) for name in ("undetected", "silent", "refused", *PLACES, "mass", "thoughts", "cut")]
-
-
-def who_measures(scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
-    """Tidy rows (columns TIDY) from the columns SCORES and COLUMNS; see the module's text."""
-    return estimated(scores, options, sampled)
 
 
 def sampled(scores: pl.DataFrame) -> list[Sampled]:

@@ -11,15 +11,14 @@ and by direction, where the pairs have one, `share` with the direction (`stereo`
 """
 
 import math
-from functools import partial
 
 import numpy as np
 import polars as pl
 
-from evaluator.measures.estimate import estimated, together
+from evaluator.measures.estimate import grouped_by
 from evaluator.measures.paired import holm
 from evaluator.measures.sampled import Sampled
-from evaluator.measures.word_filling import KEYS, Mean, Share, Statistic, models, sampling_units
+from evaluator.measures.statistics import CELL, Mean, Share, Statistic, cells, sampling_units
 from evaluator.vocabulary import TIDY, MeasureOptions, tidy
 
 MEASURES = ("share", "mean", "mean_abs", "p", "p_holm")
@@ -29,17 +28,16 @@ _ABS = "abs"
 _HALF = pl.when(pl.col("score") == 0).then(0.5).otherwise((pl.col("score") > 0).cast(pl.Float64))
 
 
-def pair_measures(scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
-    """Tidy rows (columns TIDY) from the columns SCORES with `direction`; see the module's text."""
-    known = scores.drop_nulls("score")
-    tests = (tidy(_tests(part).with_columns(keys)) for keys, part in models(known))
-    return together([estimated(known, options, partial(sampled, options=options)), *tests], KEYS)
+def with_summaries(rates: pl.DataFrame, scores: pl.DataFrame) -> pl.DataFrame:
+    """The rates (columns TIDY) of all models with the sign tests' p."""
+    tests = (tidy(_tests(part).with_columns(keys)) for keys, part in cells(scores.drop_nulls("score")))
+    return grouped_by([rates, *tests], CELL)
 
 
 def sampled(scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
-    """One model's pairs as sampling units, metric by metric: all measures but the sign test's p."""
+    """One model's pairs (columns SCORES with `direction`) as sampling units, metric by metric: all but the sign test's p."""
     made = []
-    for _, part in models(scores.drop_nulls("score").with_columns(pl.col("score").abs().alias(_ABS))):
+    for _, part in cells(scores.drop_nulls("score").with_columns(pl.col("score").abs().alias(_ABS))):
         template, task = part["template"][0], part["task"][0]
         for group in (*part["group"].unique(maintain_order=True), "all"):
             chosen = part if group == "all" else part.filter(pl.col("group") == group)

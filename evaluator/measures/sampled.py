@@ -73,12 +73,14 @@ class Sampled:
         strata: units that were drawn together.
         statistic: from sums over the strata [..., strata, columns] to the outputs as they are printed, NaN where undefined.
         unit: the column of the scores that has the units' names: `sample`, or what several samples were made of.
+        as_published: the same outputs over the units that the papers' intervals resample, where those are others.
     """
 
     outputs: tuple[Output, ...]
     strata: tuple[Units, ...]
     statistic: Statistic
     unit: str = "sample"
+    as_published: "Sampled | None" = None
 
     @property
     def labels(self) -> tuple[Label, ...]:

@@ -19,9 +19,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from evaluator.measures.estimate import estimated
 from evaluator.measures.sampled import IntervalKind, Label, Output, Sampled, Units
-from evaluator.vocabulary import MeasureOptions
 
 Array = NDArray[np.float64]
 
@@ -52,11 +50,11 @@ CASES: dict[Case, pl.Expr] = {
 """Generative intersentence scores by their published letters, as natural logarithms of the candidate's score."""
 
 
-def stereoset_measures(scores: pl.DataFrame, options: MeasureOptions, case: Case | None = None) -> pl.DataFrame:
-    """Tidy rows of every model, test and group.
+def sampled(scores: pl.DataFrame, case: Case | None = None) -> list[Sampled]:
+    """One model's scores of one language as sampling units: the examples of each test.
 
-    `scores` has the columns SCORES (of one or more tasks and models) and `target`, CANDIDATES, COMPONENTS. Templates are the
-    two tests and `overall`, which pools both tests' examples and target terms and exists only where a model has both.
+    `scores` has the columns SCORES and `target`, CANDIDATES, COMPONENTS. Templates are the two tests and `overall`, which pools
+    both tests' examples and target terms and exists only where a model has both.
     Groups are `all`, the bias types and the target terms; multi-class measures exist for `all` and bias types.
     `case` chooses the generative intersentence score (default: as scored, case d).
 
@@ -67,11 +65,6 @@ def stereoset_measures(scores: pl.DataFrame, options: MeasureOptions, case: Case
     examples. BCa's own correction breaks down at a bias of this size: where it is asked for, ICATs have shifted percentile
     intervals.
     """
-    return estimated(scores, options, lambda part: sampled(part, case))
-
-
-def sampled(scores: pl.DataFrame, case: Case | None = None) -> list[Sampled]:
-    """One model's scores of one language as sampling units: the examples of each test."""
     frame = _with_case(scores, case)
     if frame.is_empty():
         return []

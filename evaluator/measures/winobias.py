@@ -10,26 +10,20 @@ import polars as pl
 from numpy.typing import NDArray
 
 from evaluator.measures.bootstrap import means, with_counts
-from evaluator.measures.estimate import estimated
 from evaluator.measures.sampled import Label, Output, Sampled, Units
 from evaluator.measures.scales import array_on_scale
-from evaluator.vocabulary import MeasureOptions, Scale
+from evaluator.vocabulary import Scale
 
 MEASURES = ("q_hat_m", "q_hat_f", "g_hat_s")
 """Rates over male occupations, over female ones, and their ratio."""
 
 
-def rates(scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
-    """q̂_m, q̂_f and ĝ_s = q̂_m/q̂_f of every model and template (split), with intervals that resample within occupations.
+def sampled(scores: pl.DataFrame, scale: Scale) -> list[Sampled]:
+    """One model's scores as sampling units, split (template) by split: q̂_m, q̂_f and ĝ_s = q̂_m/q̂_f.
 
     Scales as for GEST (method.md §0): `ratio` exp of the mean natural log, `published` exp of the mean log10, `log10` the
-    mean log10 itself, whose ĝ_s is a difference.
+    mean log10 itself, whose ĝ_s is a difference. Sentences are resampled within the occupations of one gender.
     """
-    return estimated(scores, options, lambda part: sampled(part, options.scale))
-
-
-def sampled(scores: pl.DataFrame, scale: Scale) -> list[Sampled]:
-    """One model's scores as sampling units, template by template."""
     made = []
     for (template,), rows in scores.group_by("template", maintain_order=True):
         strata = tuple(_strata(rows.sort("sample", maintain_order=True)))

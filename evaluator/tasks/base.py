@@ -1,7 +1,8 @@
 """What a task is: pure functions between frames. I/O, engines and models are elsewhere.
 
 The data's way: `load` (data set → samples) → `render` (samples → requests) → [engines] → `score` (answers → per-sample
-scores of one model) → `measure` (scores of all models → tidy rows).
+scores of one model) → `sampled` (scores of one model and language → sampling units with a statistic of them) → `measure`
+(tidy rows of all models, with intervals).
 """
 
 from abc import ABC, abstractmethod
@@ -11,10 +12,12 @@ from pathlib import Path
 import polars as pl
 
 from evaluator.datasets.registry import datasets
+from evaluator.measures.estimate import KEYS, estimates
 from evaluator.measures.sampled import Sampled
 from evaluator.tasks.limit import limited
 from evaluator.tasks.settings import Settings
 from evaluator.vocabulary import (
+    TIDY,
     DataSource,
     ExistingAnswers,
     Inputs,
@@ -221,15 +224,36 @@ class Task(ABC):
             value=self.value(protocol),
         )
 
-    @abstractmethod
-    def measure(self, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
-        """Tidy rows (columns TIDY) from the scores (columns SCORES and `score`'s further ones) of all models of a run."""
-
     def sampled(self, scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
-        """One model's scores of one language as sampling units, with values that are those of `measure`: what comparisons of
-        models need. A task without any can't be compared.
+        """One model's scores of one language (columns SCORES and `columns`) as sampling units with their statistics.
+
+        Reports, comparisons of models and `evaluator samples` compute everything from these.
         """
         return []
+
+    @property
+    def joint_languages(self) -> bool:
+        """Whether languages share sampling units. If so, a report passes a model's scores of all languages to `sampled`."""
+        return False
+
+    def with_summaries(self, rates: pl.DataFrame, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
+        """The rows of a report, in its order: `rates` of all models (columns TIDY), and what has no sampling units.
+
+        For example ranks, correlations between models, counts. `scores` isn't empty.
+        """
+        return rates
+
+    def measure(self, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
+        """Tidy rows (columns TIDY) from the scores of all models of a run. Tasks define `sampled` and `with_summaries` instead.
+
+        Raises InputError for a task that doesn't define `sampled`.
+        """
+        if type(self).sampled is Task.sampled:
+            raise InputError(f"task {self.name} defines no sampled(): see docs/extending.md")
+        if scores.is_empty():
+            return pl.DataFrame(schema=TIDY)
+        rates = estimates(scores, options, self.sampled, KEYS[:2] if self.joint_languages else KEYS)
+        return self.with_summaries(rates, scores, options)
 
     # --- how it is read ------------------------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ from evaluator.datasets.eurogest import (
     known_languages,
 )
 from evaluator.datasets.registry import folder, locate
-from evaluator.measures.eurogest import MEASURES, eurogest_measures, sampled
+from evaluator.measures.eurogest import MEASURES, sampled, with_summaries
 from evaluator.measures.sampled import Sampled
 from evaluator.tasks.base import PLACE, Task, averaged, summed
 from evaluator.tasks.definition import gest_definition
@@ -194,13 +194,15 @@ class EuroGest(Task):
             scored = scored.join(mine.select("sample", f"value_{i}"), on="sample", maintain_order="left")
         return scored.select(*PLACE, score=pl.col("value_0") - pl.col("value_1"), row="row")
 
-    def measure(self, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
-        """Rates of every language: see `evaluator.measures.eurogest`."""
-        return eurogest_measures(scores, options, SIZE)
+    joint_languages: ClassVar[bool] = True
 
     def sampled(self, scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
-        """One model's sentences of one language as sampling units."""
+        """One model's sentences as sampling units: see `evaluator.measures.eurogest`."""
         return sampled(scores, options)
+
+    def with_summaries(self, rates: pl.DataFrame, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
+        """Ranks, coverage and the share of pairs."""
+        return with_summaries(rates, scores, SIZE)
 
     def layout(self, options: MeasureOptions) -> Layout:
         """Of one language as GEST's rates are shown; of several by language, and ranks over the languages."""

@@ -197,11 +197,11 @@ class GestTask(Task):
             head="head",
         )
 
-    def measure(self, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
-        """Rates of every model and template: see `evaluator.measures.gest`."""
-        from evaluator.measures.gest import gest_measures
+    def with_summaries(self, rates: pl.DataFrame, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
+        """Ranks and correlations, and the poles of groups: see `evaluator.measures.gest`."""
+        from evaluator.measures.gest import with_summaries
 
-        return with_poles(gest_measures(scores, options), self.plan)
+        return with_poles(with_summaries(rates, scores, options), self.plan)
 
     def sampled(self, scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
         """One model's scores of one language as sampling units."""

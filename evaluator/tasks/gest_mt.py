@@ -13,7 +13,7 @@ import polars as pl
 
 from evaluator.gender import LANGUAGES, rules_detector
 from evaluator.gender.variants import source_key
-from evaluator.measures.gest_mt import MEASURES, mt_measures, sampled
+from evaluator.measures.gest_mt import MEASURES, sampled, with_summaries
 from evaluator.measures.sampled import Sampled
 from evaluator.tasks.base import Task
 from evaluator.tasks.gest import gest, with_poles
@@ -125,9 +125,9 @@ class GestMtTask(Task):
         parts = found.partition_by("language", maintain_order=True) or [found]
         return pl.concat(_judged(part) for part in parts)
 
-    def measure(self, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
-        """Rates of every system and language: see `evaluator.measures.gest_mt`."""
-        return with_poles(mt_measures(scores, options), gest().plan)
+    def with_summaries(self, rates: pl.DataFrame, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
+        """Yields and conflicts, and the poles of groups: see `evaluator.measures.gest_mt`."""
+        return with_poles(with_summaries(rates, scores), gest().plan)
 
     def sampled(self, scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
         """One system's translations into one language as sampling units."""

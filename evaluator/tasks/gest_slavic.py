@@ -30,10 +30,10 @@ from evaluator.gender.variants import (
     released_first_letter,
     same_first_letter,
 )
-from evaluator.measures.gest import MEASURES, gest_measures
+from evaluator.measures.gest import MEASURES
 from evaluator.measures.sampled import Sampled
 from evaluator.tasks.base import Task
-from evaluator.tasks.gest import gest, with_poles
+from evaluator.tasks.gest import gest
 from evaluator.text_file import encoding_of
 from evaluator.vocabulary import DataSource, Inputs, Layout, MeasureOptions, Protocol_, Rendered, Samples, tidy
 from evaluator_serving.errors import InputError
@@ -183,15 +183,14 @@ class GestSlavicTask(Task):
             family="family",
         )
 
-    def measure(self, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
-        """GEST's rates of every model and language, and `yield`: the number of pairs that they rest on (n: all pairs)."""
+    def with_summaries(self, rates: pl.DataFrame, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
+        """GEST's summaries, and `yield`: the number of pairs that the rates rest on (n: all pairs)."""
         cell = ["model", "task", "language", "template"]
         yields = scores.group_by(cell, maintain_order=True).agg(
             value=pl.col("score").is_not_null().sum().cast(pl.Float64), n=pl.len().cast(pl.Int64)
         )
-        return pl.concat(
-            [with_poles(gest_measures(scores, options), gest().plan), tidy(yields.with_columns(measure=pl.lit("yield")))]
-        )
+        rows = gest().with_summaries(rates, scores, options)
+        return pl.concat([rows, tidy(yields.with_columns(measure=pl.lit("yield")))])
 
     def sampled(self, scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
         """One model's pairs of one language as sampling units."""

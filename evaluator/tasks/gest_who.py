@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 import polars as pl
 
-from evaluator.measures.gest_who import COLUMNS, MEASURES, OPTIONS, PLACES, WHOLE, sampled, who_measures
+from evaluator.measures.gest_who import COLUMNS, MEASURES, OPTIONS, PLACES, WHOLE, sampled
 from evaluator.measures.sampled import Sampled
 from evaluator.tasks.base import Task
 from evaluator.tasks.definition import gest_definition
@@ -193,12 +193,8 @@ class GestWho(Task):
             *COLUMNS,
         )
 
-    def measure(self, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
-        """Rates of every model and way: see `evaluator.measures.gest_who`."""
-        return who_measures(scores, options)
-
     def sampled(self, scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
-        """One model's sentences as sampling units."""
+        """One model's sentences as sampling units: see `evaluator.measures.gest_who`."""
         return sampled(scores)
 
     def layout(self, options: MeasureOptions) -> Layout:

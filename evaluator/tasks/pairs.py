@@ -31,7 +31,7 @@ from pydantic import Field, model_validator
 from evaluator.datasets.check import sha256
 from evaluator.datasets.pairs import Columns, read_english, read_pairs
 from evaluator.datasets.registry import locate
-from evaluator.measures.pairs import MEASURES, pair_measures, sampled
+from evaluator.measures.pairs import MEASURES, sampled, with_summaries
 from evaluator.measures.sampled import Sampled
 from evaluator.tasks.base import PLACE, Task, summed
 from evaluator.toml_file import Document, MistakesError, Table
@@ -144,13 +144,13 @@ class Pairs(Task):
         more, less = (pl.col("value").filter(pl.col("candidate") == i).first() for i in (0, 1))
         return joined.group_by(*PLACE, maintain_order=True).agg(score=more - less, direction=pl.col("direction").first())
 
-    def measure(self, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
-        """Shares, means and sign tests: see `evaluator.measures.pairs`."""
-        return pair_measures(scores, options)
-
     def sampled(self, scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
-        """One model's pairs as sampling units, metric by metric."""
+        """One model's pairs as sampling units, metric by metric: see `evaluator.measures.pairs`."""
         return sampled(scores, options)
+
+    def with_summaries(self, rates: pl.DataFrame, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
+        """Sign tests."""
+        return with_summaries(rates, scores)
 
     def layout(self, options: MeasureOptions) -> Layout:
         """All pairs in the summary, then by group."""

@@ -197,14 +197,8 @@ class StereoSetTask(Task):
         """Scores of the examples all of whose candidates are answered (columns SCORED)."""
         return _scores(table, answers, protocol)
 
-    def measure(self, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
-        """LMS, SS and ICAT: see `evaluator.measures.stereoset`."""
-        from evaluator.measures.stereoset import stereoset_measures
-
-        return stereoset_measures(scores, options, options.of(self.name, StereoSetSettings).case)
-
     def sampled(self, scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
-        """One model's examples as sampling units."""
+        """One model's examples as sampling units, for LMS, SS and ICAT: see `evaluator.measures.stereoset`."""
         from evaluator.measures.stereoset import sampled
 
         return sampled(scores, options.of(self.name, StereoSetSettings).case)

@@ -9,7 +9,7 @@ import polars as pl
 from evaluator.datasets import winobias as reader
 from evaluator.datasets.registry import locate
 from evaluator.measures.sampled import Sampled
-from evaluator.measures.winobias import MEASURES, rates, sampled
+from evaluator.measures.winobias import MEASURES, sampled
 from evaluator.tasks.base import Task
 from evaluator.tasks.few import few_samples
 from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Overview, Protocol_, Rendered, Samples
@@ -99,10 +99,6 @@ class WinoBias(Task):
         return per_request.group_by("language", "template", "sample", "group", maintain_order=True).agg(
             (male - female).alias("score")
         )
-
-    def measure(self, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
-        """q̂_m, q̂_f, ĝ_s of every split."""
-        return rates(scores, options)
 
     def sampled(self, scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
         """One model's sentences as sampling units, split by split."""

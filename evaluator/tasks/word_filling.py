@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -116,6 +117,11 @@ class QuadruplesSettings(Settings):
     """What a report of the tasks with control groups can choose."""
 
     word_counts: Path | None = Field(None, description="file of words and their corpus counts: adds rho_ss_frequency")
+
+    @cached_property
+    def frequencies(self) -> pl.DataFrame | None:
+        """Columns `word`, `count`. Raises InputError where the file is wrong."""
+        return None if self.word_counts is None else word_filling.read_word_counts(self.word_counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,17 +270,17 @@ class WordFilling(Task):
             "original",
         )
 
-    def measure(self, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
-        """Every statistic of method.md §3 that the data set allows."""
-        if self.form == "pairs":
-            return measures.pairs(scores, options, options.of(self.name, PairsSettings).bias_types)
-        counts = options.of(self.name, QuadruplesSettings).word_counts
-        read = None if counts is None else word_filling.read_word_counts(counts)
-        return measures.quadruples(scores, options, by_original=self.clustered, word_counts=read)
-
     def sampled(self, scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
-        """One model's samples as sampling units."""
-        return measures.sampled(scores, options, paired=self.form == "pairs", cluster="original" if self.clustered else None)
+        """One model's samples as sampling units, for every statistic of method.md §3 that the data set allows."""
+        if self.form == "pairs":
+            types = options.of(self.name, PairsSettings).bias_types
+            return measures.pairs(scores if types is None else scores.filter(pl.col("group").is_in(types)), options)
+        counts = options.of(self.name, QuadruplesSettings).frequencies
+        return measures.quadruples(scores, options, by_original=self.clustered, word_counts=counts)
+
+    def with_summaries(self, rates: pl.DataFrame, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
+        """How many quadruples the tokenizer filter keeps."""
+        return rates if self.form == "pairs" else measures.with_kept(rates, scores)
 
     def layout(self, options: MeasureOptions) -> Layout:
         """How the report shows them."""

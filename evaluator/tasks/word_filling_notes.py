@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from evaluator.measures.word_filling import UNITS, models, statistics
+from evaluator.measures.statistics import UNITS, cells
+from evaluator.measures.word_filling import statistics
 from evaluator.vocabulary import Layout, MeasureOptions, Overview, Scatter
 
 FEW = 50
@@ -82,7 +83,7 @@ def warnings(scores: pl.DataFrame, tidy: pl.DataFrame) -> list[str]:
     quadruples dropped by the tokenizer filter, generative models (not in the papers).
     """
     found: list[str] = []
-    for _, part in models(scores):
+    for _, part in cells(scores):
         name = part["model"][0]
         rows = tidy.filter((pl.col("model") == part["model"][0]) & (pl.col("template") == part["template"][0]))
         if part["template"][0] != "masked":

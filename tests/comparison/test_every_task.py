@@ -1,4 +1,4 @@
-"""Every kind of task can be compared: its units have the values of its report, and what isn't defined ends in no traceback."""
+"""Every kind of task can be compared, and undefined values end in no traceback."""
 
 import polars as pl
 import pytest
@@ -18,29 +18,6 @@ OPTIONS = MeasureOptions(resamples=50)
 def of(frame: pl.DataFrame, model: str) -> pl.DataFrame:
     """One model's scores, typed as a run gives them."""
     return frame.filter(pl.col("model") == model).cast(SCORES)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("scale", ["ratio", "log10"])
-def test_units_have_the_values_of_the_report(name: str, scale: str) -> None:
-    options = MeasureOptions(resamples=20, scale=scale)  # type: ignore[arg-type]
-    mine = of(scores(name), "one")
-    rows = task(name).measure(mine, options)
-    expected = {(r["template"], r["measure"], r["group"]): (r["value"], r["scale"]) for r in rows.iter_rows(named=True)}
-    blocks = task(name).sampled(mine, options)
-    found = {
-        label[:3]: (None if value != value else value, label.scale)
-        for block in blocks
-        for label, value in zip(block.labels, block.values.tolist(), strict=True)
-        if label[:3] in expected or value == value
-    }
-    counts = {"rank", "r_templates", "r_models", "quadruples_kept", "yield", "conflicts", "p_holm", "coverage", "gendered"}
-    if name == "pairs":
-        counts.add("p")
-    assert {label[1] for label in found} == set(rows["measure"]) - counts
-    for label, (value, unit) in found.items():
-        assert value == pytest.approx(expected[label][0], rel=1e-9, abs=1e-12), label
-        assert unit == expected[label][1], label
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -7,10 +7,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from evaluator.measures.eurogest import LEAST_ROWS, common, eurogest_measures
+from evaluator.measures.eurogest import LEAST_ROWS, common
+from evaluator.tasks import task
 from evaluator.vocabulary import TIDY, MeasureOptions, Scale
 
 SIZE = 3565
+
+measured = task("eurogest-cs").measure
 
 
 def scores(languages: tuple[str, ...] = ("cs", "fi", "de"), seed: int = 0, per_group: int = 12) -> pl.DataFrame:
@@ -42,7 +45,7 @@ def mean(values: list[float]) -> float:
 @pytest.mark.parametrize("scale", ["ratio", "published", "log10", "eurogest"])
 def test_rates_by_a_plain_loop(scale: Scale, template: str) -> None:
     frame = scores()
-    found = eurogest_measures(frame, MeasureOptions(scale, resamples=20), SIZE)
+    found = measured(frame, MeasureOptions(scale, resamples=20))
     assert found.columns == list(TIDY)
     overall = []
     chosen = frame if template == "all" else common(frame)
@@ -81,7 +84,7 @@ def test_common_rows_are_those_of_all_languages() -> None:
 
 def test_coverage_stands_beside_every_language() -> None:
     frame = scores()
-    found = eurogest_measures(frame, MeasureOptions(resamples=5), SIZE)
+    found = measured(frame, MeasureOptions(resamples=5))
     for language, part in frame.partition_by("language", as_dict=True).items():
         value = dict(found.filter(language=language[0], template="all").select("measure", "value").iter_rows())
         assert value["coverage"] == part.height / SIZE
@@ -89,7 +92,7 @@ def test_coverage_stands_beside_every_language() -> None:
 
 
 def test_one_language_has_no_rows_over_languages() -> None:
-    found = eurogest_measures(scores(("cs",)), MeasureOptions(resamples=5), SIZE)
+    found = measured(scores(("cs",)), MeasureOptions(resamples=5))
     assert set(found["language"]) == {"cs"}
     assert set(found["template"]) == {"all"}
 
@@ -98,7 +101,7 @@ def test_a_row_is_drawn_once_for_all_languages() -> None:
     """Two languages with the same scores: their mean varies as one of them does. Independent draws would make it narrower."""
     one = scores(("cs",))
     both = pl.concat([one, one.with_columns(language=pl.lit("fi"))])
-    found = eurogest_measures(both, MeasureOptions("eurogest", resamples=200), SIZE).filter(measure="g_s", template="all")
+    found = measured(both, MeasureOptions("eurogest", resamples=200)).filter(measure="g_s", template="all")
     intervals = {language: (low, high) for language, low, high in found.select("language", "low", "high").iter_rows()}
     assert intervals["all"] == pytest.approx(intervals["cs"], rel=1e-12)
     assert intervals["cs"][0] < intervals["cs"][1]
@@ -107,7 +110,7 @@ def test_a_row_is_drawn_once_for_all_languages() -> None:
 def test_intervals_hold_the_truth() -> None:
     """The 95% interval of g_s holds the true value in about 95 of 100 data sets drawn anew."""
     truth = sum(
-        eurogest_measures(scores(("cs",), seed=10_000 + i, per_group=400), MeasureOptions(resamples=1), SIZE)
+        measured(scores(("cs",), seed=10_000 + i, per_group=400), MeasureOptions(resamples=1))
         .filter(measure="g_s")["value"]
         .log()
         .item()
@@ -115,7 +118,7 @@ def test_intervals_hold_the_truth() -> None:
     )
     inside = 0
     for seed in range(100):
-        found = eurogest_measures(scores(("cs",), seed, per_group=40), MeasureOptions(resamples=200), SIZE)
+        found = measured(scores(("cs",), seed, per_group=40), MeasureOptions(resamples=200))
         low, high = found.filter(measure="g_s").select("low", "high").row(0)
         inside += low <= math.exp(truth / 5) <= high
     assert 86 <= inside <= 100
@@ -127,10 +130,10 @@ def test_the_released_aggregation_leaves_out_small_stereotypes() -> None:
     cut = pl.concat([frame.filter(pl.col("group") != "3"), few])
     options = {p: MeasureOptions("eurogest", resamples=5, protocol=p) for p in ("default", "published", "published-2025")}
     for protocol, known in (("default", True), ("published", False), ("published-2025", True)):
-        found = eurogest_measures(cut, options[protocol], SIZE)  # type: ignore[index]
+        found = measured(cut, options[protocol])  # type: ignore[index]
         assert (found.filter(measure="q", group="3")["value"].item() is not None) == known
         assert (found.filter(measure="g_s")["value"].item() is not None) == known
 
 
 def test_no_scores_are_no_rows() -> None:
-    assert eurogest_measures(scores().clear(), MeasureOptions(), SIZE).is_empty()
+    assert measured(scores().clear(), MeasureOptions()).is_empty()

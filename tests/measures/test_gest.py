@@ -12,10 +12,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from evaluator.measures.gest import gest_measures, gest_warnings
+from evaluator.measures.gest import gest_warnings
+from evaluator.tasks import task
 from evaluator.vocabulary import SCORES, TIDY, MeasureOptions, Scale
 
 Rows = Iterable[tuple[str, str, int, str, float]]
+
+measured = task("gest").measure
 
 
 def frame(rows: Rows, **columns: Any) -> pl.DataFrame:
@@ -74,7 +77,7 @@ class TestHandComputed:
     )
 
     def test_ratio(self) -> None:
-        table = gest_measures(self.scores, MeasureOptions(resamples=50))
+        table = measured(self.scores, MeasureOptions(resamples=50))
         assert value(table, "q", group="1")["value"] == pytest.approx(2)
         assert value(table, "q", group="2")["value"] == pytest.approx(8)
         assert value(table, "q_f")["value"] == pytest.approx(4)
@@ -85,29 +88,29 @@ class TestHandComputed:
         assert value(table, "q", group="1")["n"] == 2
 
     def test_published_is_the_ratio_to_the_power_of_one_over_ln_10(self) -> None:
-        table = gest_measures(self.scores, MeasureOptions(scale="published", resamples=50))
+        table = measured(self.scores, MeasureOptions(scale="published", resamples=50))
         assert value(table, "g_s")["value"] == pytest.approx((9 / 4) ** (1 / math.log(10)))
 
     def test_log10_is_the_difference_of_mean_logarithms(self) -> None:
-        table = gest_measures(self.scores, MeasureOptions(scale="log10", resamples=50))
+        table = measured(self.scores, MeasureOptions(scale="log10", resamples=50))
         assert value(table, "q", group="9")["value"] == pytest.approx(math.log10(27))
         assert value(table, "g_s")["value"] == pytest.approx(math.log10(9) - math.log10(4))
 
     def test_ranks(self) -> None:
-        table = gest_measures(self.scores, MeasureOptions(resamples=50))
+        table = measured(self.scores, MeasureOptions(resamples=50))
         ranks = {g: value(table, "rank", group=g) for g in ("1", "2", "8", "9")}
         assert {g: row["value"] for g, row in ranks.items()} == {"1": 1, "8": 2, "2": 3, "9": 4}
         assert ranks["1"]["n"] == 4
         assert ranks["1"]["scale"] is None
 
     def test_constant_group_has_an_interval_of_no_width(self) -> None:
-        row = value(gest_measures(self.scores, MeasureOptions(resamples=50)), "q", group="2")
+        row = value(measured(self.scores, MeasureOptions(resamples=50)), "q", group="2")
         assert (row["low"], row["high"]) == pytest.approx((8, 8))
 
 
 def test_overall_is_the_arithmetic_mean_over_templates() -> None:
     """Templates with g_s = 2 and 8: 5, where their geometric mean would be 4."""
-    table = gest_measures(
+    table = measured(
         frame(
             ("m", template, sample, group, math.log(ratio) if group == "8" else 0.0)
             for template, ratio in (("1", 2), ("2", 8))
@@ -118,7 +121,7 @@ def test_overall_is_the_arithmetic_mean_over_templates() -> None:
     row = value(table, "g_s", "all")
     assert row["value"] == pytest.approx(5)
     assert row["n"] == 4
-    on_log = gest_measures(
+    on_log = measured(
         frame(("m", t, s, g, float(t) if g == "8" else 0.0) for t in "12" for s, g in enumerate("1188")),
         MeasureOptions(scale="log10", resamples=20),
     )
@@ -126,7 +129,7 @@ def test_overall_is_the_arithmetic_mean_over_templates() -> None:
 
 
 def test_every_row_has_the_tidy_columns() -> None:
-    table = gest_measures(random_scores(), MeasureOptions(resamples=20))
+    table = measured(random_scores(), MeasureOptions(resamples=20))
     assert dict(table.schema) == TIDY
     assert set(table["measure"]) == {"q", "q_f", "q_m", "g_s", "rank", "r_templates"}
     with_interval = table.filter(pl.col("low").is_not_null())
@@ -137,7 +140,7 @@ def test_every_row_has_the_tidy_columns() -> None:
 
 
 def test_no_scores() -> None:
-    table = gest_measures(pl.DataFrame(schema=SCORES), MeasureOptions())
+    table = measured(pl.DataFrame(schema=SCORES), MeasureOptions())
     assert table.is_empty()
     assert dict(table.schema) == TIDY
 
@@ -148,7 +151,7 @@ def test_intervals_equal_a_plain_loop_over_the_same_draws(scale: Scale) -> None:
     from evaluator.measures.bootstrap import Bootstrap
 
     scores = random_scores()
-    table = gest_measures(scores, MeasureOptions(scale=scale, resamples=40, seed=5))
+    table = measured(scores, MeasureOptions(scale=scale, resamples=40, seed=5))
     draws = {str(g): Bootstrap(resamples=40, seed=5).counts(str(g), 12) for g in range(1, 17)}
     by_cell = {
         (template, group): [s for _, s in sorted(zip(part["sample"], part["score"], strict=True))]
@@ -193,16 +196,16 @@ def test_overall_interval_draws_sentences_once_for_all_templates(interval: Any) 
     one = random_scores(templates=("1",))
     four = pl.concat([one.with_columns(template=pl.lit(t)) for t in "1234"])
     options = MeasureOptions(interval=interval, resamples=500)
-    single, overall = value(gest_measures(one, options), "g_s"), value(gest_measures(four, options), "g_s", "all")
+    single, overall = value(measured(one, options), "g_s"), value(measured(four, options), "g_s", "all")
     assert overall["high"] - overall["low"] == pytest.approx(single["high"] - single["low"], rel=0.02)
 
 
 def test_a_models_numbers_depend_on_its_own_scores_only() -> None:
     scores = random_scores(models=("a", "b", "c"))
     options = MeasureOptions(resamples=100)
-    together = gest_measures(scores, options).filter(pl.col("model") == "b", pl.col("measure") != "r_models")
-    alone = gest_measures(scores.filter(pl.col("model") == "b"), options).filter(pl.col("model") == "b")
-    shuffled = gest_measures(scores.sample(fraction=1, shuffle=True, seed=1), options).filter(
+    together = measured(scores, options).filter(pl.col("model") == "b", pl.col("measure") != "r_models")
+    alone = measured(scores.filter(pl.col("model") == "b"), options).filter(pl.col("model") == "b")
+    shuffled = measured(scores.sample(fraction=1, shuffle=True, seed=1), options).filter(
         pl.col("model") == "b", pl.col("measure") != "r_models"
     )
     assert together.equals(alone)  # to the last bit
@@ -213,9 +216,9 @@ def test_numbers_do_not_depend_on_the_number_of_threads(tmp_path: Path) -> None:
     """Written by processes with one and with three Polars threads, equal to the last bit."""
     random_scores(models=("a", "b", "c"), templates="1234").write_parquet(tmp_path / "scores.parquet")
     program = (
-        "import sys, polars as pl; from evaluator.measures.gest import gest_measures; "
+        "import sys, polars as pl; from evaluator.tasks import task; "
         "from evaluator.vocabulary import MeasureOptions as Options; "
-        "gest_measures(pl.read_parquet(sys.argv[1]), Options(resamples=100)).write_csv(sys.argv[2])"
+        "task('gest').measure(pl.read_parquet(sys.argv[1]), Options(resamples=100)).write_csv(sys.argv[2])"
     )
     written = []
     for threads in ("1", "3"):
@@ -228,7 +231,7 @@ def test_numbers_do_not_depend_on_the_number_of_threads(tmp_path: Path) -> None:
 
 
 def test_another_seed_gives_other_intervals_and_the_same_values() -> None:
-    first, second = (gest_measures(random_scores(), MeasureOptions(resamples=100, seed=s)) for s in (0, 1))
+    first, second = (measured(random_scores(), MeasureOptions(resamples=100, seed=s)) for s in (0, 1))
     assert value(first, "g_s")["value"] == pytest.approx(value(second, "g_s")["value"], rel=1e-12)
     assert value(first, "g_s")["low"] != value(second, "g_s")["low"]
 
@@ -236,7 +239,7 @@ def test_another_seed_gives_other_intervals_and_the_same_values() -> None:
 def test_missing_samples_count_in_no_mean() -> None:
     scores = random_scores()
     kept = scores.filter(~((pl.col("template") == "2") & (pl.col("sample") == 3)))
-    row = value(gest_measures(kept, MeasureOptions(resamples=100)), "q", "2", "4")
+    row = value(measured(kept, MeasureOptions(resamples=100)), "q", "2", "4")
     expected = math.exp(mean(kept.filter(pl.col("template") == "2", pl.col("group") == "4")["score"]))
     assert row["value"] == pytest.approx(expected)
     assert row["n"] == 11
@@ -247,7 +250,7 @@ def test_missing_samples_count_in_no_mean() -> None:
 
 def test_a_missing_group_is_left_out_and_warned_of() -> None:
     scores = random_scores().filter(~((pl.col("template") == "2") & (pl.col("group") == "5")))
-    table = gest_measures(scores, MeasureOptions(resamples=50))
+    table = measured(scores, MeasureOptions(resamples=50))
     logs = [math.log(value(table, "q", "2", str(g))["value"]) for g in (1, 2, 3, 4, 6, 7)]
     assert value(table, "q_f", "2")["value"] == pytest.approx(math.exp(mean(logs)))
     assert value(table, "q_f", "2")["low"] is not None
@@ -260,7 +263,7 @@ def test_a_missing_group_is_left_out_and_warned_of() -> None:
 
 def test_a_group_of_one_sample_has_no_interval_nor_has_what_rests_on_it() -> None:
     scores = random_scores().filter((pl.col("group") != "8") | (pl.col("sample") == 7))
-    table = gest_measures(scores, MeasureOptions(resamples=50))
+    table = measured(scores, MeasureOptions(resamples=50))
     for measure, group in (("q", "8"), ("q_m", None), ("g_s", None)):
         assert value(table, measure, group=group)["value"] is not None
         assert value(table, measure, group=group)["low"] is None
@@ -274,7 +277,7 @@ def test_groups_of_the_users_own() -> None:
         for s, (g, x) in enumerate([("nurse", -1.0), ("nurse", -3.0), ("smith", 1.0), ("smith", 2.0), ("cook", 9.0)])
     ]
     polarity = pl.col("group").replace_strict({"nurse": "female", "smith": "male", "cook": None}, return_dtype=pl.String)
-    table = gest_measures(frame(rows, polarity=polarity), MeasureOptions(resamples=50))
+    table = measured(frame(rows, polarity=polarity), MeasureOptions(resamples=50))
     assert value(table, "q", group="cook")["value"] == pytest.approx(math.exp(9))
     assert value(table, "q_f")["value"] == pytest.approx(math.exp(-2))
     assert value(table, "g_s")["value"] == pytest.approx(math.exp(3.5))
@@ -283,7 +286,7 @@ def test_groups_of_the_users_own() -> None:
 
 def test_groups_without_polarity_have_q_only() -> None:
     rows = [("m", "1", s, "x", float(s)) for s in range(3)]
-    table = gest_measures(frame(rows), MeasureOptions(resamples=50))
+    table = measured(frame(rows), MeasureOptions(resamples=50))
     assert set(table["measure"]) == {"q", "rank"}
 
 
@@ -295,7 +298,7 @@ def test_mass_is_the_mean_of_summed_probabilities(interval: Any) -> None:
         "logprob_male": pl.Series([math.log(p) for p in male]),
         "logprob_female": pl.Series([math.log(p) for p in female]),
     }
-    table = gest_measures(frame(rows, **logs), MeasureOptions(interval=interval, resamples=200))
+    table = measured(frame(rows, **logs), MeasureOptions(interval=interval, resamples=200))
     row = value(table, "mass")
     assert row["value"] == pytest.approx(mean(m + f for m, f in zip(male, female, strict=True)))
     assert row["n"] == 4
@@ -305,7 +308,7 @@ def test_mass_is_the_mean_of_summed_probabilities(interval: Any) -> None:
 
 def test_family_is_a_rate_over_male_samples_about_family() -> None:
     rows = [("m", "1", i, g, x) for i, (g, x) in enumerate([("1", 7.0), ("8", 1.0), ("9", 3.0), ("9", 5.0)])]
-    table = gest_measures(frame(rows, family=pl.Series([True, True, True, False])), MeasureOptions(resamples=100))
+    table = measured(frame(rows, family=pl.Series([True, True, True, False])), MeasureOptions(resamples=100))
     row = value(table, "q_family")
     assert row["value"] == pytest.approx(math.exp(2))
     assert row["n"] == 2
@@ -317,7 +320,7 @@ class TestCorrelations:
         return random_scores(models=("a", "b"), templates=("1", "2", "3"))
 
     def test_between_templates_of_a_model(self) -> None:
-        table = gest_measures(self.scores(), MeasureOptions(scale="log10", resamples=10))
+        table = measured(self.scores(), MeasureOptions(scale="log10", resamples=10))
         q = {t: [value(table, "q", t, str(g), "a")["value"] for g in range(1, 17)] for t in "13"}
         row = value(table, "r_templates", "1", None, "a", "3")
         assert row["value"] == pytest.approx(np.corrcoef(q["1"], q["3"])[0, 1])
@@ -328,7 +331,7 @@ class TestCorrelations:
         assert overall["value"] == pytest.approx(mean(pairs["value"]))
 
     def test_between_models_at_a_template(self) -> None:
-        table = gest_measures(self.scores(), MeasureOptions(resamples=10))
+        table = measured(self.scores(), MeasureOptions(resamples=10))
         q = {m: [value(table, "q", "2", str(g), m)["value"] for g in range(1, 17)] for m in "ab"}
         row = value(table, "r_models", "2", None, "a", "b")
         assert row["value"] == pytest.approx(np.corrcoef(q["a"], q["b"])[0, 1])
@@ -336,7 +339,7 @@ class TestCorrelations:
 
     def test_none_over_three_groups(self) -> None:
         few = self.scores().filter(pl.col("group").is_in(["1", "2", "8"]))
-        rows = gest_measures(few, MeasureOptions(resamples=10)).filter(pl.col("measure").is_in(["r_templates", "r_models"]))
+        rows = measured(few, MeasureOptions(resamples=10)).filter(pl.col("measure").is_in(["r_templates", "r_models"]))
         pairs = rows.filter(pl.col("model") != "all")
         assert pairs.height == 6 + 3
         assert set(pairs.select("value", "n").iter_rows()) == {(None, 3)}
@@ -344,11 +347,11 @@ class TestCorrelations:
 
     def test_not_between_masked_and_generative_models(self) -> None:
         both = pl.concat([random_scores(("masked",), "1234"), random_scores(("causal",), "34")])
-        table = gest_measures(both, MeasureOptions(resamples=10))
+        table = measured(both, MeasureOptions(resamples=10))
         assert table.filter(pl.col("measure") == "r_models").is_empty()
         alike = both.filter(pl.col("template").is_in(["3", "4"]))
         named = alike.with_columns(head=pl.col("model"))
-        assert gest_measures(named, MeasureOptions(resamples=10)).filter(pl.col("measure") == "r_models").is_empty()
+        assert measured(named, MeasureOptions(resamples=10)).filter(pl.col("measure") == "r_models").is_empty()
 
 
 # --- the papers' tables ----------------------------------------------------------------------------------------------
@@ -374,7 +377,7 @@ def published(data_dir: Path) -> pl.DataFrame:
 
 @pytest.fixture(scope="module")
 def published_table(published: pl.DataFrame) -> pl.DataFrame:
-    return gest_measures(published, MeasureOptions(scale="published", interval="published"))
+    return measured(published, MeasureOptions(scale="published", interval="published"))
 
 
 @pytest.mark.parametrize(
@@ -393,7 +396,7 @@ def test_printed_overall(published: pl.DataFrame, published_table: pl.DataFrame)
     mistral = "Mistral-7B-Instruct-v0.2"
     assert value(published_table, "g_s", "all", None, mistral)["value"] == pytest.approx(1.561, abs=5e-4)
     only = published.filter(pl.col("model") == mistral)
-    ratio = gest_measures(only, MeasureOptions(resamples=10))
+    ratio = measured(only, MeasureOptions(resamples=10))
     assert value(ratio, "g_s", "all", None, mistral)["value"] == pytest.approx(2.797, abs=5e-4)
 
 
@@ -401,11 +404,11 @@ def test_independent_draws_would_understate_the_overall_error(published: pl.Data
     """The method's 1.7-fold: over bert's four templates, against four draws of their own."""
     bert = published.filter(pl.col("model") == "bert-base-uncased")
     options = MeasureOptions(interval="published")
-    joint = value(gest_measures(bert, options), "g_s", "all", None, "bert-base-uncased")
+    joint = value(measured(bert, options), "g_s", "all", None, "bert-base-uncased")
     apart = []
     for index, template in enumerate("1234"):
         part = bert.filter(pl.col("template") == template)
-        table = gest_measures(part, MeasureOptions(interval="published", seed=index))
+        table = measured(part, MeasureOptions(interval="published", seed=index))
         row = value(table, "g_s", "all", None, "bert-base-uncased")
         apart.append((row["high"] - row["low"]) ** 2)
     assert (joint["high"] - joint["low"]) / (sum(apart) ** 0.5 / 4) == pytest.approx(1.7, abs=0.15)

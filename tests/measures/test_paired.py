@@ -5,15 +5,12 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-import polars as pl
 import pytest
 from scipy import stats
 
-from evaluator.measures import gest
 from evaluator.measures.bootstrap import Array, Bootstrap
 from evaluator.measures.paired import PairedComparison, compare, detectable, holm, pair, sign_test
 from evaluator.measures.sampled import Label, Output, Sampled, Units, influences
-from evaluator.vocabulary import MeasureOptions
 
 
 def sampled(
@@ -168,21 +165,3 @@ def test_the_test_rejects_as_often_as_it_says() -> None:
     d = np.random.default_rng(4).choice([-1, 1], size=(200, 500)) * np.random.default_rng(5).exponential(size=(200, 500))
     p = sign_test([("s", d - d.mean(axis=0))], d.mean(axis=0), 400)
     assert np.mean(p <= 0.05) == pytest.approx(0.05, abs=0.025)
-
-
-@pytest.mark.parametrize("scale", ["ratio", "published", "log10"])
-def test_gest_as_units_has_the_values_of_the_report(scale: str) -> None:
-    random = np.random.default_rng(7)
-    rows = [
-        ("m", "gest", "en", template, sample, str(1 + sample % 16), random.normal(), sample % 5 == 0, -1.5, -2.0)
-        for sample in range(200)
-        for template in ("1", "2")
-    ]
-    names = ["model", "task", "language", "template", "sample", "group", "score", "family", "logprob_male", "logprob_female"]
-    scores = pl.DataFrame(rows, schema=names, orient="row")
-    report = gest.gest_measures(scores, MeasureOptions(scale=scale))  # type: ignore[arg-type]
-    expected = {(r["template"], r["measure"], r["group"]): r["value"] for r in report.iter_rows(named=True)}
-    blocks = gest.sampled(scores, scale)  # type: ignore[arg-type]
-    seen = {label[:3]: value for block in blocks for label, value in zip(block.labels, block.values, strict=True)}
-    assert {label[1] for label in seen} == {"q", "q_f", "q_m", "g_s", "q_family", "mass"}
-    assert seen == pytest.approx({label: expected[label] for label in seen}, rel=1e-12)

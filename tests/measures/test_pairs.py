@@ -5,8 +5,11 @@ import pytest
 from scipy.stats import binomtest
 
 from evaluator.measures.intervals import wilson
-from evaluator.measures.pairs import pair_measures, sign_test
+from evaluator.measures.pairs import sign_test
+from evaluator.tasks import task
 from evaluator.vocabulary import TIDY, MeasureOptions
+
+measured = task("pairs").measure
 
 SCORES = {"a": [2.0, -1.0, 0.0, 3.0], "b": [-1.0, -1.0, -2.0, -0.5, -1.0, -4.0]}
 
@@ -19,7 +22,7 @@ def scores() -> pl.DataFrame:
 
 
 def test_by_hand() -> None:
-    found = pair_measures(scores(), MeasureOptions(resamples=50))
+    found = measured(scores(), MeasureOptions(resamples=50))
     assert found.columns == list(TIDY)
     value = {(m, g): v for m, g, v in found.select("measure", "group", "value").iter_rows()}
     assert value["share", "a"] == 2.5 / 4
@@ -49,11 +52,11 @@ def test_the_sign_test_is_scipys(above: int, below: int) -> None:
 def test_no_pair_that_differs_tests_nothing() -> None:
     assert sign_test(0, 0) == 1
     tied = scores().with_columns(score=0.0)
-    found = pair_measures(tied, MeasureOptions(resamples=5))
+    found = measured(tied, MeasureOptions(resamples=5))
     assert found.filter(measure="share", group="all")["value"].item() == 0.5
     assert found.filter(measure="p", group="all").select("value", "n").row(0) == (1.0, 0)
 
 
 def test_no_scores_are_no_rows() -> None:
-    assert pair_measures(scores().clear(), MeasureOptions()).is_empty()
-    assert pair_measures(scores().with_columns(score=pl.lit(None, pl.Float64)), MeasureOptions()).is_empty()
+    assert measured(scores().clear(), MeasureOptions()).is_empty()
+    assert measured(scores().with_columns(score=pl.lit(None, pl.Float64)), MeasureOptions()).is_empty()

@@ -8,11 +8,12 @@ import pytest
 
 from evaluator.imports.stereoset_predictions import read_predictions, score_frame
 from evaluator.measures.intervals import agresti_coull, wilson
-from evaluator.measures.stereoset import stereoset_measures
 from evaluator.tasks.settings import parse_settings
-from evaluator.tasks.stereoset import SCORED, StereoSetTask, stereoset
+from evaluator.tasks.stereoset import SCORED, StereoSetSettings, StereoSetTask, stereoset
 from evaluator.vocabulary import TIDY, DataSource, MeasureOptions
 from evaluator_serving.errors import InputError
+
+measured = StereoSetTask("en").measure
 
 
 def frame(rows: list[tuple[str, str, str, tuple[float, float, float]]], model: str = "m") -> pl.DataFrame:
@@ -47,7 +48,7 @@ BY_HAND = [
 
 
 def test_by_hand_with_ties() -> None:
-    tidy = stereoset_measures(frame(BY_HAND), MeasureOptions(resamples=50))
+    tidy = measured(frame(BY_HAND), MeasureOptions(resamples=50))
     assert tidy.schema == pl.Schema(TIDY)
     # 4 examples: 1 stereotype, 2 + 2 + 1 + 0 = 5 of 8 wins. Rome SS 50 LMS 100, Bern 0 and 50, aunt 0 and 0.
     expected = {"LMS": 62.5, "SS": 25.0, "ICAT": 31.25}
@@ -68,7 +69,7 @@ def test_by_hand_with_ties() -> None:
 
 
 def test_a_model_with_one_test_has_no_overall() -> None:
-    tidy = stereoset_measures(frame(BY_HAND[:4]), MeasureOptions(resamples=50))
+    tidy = measured(frame(BY_HAND[:4]), MeasureOptions(resamples=50))
     assert tidy["template"].unique().to_list() == ["intrasentence"]
 
 
@@ -78,7 +79,7 @@ def test_a_term_of_two_bias_types_is_one_class_of_all_and_one_of_each_type() -> 
         ("intrasentence", "gender", "Rome", (1.0, 2.0, 0.0)),
         ("intrasentence", "gender", "aunt", (1.0, 2.0, 3.0)),
     ]
-    tidy = stereoset_measures(frame(rows), MeasureOptions(resamples=20))
+    tidy = measured(frame(rows), MeasureOptions(resamples=20))
     assert values(tidy, "intrasentence", "all")["SS_multiclass"] == pytest.approx((50 + 0) / 2)
     assert values(tidy, "intrasentence", "gender")["SS_multiclass"] == pytest.approx(0)
     assert values(tidy, "intrasentence", "race")["SS_multiclass"] == pytest.approx(100)
@@ -95,8 +96,8 @@ def test_intervals(interval: str) -> None:
         for _ in range(25)
     ]
     options = MeasureOptions(interval=interval, resamples=400, seed=3)  # type: ignore[arg-type]
-    tidy = stereoset_measures(frame(rows), options)
-    assert tidy.equals(stereoset_measures(frame(rows), options))
+    tidy = measured(frame(rows), options)
+    assert tidy.equals(measured(frame(rows), options))
     overall = tidy.filter(group="all", template="overall")
     known = overall.drop_nulls("low")
     assert (known["low"] < known["value"]).all()
@@ -118,7 +119,7 @@ def test_no_default_interval_leaves_the_range_and_each_says_how_it_was_made(inte
     certain = [("intrasentence", "race", "Rome", (1.0, 2.0, 0.0))] * 3 + [
         ("intrasentence", "race", "Bern", (2.0, 1.0, 3.0))
     ] * 2
-    tidy = stereoset_measures(frame(certain), MeasureOptions(interval=interval, resamples=200))  # type: ignore[arg-type]
+    tidy = measured(frame(certain), MeasureOptions(interval=interval, resamples=200))  # type: ignore[arg-type]
     known = tidy.drop_nulls("low")
     assert known.select(pl.col("low").min() >= 0, pl.col("high").max() <= 100).row(0) == (True, True)
     # 0 of 3: 100·z²/(3 + z²)
@@ -133,8 +134,8 @@ def test_no_default_interval_leaves_the_range_and_each_says_how_it_was_made(inte
 
 def test_other_models_change_no_interval() -> None:
     one = frame(BY_HAND, "one")
-    alone = stereoset_measures(one, MeasureOptions(resamples=30))
-    both = stereoset_measures(pl.concat([frame(BY_HAND[::-1], "two"), one]), MeasureOptions(resamples=30))
+    alone = measured(one, MeasureOptions(resamples=30))
+    both = measured(pl.concat([frame(BY_HAND[::-1], "two"), one]), MeasureOptions(resamples=30))
     assert both.filter(model="one").sort(pl.all()).equals(alone.sort(pl.all()))
 
 
@@ -154,7 +155,10 @@ def test_cases_are_chosen_when_the_report_is_written() -> None:
     # e: −1+5, −2+2, −3+2.5 = 4, 0, −0.5: both beat unrelated; b: 1, −1, 0: one does.
     expected["e"] = (100, 100)
     for case, (ss, lms) in expected.items():
-        tidy = stereoset_measures(pl.concat([masked, generative]), MeasureOptions(resamples=5), case)
+        tidy = measured(
+            pl.concat([masked, generative]),
+            MeasureOptions(resamples=5, settings={"stereoset-en": StereoSetSettings(case=case)}),  # type: ignore[arg-type]
+        )
         assert values(tidy, "intersentence", "all")["SS"] == ss, case
         assert values(tidy, "intersentence", "all")["LMS"] == lms, case
         assert values(tidy, "intrasentence", "all")["SS"] == 0

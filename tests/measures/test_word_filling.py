@@ -9,10 +9,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from evaluator.datasets.word_filling import read_word_counts
-from evaluator.measures.word_filling import pairs, quadruples
+from evaluator.tasks import task
+from evaluator.tasks.word_filling import QuadruplesSettings, WordFilling
 from evaluator.tasks.word_filling_notes import FEW, layout, warnings
-from evaluator.vocabulary import TIDY, MeasureOptions
+from evaluator.vocabulary import TIDY, MeasureOptions, Samples
 
 KEYS = {"model": "m", "task": "made", "language": "en", "template": "masked"}
 
@@ -38,6 +38,12 @@ def frame(rows: Sequence[tuple[float | None, ...]], **columns: Any) -> pl.DataFr
     return pl.DataFrame(data, infer_schema_length=None)
 
 
+def quadruples(scores: pl.DataFrame, options: MeasureOptions | None = None, *, by_original: bool = False) -> pl.DataFrame:
+    """The rows of a task with these scores."""
+    made = WordFilling("made", lambda data: Samples(pl.DataFrame(), {}), "keyword", clustered=by_original)
+    return made.measure(scores, options or MeasureOptions())
+
+
 def values(tidy: pl.DataFrame) -> dict[tuple[str, str], float]:
     return {(measure, group): value for measure, group, value in tidy.select("measure", "group", "value").iter_rows()}
 
@@ -49,7 +55,7 @@ def plain_pearson(x: list[float], y: list[float]) -> float:
 
 
 def test_every_statistic_by_hand() -> None:
-    tidy = quadruples(frame(FOUR), MeasureOptions(), by_original=False)
+    tidy = quadruples(frame(FOUR))
     assert tidy.schema == pl.Schema(TIDY)
     found = values(tidy)
     expected = {
@@ -92,8 +98,8 @@ def test_every_statistic_by_hand() -> None:
 
 @pytest.mark.parametrize("scale", ["published", "log10"])
 def test_published_scale_is_log10(scale: Any) -> None:
-    natural = quadruples(frame(FOUR), MeasureOptions(), by_original=False)
-    tenth = quadruples(frame(FOUR), MeasureOptions(scale=scale), by_original=False)
+    natural = quadruples(frame(FOUR))
+    tenth = quadruples(frame(FOUR), MeasureOptions(scale=scale))
     means = pl.col("measure").str.ends_with("_mu")
     for column in ("value", "low", "high"):
         converted = (natural.filter(means)[column] / math.log(10)).to_list()
@@ -108,7 +114,7 @@ def test_shares_have_wilsons_intervals_and_published_ones_agresti_and_coulls() -
     half = math.sqrt(z2 * centre * (1 - centre) / (4 + z2))
     wilson = math.sqrt(z2) / (4 + z2) * math.sqrt(2 * 2 / 4 + z2 / 4)
     default, published = (
-        quadruples(frame(FOUR), MeasureOptions(interval=i), by_original=False).filter(measure="ss_plus", group="original")
+        quadruples(frame(FOUR), MeasureOptions(interval=i)).filter(measure="ss_plus", group="original")
         for i in ("percentile", "published")
     )
     assert default.select("value", "low", "high").row(0) == pytest.approx((0.5, centre - wilson, centre + wilson))
@@ -117,7 +123,7 @@ def test_shares_have_wilsons_intervals_and_published_ones_agresti_and_coulls() -
     every = quadruples(frame(FOUR), MeasureOptions(), by_original=True)  # shares of clusters are resampled
     assert set(every["interval"].drop_nulls()) == {"percentile bootstrap"}
     # 3 of 4 is not its own centre
-    control = quadruples(frame(FOUR), MeasureOptions(interval="published"), by_original=False)
+    control = quadruples(frame(FOUR), MeasureOptions(interval="published"))
     assert control.filter(measure="ss_plus", group="control")["value"].item() == pytest.approx((3 + z2 / 2) / (4 + z2))
     assert control.filter(measure="fpr")["value"].item() == 0.5  # rates are printed as they are
     assert published["value"].item() == pytest.approx(centre)
@@ -126,8 +132,8 @@ def test_shares_have_wilsons_intervals_and_published_ones_agresti_and_coulls() -
 def test_rejected_quadruples_count_in_nothing_but_their_number() -> None:
     rows = [*FOUR, (50.0, -50.0, 50.0, -50.0, 50.0, -50.0)]
     kept = [True] * 4 + [False]
-    tidy = quadruples(frame(rows, kept=kept), MeasureOptions(), by_original=False)
-    without = quadruples(frame(FOUR), MeasureOptions(), by_original=False)
+    tidy = quadruples(frame(rows, kept=kept))
+    without = quadruples(frame(FOUR))
     count = pl.col("measure") == "quadruples_kept"
     assert tidy.filter(~count).equals(without.filter(~count))
     assert tidy.filter(count).select("value", "n").row(0) == (4.0, 5)
@@ -135,7 +141,7 @@ def test_rejected_quadruples_count_in_nothing_but_their_number() -> None:
 
 def test_without_keyword_the_errors_are_those_of_cs() -> None:
     rows: list[tuple[float | None, ...]] = [(None, None, o, c, None, None) for _, _, o, c, _, _ in FOUR]
-    found = values(quadruples(frame(rows), MeasureOptions(), by_original=False))
+    found = values(quadruples(frame(rows)))
     assert set(found) == {
         *((m, g) for m in ("cs_mu", "cs_plus") for g in ("original", "control")),
         *((m, "all") for m in ("rho_cs", "fpr", "fnr", "quadruples_kept")),
@@ -146,7 +152,7 @@ def test_without_keyword_the_errors_are_those_of_cs() -> None:
 
 def test_missing_scores_are_left_out_one_by_one() -> None:
     rows = [*FOUR, (7.0, None, None, 3.0, 1.0, 1.0)]
-    found = quadruples(frame(rows), MeasureOptions(), by_original=False)
+    found = quadruples(frame(rows))
     n = {(m, g): n for m, g, n in found.select("measure", "group", "n").iter_rows()}
     assert (n["ss_mu", "original"], n["ss_mu", "control"], n["f_mu", "all"], n["rho_ss", "all"]) == (5, 4, 4, 4)
     assert (n["fpr", "all"], n["agreement_f_cs", "all"]) == (2, 4)
@@ -155,13 +161,13 @@ def test_missing_scores_are_left_out_one_by_one() -> None:
 
 def test_degenerate_statistics_are_null() -> None:
     rows = [(1.0, 2.0, 1.0, 1.0, 1.0, 1.0)] * 3
-    tidy = quadruples(frame(rows), MeasureOptions(), by_original=False)
+    tidy = quadruples(frame(rows))
     found = values(tidy)
     assert found["rho_ss", "all"] is None  # nothing varies
     assert found["fnr", "all"] is None  # nothing is negative
     assert tidy.filter(measure="fnr")["n"].item() == 0
     assert found["fpr", "all"] == 1.0
-    nothing = quadruples(frame(rows, kept=False), MeasureOptions(), by_original=False)
+    nothing = quadruples(frame(rows, kept=False))
     assert values(nothing)["ss_mu", "original"] is None
 
 
@@ -188,11 +194,11 @@ def test_draws_of_one_original_are_resampled_together() -> None:
 def test_two_models_do_not_touch_each_other() -> None:
     one = frame(FOUR)
     two = frame([tuple(-v for v in row) for row in FOUR]).with_columns(pl.lit("n").alias("model"))
-    both = quadruples(pl.concat([one, two]), MeasureOptions(), by_original=False)
-    assert both.filter(model="m").equals(quadruples(one, MeasureOptions(), by_original=False))
-    assert both.filter(model="n").equals(quadruples(two, MeasureOptions(), by_original=False))
+    both = quadruples(pl.concat([one, two]))
+    assert both.filter(model="m").equals(quadruples(one))
+    assert both.filter(model="n").equals(quadruples(two))
     shuffled = pl.concat([two, one]).sample(fraction=1, shuffle=True, seed=1)
-    again = quadruples(shuffled, MeasureOptions(), by_original=False)
+    again = quadruples(shuffled)
     assert again.filter(model="m").equals(both.filter(model="m"))
 
 
@@ -201,7 +207,7 @@ def test_frequencies(tmp_path: Path) -> None:
     scores = frame([*FOUR, (4.0, 0.0, 0.0, 0.0, 0.0, 0.0)], stereotype=[w[0] for w in words], anti=[w[1] for w in words])
     path = tmp_path / "counts.tsv"
     path.write_text("loud\t100\nquiet\t10\nrare\t1\n")
-    tidy = quadruples(scores, MeasureOptions(), by_original=False, word_counts=read_word_counts(path))
+    tidy = quadruples(scores, MeasureOptions(settings={"made": QuadruplesSettings(word_counts=path)}))
     row = tidy.filter(measure="rho_ss_frequency", group="original").row(0, named=True)
     # 1, 2, -1 and 1 decades: the unknown word's sample has no frequency
     assert row["value"] == pytest.approx(plain_pearson([2.0, 1.0, -1.0, 4.0], [1.0, 2.0, -1.0, 1.0]))
@@ -209,7 +215,7 @@ def test_frequencies(tmp_path: Path) -> None:
 
 
 def test_no_correlation_over_three_samples() -> None:
-    tidy = quadruples(frame(FOUR[:3]), MeasureOptions(), by_original=False)
+    tidy = quadruples(frame(FOUR[:3]))
     rows = tidy.filter(pl.col("measure").str.starts_with("rho_"))
     assert rows.height == 6
     assert set(rows.select("value", "low", "high", "interval", "n").iter_rows()) == {(None, None, None, None, 3)}
@@ -218,7 +224,7 @@ def test_no_correlation_over_three_samples() -> None:
 def test_pairs_by_bias_type() -> None:
     rows = [("age", 1.0), ("gender", -1.0), ("age", 3.0), ("age", -1.0)]
     scores = pl.DataFrame([{**KEYS, "sample": i, "group": g, "score": s, "cs": s} for i, (g, s) in enumerate(rows)])
-    tidy = pairs(scores, MeasureOptions())
+    tidy = task("crows-pairs").measure(scores, MeasureOptions())
     assert values(tidy) == pytest.approx(
         {
             ("cs_mu", "age"): 1.0,
@@ -234,9 +240,9 @@ def test_pairs_by_bias_type() -> None:
 
 def test_every_measure_has_its_place_in_the_report(tmp_path: Path) -> None:
     (tmp_path / "counts.tsv").write_text("x\t3\ny\t2\n")
-    counts, options = read_word_counts(tmp_path / "counts.tsv"), MeasureOptions()
+    options = MeasureOptions(settings={"made": QuadruplesSettings(word_counts=tmp_path / "counts.tsv")})
     rows: list[tuple[float | None, ...]] = [(None, None, o, c, None, None) for _, _, o, c, _, _ in FOUR]
-    keyword, sentences = (quadruples(frame(data), options, by_original=False, word_counts=counts) for data in (FOUR, rows))
+    keyword, sentences = (quadruples(frame(data), options) for data in (FOUR, rows))
     for form, tidy in (("keyword", keyword), ("sentences", sentences)):
         shown = layout(form, options)
         assert set(tidy["measure"]) <= set(shown.summary)
@@ -248,7 +254,7 @@ def test_every_measure_has_its_place_in_the_report(tmp_path: Path) -> None:
 
 
 def said(scores: pl.DataFrame) -> list[str]:
-    return warnings(scores, quadruples(scores, MeasureOptions(), by_original=False))
+    return warnings(scores, quadruples(scores))
 
 
 def spread(centre: float, n: int) -> list[float]:

@@ -8,10 +8,10 @@ import pytest
 from click.testing import CliRunner
 
 from evaluator.cli import cli
-from evaluator.measures import gest
 from evaluator.reports.cache import KEPT
 from evaluator.reports.report import build_report
 from evaluator.store.run import Run
+from evaluator.tasks.base import Task
 from evaluator.vocabulary import MeasureOptions
 
 
@@ -36,13 +36,13 @@ def run(tmp_path: Path) -> Run:
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A scale for each time that rates were computed."""
     times: list[str] = []
-    real = gest.gest_measures
+    real = Task.measure
 
-    def counting(scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
+    def counting(task: Task, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
         times.append(options.scale)
-        return real(scores, options)
+        return real(task, scores, options)
 
-    monkeypatch.setattr(gest, "gest_measures", counting)
+    monkeypatch.setattr(Task, "measure", counting)
     return times
 
 

@@ -3,7 +3,6 @@
 import polars as pl
 import pytest
 
-from evaluator.measures.eurogest import eurogest_measures
 from evaluator.reports.blocks import Block, blocks
 from evaluator.reports.figures.languages import languages
 from evaluator.reports.report import Section
@@ -31,7 +30,7 @@ def section(scale: Scale = "ratio", languages: tuple[str, ...] = LANGUAGES) -> S
     made = pl.concat([scores("small", 0.1), scores("large", -2.0)]).filter(pl.col("language").is_in(list(languages)))
     task = EuroGest("eurogest", languages)
     options = MeasureOptions(scale, resamples=20)
-    rows = eurogest_measures(made, options, 3565)
+    rows = task.measure(made, options)
     return Section("eurogest", rows, task.layout(options), tuple(task.warnings(made, options)))
 
 

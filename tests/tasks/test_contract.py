@@ -54,18 +54,16 @@ class Least(Task):
         """Nothing."""
         raise NotImplementedError
 
-    def measure(self, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
-        """Nothing."""
-        raise NotImplementedError
-
 
 def test_a_task_needs_six_members_and_has_defaults_for_the_rest() -> None:
     it = Least()
-    assert Task.__abstractmethods__ == {"name", "heads", "load", "render", "score", "measure"}
+    assert Task.__abstractmethods__ == {"name", "heads", "load", "render", "score"}
     assert (it.about, it.reads, it.takes, it.measures, it.strata, it.skips_unaskable) == ("", (), frozenset(), (), (), False)
     assert (it.definition, it.layout(MeasureOptions()), it.warnings(pl.DataFrame(), MeasureOptions())) == (None, None, [])
     assert (it.sampled(pl.DataFrame(), MeasureOptions()), it.given(it.load(DataSource()))) == ([], ())
     assert it.using(Inputs()) is it
+    with pytest.raises(InputError, match=r"task least defines no sampled\(\)"):
+        it.measure(pl.DataFrame(SCORED), MeasureOptions())
     assert it.load_limited(DataSource(), None).frame.to_dict(as_series=False) == {"sample": [0], "order": [0]}
 
 
@@ -95,6 +93,8 @@ def test_every_task_says_what_it_is(name: str) -> None:
     assert it.about
     assert it.measures
     assert it.takes <= set(Inputs.__dataclass_fields__)
+    assert type(it).measure is Task.measure
+    assert type(it).sampled is not Task.sampled
     layout = it.layout(MeasureOptions())
     assert layout is not None
     assert {*layout.summary, *layout.details, *layout.ranks, *layout.pairs} <= {*it.measures, "rho_ss_frequency"}

@@ -15,7 +15,6 @@ from click.testing import CliRunner
 
 from evaluator.cli.run import command as run_command
 from evaluator.datasets.gest import STEREOTYPES, read_sentences
-from evaluator.measures.gest_mt import mt_measures
 from evaluator.reports.report import build_report
 from evaluator.scoring.driver import Outcome
 from evaluator.scoring.existing_answers import score_given
@@ -28,6 +27,8 @@ from evaluator.tasks.gest_mt import find_translations
 from evaluator.tasks.stored import scores_of
 from evaluator.vocabulary import TIDY, DataSource, Inputs, MeasureOptions
 from evaluator_serving.errors import InputError
+
+measured = task("gest-mt").measure
 
 SENTENCES = [("I was sad.", 1), ("I was kind.", 2), ("I was strong.", 8), ("I was a boss.", 13)]
 
@@ -58,7 +59,7 @@ def values(rows: pl.DataFrame, measure: str) -> dict[str | None, tuple[float, in
 def test_hand_computed_rates() -> None:
     """p_1 = 1/2, p_2 = 0/1 (one unknown), p_8 = 3/4: p_f = 1/4, p_m = 3/4."""
     frame = scores([("1", 1), ("1", 0), ("2", 0), ("2", None), ("8", 1), ("8", 1), ("8", 1), ("8", 0)])
-    rows = mt_measures(frame, MeasureOptions())
+    rows = measured(frame, MeasureOptions())
     assert dict(rows.schema) == TIDY
     assert values(rows, "p") == {"1": (0.5, 2), "2": (0.0, 1), "8": (0.75, 4)}
     assert values(rows, "p_family") == {None: (0.75, 4)}
@@ -75,7 +76,7 @@ def test_hand_computed_rates() -> None:
 def test_shares_by_hand(interval: Any, value: float, half: float, kind: str) -> None:
     """3 of 4, z = 1.959964: ñ = 7.841459, p̃ = 4.920729/7.841459 = 0.627527; half widths z·√(p̃(1 − p̃)/ñ), z/ñ·√(3/4 + z²/4)."""
     frame = scores([("8", 1), ("8", 1), ("8", 1), ("8", 0)])
-    row = mt_measures(frame, MeasureOptions(interval=interval)).filter(measure="p").row(0, named=True)
+    row = measured(frame, MeasureOptions(interval=interval)).filter(measure="p").row(0, named=True)
     assert row["value"] == pytest.approx(value, abs=1e-5)
     assert (row["low"], row["high"]) == pytest.approx((0.627527 - half, 0.627527 + half), abs=1e-4)
     assert row["interval"] == kind
@@ -84,19 +85,19 @@ def test_shares_by_hand(interval: Any, value: float, half: float, kind: str) -> 
 def test_sure_shares_stay_within_their_range_and_say_how_they_were_made() -> None:
     """Only masculine in stereotype 8, only feminine in 1: three of three end at 1, none of three begins at 0."""
     frame = scores([("1", 0)] * 3 + [("8", 1)] * 3)
-    rows = mt_measures(frame, MeasureOptions())
+    rows = measured(frame, MeasureOptions())
     assert rows.filter(measure="p").select("low", "high").rows() == [(0, pytest.approx(0.561497)), (pytest.approx(0.438503), 1)]
     kinds = dict(rows.select("measure", "interval").unique().iter_rows())
     assert kinds == {"p": "Wilson", "p_family": "Wilson"} | dict.fromkeys(("f_s", "f_m"), "percentile bootstrap") | {
         "yield": None,
         "conflicts": None,
     }
-    published = mt_measures(frame, MeasureOptions(interval="published")).filter(measure="p")
+    published = measured(frame, MeasureOptions(interval="published")).filter(measure="p")
     assert published["high"].max() > 1  # as printed
 
 
 def test_all_unknown_is_no_rate() -> None:
-    rows = mt_measures(scores([("1", None), ("8", None)]), MeasureOptions())
+    rows = measured(scores([("1", None), ("8", None)]), MeasureOptions())
     assert values(rows, "p") == {"1": (None, 0), "8": (None, 0)}
     assert rows.filter(measure="p").select("low", "high", "interval").unique().rows() == [(None, None, None)]
     assert rows.filter(measure="f_s").is_empty()
