@@ -39,7 +39,8 @@ class EngineBackend:
     """An engine as a run uses it: encode, merge, cut into chunks, score, store."""
 
     def __init__(self, job: BenchJob, work: BenchWorkload, counter: Counter) -> None:
-        from evaluator.scoring.prepare import engine_rows, record
+        from evaluator.scoring.prepared_model import engine_rows
+        from evaluator.scoring.record import record
         from evaluator.scoring.worker import Load, Worker
         from evaluator_serving.encoding import encoder_for
 

@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Self
 
 from evaluator.scoring.driver import check_engines
-from evaluator.scoring.prepare import LoadedTask, PreparedModel, Renderer, load_tasks, prepare_model, source_of
+from evaluator.scoring.loaded_tasks import LoadedTask, Renderer, load_tasks
+from evaluator.scoring.model_setup import source_of
+from evaluator.scoring.prepare import prepare_model
+from evaluator.scoring.prepared_model import PreparedModel
 from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.tasks import chosen_tasks, task
 from evaluator.vocabulary import DataSource, Inputs, Protocol_
@@ -95,13 +98,10 @@ class BenchWorkload:
         """Prepare the workload as a run does. Raises InputError for a model or task that cannot be scored."""
         spec = job.spec(folder)
         tasks = load_tasks(spec)
-        renderer = Renderer(spec.protocol)
+        renderer = Renderer(tasks, spec.protocol)
         model = prepare_model(spec.models[0], source_of(spec.models[0]), spec, tasks, renderer)
         encoded = {item.request for item in model.encoded}
-        requests: dict[str, Request] = {}
-        for loaded in tasks:
-            rendered = renderer.render(loaded, model.heads[loaded.task.name]).requests
-            requests |= {key: request for key, request in rendered.items() if key in encoded}
+        requests = {key: request for key, request in renderer.requests(model.heads).items() if key in encoded}
         table = model.tables[job.task]
         samples = table["sample"].unique(maintain_order=True).to_list()
         place = {sample: number % job.slices for number, sample in enumerate(samples)}

@@ -4,24 +4,21 @@ import contextlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
 
 from evaluator.scoring.failures import Failures, record_failures
+from evaluator.scoring.loaded_tasks import LoadedTask, Renderer, load_tasks
 from evaluator.scoring.local import ThisProcess
 from evaluator.scoring.loop import Loop
 from evaluator.scoring.metrics import Exporter, Meter
-from evaluator.scoring.prepare import (
-    Encodings,
-    LoadedTask,
-    PreparedModel,
-    Renderer,
-    check_names,
-    load_tasks,
-    prepare_model,
-    record,
-    source_of,
-)
+from evaluator.scoring.model_names import check_names
+from evaluator.scoring.model_setup import source_of
+from evaluator.scoring.prepare import Encodings, prepare_model
+from evaluator.scoring.prepared_model import PreparedModel
 from evaluator.scoring.progress import ProgressView
 from evaluator.scoring.prompt_date import prompt_date
+from evaluator.scoring.record import record
 from evaluator.scoring.recovery import recover
 from evaluator.scoring.replica import ReplicaSource
 from evaluator.scoring.spec import ModelSpec, RunSpec
@@ -51,6 +48,9 @@ class Prepared:
     errors: Failures
 
 
+T = TypeVar("T")
+PrepareOne = Callable[[ModelSpec, ModelSource, RunSpec, Sequence[LoadedTask], Renderer], T]
+"""Makes of a model what a command needs of it, before weights are loaded."""
 Begin = Callable[[Sequence[LoadedTask], Day], None]
 """Takes the tasks that are asked and the date of the run."""
 
@@ -64,47 +64,62 @@ def prepare(spec: RunSpec, begin: Begin | None = None) -> Prepared:
     Raises InputError for anything wrong in what is asked. What is wrong with one model alone (see `Failures.of`) leaves the
     others; it is raised where no model is left.
     """
-    check_names(spec.models)
-    day = prompt_date(spec.out, spec.date)
-    spec = replace(spec, models=tuple(replace(model, day=day) for model in spec.models))
     if spec.metrics:
         from evaluator.scoring.prometheus import served
 
-        with served(spec.metrics):  # a port that can't be had is refused before anything is made
+        with served(spec.metrics):  # a port that is taken is refused before anything is written
             pass
-    tasks = load_tasks(spec)
-    renderer, encodings = Renderer(spec.protocol), Encodings() if len(spec.models) > 1 else None
-    errors = Failures()
-    sources = find(spec.models, errors)
-    if begin:
-        begin(tasks, day)
-    models: list[PreparedModel] = []
-    for model in spec.models:
-        if model.name in sources:
-            with errors.of(model.name, refuse=True):
-                models.append(prepare_model(model, sources[model.name], spec, tasks, renderer, encodings))
-    if errors and not models:
-        raise errors.told()
+    encodings = Encodings() if len(spec.models) > 1 else None
+    tasks, models, errors = for_each_model(spec, source_of, partial(prepare_model, encodings=encodings), begin)
     return Prepared(tuple(tasks), tuple(models), errors)
 
 
-def find(models: Sequence[ModelSpec], errors: Failures) -> dict[str, ModelSource]:
-    """Model → what it is, of those that aren't failures of their own (see `Failures.of`), which go to `errors`.
+def for_each_model(
+    spec: RunSpec, find_source: Callable[[ModelSpec], ModelSource], prepare_one: PrepareOne[T], begin: Begin | None = None
+) -> tuple[list[LoadedTask], list[T], Failures]:
+    """Load a run's tasks, find the source of each of its models, and prepare one model after the other.
 
-    Raises InputError with a line for each that the command is refused for (mistyped, or pickled and not allowed): before
+    Returns the tasks, what `prepare_one` made of the models, and the errors of the models for which that failed. Raises as
+    `prepare` does.
+    """
+    check_names(spec.models)
+    day = prompt_date(spec.out, spec.date)
+    spec = replace(spec, models=tuple(replace(model, day=day) for model in spec.models))
+    tasks = load_tasks(spec)
+    renderer = Renderer(tasks, spec.protocol)
+    errors = Failures()
+    sources = _find_sources(spec.models, find_source, errors)
+    if begin:
+        begin(tasks, day)
+    prepared: list[T] = []
+    for model in spec.models:
+        if model.name in sources:
+            with errors.of(model.name, refuse=True):
+                prepared.append(prepare_one(model, sources[model.name], spec, tasks, renderer))
+    if errors and not prepared:
+        raise errors.told()
+    return tasks, prepared, errors
+
+
+def _find_sources(
+    models: Sequence[ModelSpec], find_source: Callable[[ModelSpec], ModelSource], errors: Failures
+) -> dict[str, ModelSource]:
+    """Model name → its source. Errors that concern one model alone (see `Failures.of`) go to `errors`.
+
+    Raises InputError with a line for each model that the command is refused for (mistyped, or pickled and not allowed): before
     anything is encoded.
     """
-    found: dict[str, ModelSource] = {}
-    wrong: dict[str, None] = {}
+    sources: dict[str, ModelSource] = {}
+    refusals: dict[str, None] = {}
     for model in models:
         try:
             with errors.of(model.name, refuse=True):
-                found[model.name] = source_of(model)
+                sources[model.name] = find_source(model)
         except InputError as error:
-            wrong[str(error)] = None
-    if wrong:
-        raise InputError("\n".join(wrong))
-    return found
+            refusals[str(error)] = None
+    if refusals:
+        raise InputError("\n".join(refusals))
+    return sources
 
 
 def check_engines(models: Sequence[PreparedModel]) -> None:
@@ -115,7 +130,7 @@ def check_engines(models: Sequence[PreparedModel]) -> None:
     for model in models:
         if model.encoded:
             try:
-                check_here(model.info.engine, model.spec.options, frozenset().union(*model.heads.values()))
+                check_here(model.info.engine, model.spec.options, model.all_heads)
             except InputError as error:
                 raise InputError(f"{model.name}: {error}") from error
 

@@ -2,7 +2,7 @@
 
 from evaluator.scoring.driver import Outcome
 from evaluator.scoring.failures import Failures
-from evaluator.scoring.prepare import provenance
+from evaluator.scoring.record import provenance
 from evaluator.scoring.spec import RunSpec
 from evaluator.store.run import Run
 from evaluator.tasks.stored import checked, task_entry

@@ -12,7 +12,7 @@ from typing import Any
 from evaluator.scoring.failures import Failures, failure_kind, record_failures
 from evaluator.scoring.metrics import Meter
 from evaluator.scoring.pending_chunks import PendingChunks, chunk_name
-from evaluator.scoring.prepare import PreparedModel, engine_rows
+from evaluator.scoring.prepared_model import PreparedModel, engine_rows
 from evaluator.scoring.progress import ProgressView
 from evaluator.scoring.recovery import answers_to_repeat, recover
 from evaluator.scoring.replica import ActiveReplica, Call, LostError, Model, Offer, ReplicaSource, State

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from evaluator.journal import Journal
-from evaluator.scoring.prepare import PreparedModel
+from evaluator.scoring.prepared_model import PreparedModel
 from evaluator.scoring.score import StoredAnswers
 from evaluator.store.run import Run
 from evaluator_serving.answers import Values, assemble

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from evaluator.scoring.pending_chunks import PendingChunks
-from evaluator.scoring.prepare import PreparedModel
+from evaluator.scoring.prepared_model import PreparedModel
 from evaluator.scoring.score import Scored
 from evaluator.scoring.worker import Load, Loaded
 from evaluator_serving.engine import EngineOptions
@@ -147,7 +147,7 @@ class State:
 
     def alike(self, model: Model) -> list[Model]:
         """The model and the others for which the same is loaded: what scores one of them can score the next."""
-        return [other for other in self.models.values() if other.prepared.weights == model.prepared.weights]
+        return [other for other in self.models.values() if other.prepared.load_key == model.prepared.load_key]
 
     def next_alike(self, model: Model) -> Model | None:
         """What a replica of a model goes over to when that has nothing left for it: one that nobody is at work on first."""

@@ -47,7 +47,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from evaluator.scoring.prepare import check_names
+from evaluator.scoring.model_names import check_names
 from evaluator.scoring.spec import ModelSpec, RunSpec, under
 from evaluator.store.remote import run_folder
 from evaluator.tasks import OPTIONS as FLAGS

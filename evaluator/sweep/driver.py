@@ -10,8 +10,9 @@ from typing import Any
 
 from evaluator.scoring.driver import Begin, Outcome, Prepared, check_engines, falling_back, prepare, score_models
 from evaluator.scoring.failures import Failures
-from evaluator.scoring.prepare import LoadedTask, provenance, record
+from evaluator.scoring.loaded_tasks import LoadedTask
 from evaluator.scoring.progress import ProgressView
+from evaluator.scoring.record import provenance, record
 from evaluator.scoring.spec import RunSpec
 from evaluator.store.remote import mirror_of
 from evaluator.store.run import Run

@@ -16,11 +16,12 @@ from evaluator.bench.job import BenchJob, BenchWorkload
 from evaluator.bench.measure import noise, record
 from evaluator.bench.process import BackendProcess
 from evaluator.cli.bench import command, read, show
-from evaluator.scoring.prepare import Renderer, load_tasks, prepare_model, source_of
+from evaluator.scoring.loaded_tasks import Renderer, load_tasks
+from evaluator.scoring.model_setup import source_of
+from evaluator.scoring.prepare import prepare_model
 from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.sweep.benches import Hardware, keep, measured_in
-from evaluator.sweep.hardware import parse_fleet
-from evaluator.sweep.planning.plan import model_needs
+from evaluator.sweep.planning.plan import encoded_counts
 from evaluator.tasks.pairs import custom as own_pairs
 from evaluator_serving.errors import EngineError, InputError
 from tests.tiny_models import tiny_model
@@ -75,16 +76,17 @@ def test_plans_and_benches_count_the_same_tokens(tmp_path: Path, monkeypatch: py
     (tmp_path / "own.csv").write_text("\n".join(["sent_more,sent_less", *lines]) + "\n")
     own = own_pairs(tmp_path / "own.csv")
     spec = RunSpec((ModelSpec(str(model), "transformers"),), (own,), tmp_path / "run")
-    tasks, renderer = load_tasks(spec), Renderer("default")
+    tasks = load_tasks(spec)
+    renderer = Renderer(tasks, "default")
     made = prepare_model(spec.models[0], source_of(spec.models[0]), spec, tasks, renderer)
-    requests = renderer.render(tasks[0], made.heads[own.name]).requests
+    requests = renderer.requests(made.heads)
     work = BenchWorkload(spec, tuple(tasks), made, requests, (tuple(requests),), (len(lines),))
     way = EngineBackend(
         BenchJob(backend="engine", engine="transformers", model=str(model), task=own.name, limit=3), work, Counter()
     )
     way.start()
     _, took = way.score(work.slices[0])
-    assert took["planned"] == model_needs(made, parse_fleet("1x1xH100-80")).demand.tokens < took["tokens"]
+    assert took["planned"] == encoded_counts(made).tokens < took["tokens"]
 
 
 def _load(family: str, model: Path) -> Any:

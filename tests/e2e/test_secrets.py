@@ -178,7 +178,7 @@ def test_rays_actors_show_no_key(echo: str, tmp_path: Path) -> None:
 
 
 def test_what_is_secret_and_what_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from evaluator.scoring.prepare import provenance
+    from evaluator.scoring.record import provenance
     from evaluator_serving.errors import EngineError, InputError, in_words
     from evaluator_serving.secrets import redacted
 

@@ -7,7 +7,7 @@ import pytest
 
 from evaluator.reports.notes import run_notes
 from evaluator.scoring.driver import execute, prepare, score_models
-from evaluator.scoring.prepare import record
+from evaluator.scoring.record import record
 from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.tasks.gest import custom
 from evaluator_serving.errors import InputError

@@ -212,7 +212,7 @@ def test_a_temperature_that_is_not_sent_is_told_and_not_claimed(data: Path, tmp_
         assert run.record["models"]["talker"]["details"]["omit"] == "temperature"
         assert "talker: its server was sent no temperature (omit)" in "\n".join(run_notes(run.record))
         drawn = chosen_tasks(["gest-who"], Inputs(way="text", answers=2, temperature=0.7))
-        with pytest.raises(InputError, match=r"temperature 0\.7 are asked for, but omit=temperature"):
+        with pytest.raises(InputError, match=r"--temperature 0\.7 is not sent to the model because of omit=temperature"):
             execute(replace(spec(server, data, tmp_path / "other", omit="seed,temperature"), tasks=drawn))
 
 

@@ -17,7 +17,7 @@ from transformers import AutoTokenizer
 from evaluator.cli.run import finish
 from evaluator.scoring.driver import Outcome, execute
 from evaluator.scoring.failures import Failures
-from evaluator.scoring.prepare import PreparedModel
+from evaluator.scoring.prepared_model import PreparedModel
 from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.store.errors import StoreError
 from evaluator.store.run import Run
@@ -91,7 +91,7 @@ def test_an_engine_that_breaks(
     ("where", "error", "said"),
     [
         ("evaluator_serving.models.resolving.resolve", OSError("no such thing\n and a traceback"), "no such thing"),
-        ("evaluator.scoring.prepare.identity", KeyError("who"), "unexpected KeyError: 'who'"),
+        ("evaluator.scoring.model_setup.identity", KeyError("who"), "unexpected KeyError: 'who'"),
         ("evaluator_serving.encoding.encoder_for", ModelError("token 7 has no embedding"), "token 7 has no embedding"),
     ],
 )
@@ -172,7 +172,7 @@ def test_where_no_model_is_left_nothing_is_written(
     def wrong(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("evaluator.scoring.prepare.identity", wrong)
+    monkeypatch.setattr("evaluator.scoring.model_setup.identity", wrong)
     with pytest.raises(kind) as caught:
         execute(replace(spec, out=tmp_path / "run"))
     assert str(caught.value) == "; ".join(f"{m.name}: {in_words(error)}" for m in spec.models)

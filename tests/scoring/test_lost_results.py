@@ -6,7 +6,7 @@ import pytest
 
 from evaluator.scoring.driver import prepare, score_models
 from evaluator.scoring.local import Later, LocalReplica, ThisProcess
-from evaluator.scoring.prepare import record
+from evaluator.scoring.record import record
 from evaluator.scoring.replica import ActiveReplica, Call, LostError, Offer, State
 from evaluator.scoring.score import Scored
 from evaluator.scoring.spec import ModelSpec, RunSpec

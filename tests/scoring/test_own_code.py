@@ -268,7 +268,7 @@ def test_one_folder_under_two_names_is_trusted_under_one(llama: Path, tmp_path: 
     job = RunSpec(models, chosen_tasks(("gest-demo",), Inputs()), tmp_path / "run", limit=2)
     own, plain = prepare(job).models
     assert (own.source.code is not None, plain.source.code) == (True, None)
-    assert own.weights != plain.weights
+    assert own.load_key != plain.load_key
     assert fingerprint(own.info) != fingerprint(plain.info)
 
 

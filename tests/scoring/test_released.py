@@ -9,7 +9,7 @@ import pytest
 
 from evaluator.scoring.driver import prepare, score_models
 from evaluator.scoring.local import LocalReplica, ThisProcess
-from evaluator.scoring.prepare import record
+from evaluator.scoring.record import record
 from evaluator.scoring.replica import ActiveReplica, Call, Offer, Replica, State
 from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.scoring.worker import Worker

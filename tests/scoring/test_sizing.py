@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from evaluator.scoring.driver import execute, prepare
-from evaluator.scoring.prepare import PreparedModel, engine_rows
+from evaluator.scoring.prepared_model import PreparedModel, engine_rows
 from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
 from evaluator.tasks.gest import custom

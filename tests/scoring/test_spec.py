@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.scoring.prepare import check_names
+from evaluator.scoring.model_names import check_names
 from evaluator.scoring.spec import ModelSpec, default_folder, named_model
 from evaluator_serving.errors import InputError
 
@@ -47,7 +47,7 @@ def test_equal_names_say_how_to_give_another() -> None:
     check_names([models[0], ModelSpec("./b/final", label="late")])
     with pytest.raises(InputError, match="longer than 200 bytes"):
         check_names([ModelSpec("gpt2", label="é" * 101)])
-    with pytest.raises(InputError, match=r"'two\\nlines' holds characters that can't be printed: give it a name of its own"):
+    with pytest.raises(InputError, match=r"'two\\nlines' holds characters that can't be printed: name it"):
         check_names([ModelSpec("gpt2", label="two\nlines")])
 
 

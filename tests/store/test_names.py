@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from evaluator.scoring.prepare import check_names
+from evaluator.scoring.model_names import check_names
 from evaluator.scoring.spec import ModelSpec
 from evaluator.store.names import folder_name, plain_name
 from evaluator.store.run import Run

@@ -27,7 +27,7 @@ def test_a_sweep_killed_while_it_prepares_leaves_what_was_asked(tmp_path: Path, 
     class KilledError(BaseException):
         pass
 
-    def killed(*_: object) -> None:
+    def killed(*_: object, **__: object) -> None:
         raise KilledError
 
     spec = asked(tmp_path)
@@ -62,7 +62,7 @@ def test_a_sweep_has_its_date_from_the_beginning_and_resumes_with_it(tmp_path: P
 
 
 def test_a_refused_sweep_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: object) -> None:
+    def refused(*_: object, **__: object) -> None:
         raise InputError("no")
 
     monkeypatch.setattr(driver, "prepare_model", refused)

@@ -14,10 +14,10 @@ from evaluator.cli.plan import command
 from evaluator.scoring.driver import prepare
 from evaluator.scoring.spec import ModelSpec, RunSpec, under
 from evaluator.sweep.hardware import parse_fleet
-from evaluator.sweep.planning import outline
 from evaluator.sweep.planning.outline import outline_plan
 from evaluator.sweep.planning.plan import make_plan
 from evaluator.tasks import task
+from evaluator.tasks.pairs import custom as own_pairs
 from evaluator_serving.errors import InputError
 from evaluator_serving.models.outline import outlined, read_configurations
 
@@ -47,22 +47,28 @@ def test_all_but_the_tokens_is_what_a_plan_with_the_model_says(configuration: di
     assert found.demand.tokens == pytest.approx(known.demand.tokens, rel=0.5)
 
 
-def test_what_several_models_are_asked_is_measured_once(
-    configuration: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    measured: list[object] = []
-    plain = outline._passes
+def test_engines_heads_and_shared_loads_are_chosen_as_in_a_run(tmp_path: Path) -> None:
+    """A BERT with two heads of which the task uses one, a model of one task, a model that is loaded once for two."""
+    families = {"bert": "bert-pretraining", "llama": "llama", "t5": "t5"}
+    folders = {name: tiny_model(family, tmp_path / name) for name, family in families.items()}
+    configurations = {f"me/{name}": json.loads((folder / "config.json").read_text()) for name, folder in folders.items()}
+    (tmp_path / "own.csv").write_text("sent_more,sent_less\nThe man is strong,The woman is strong\n")
+    tasks = (task("gest-demo"), own_pairs(tmp_path / "own.csv"))
 
-    def passes(request: Any) -> list[int]:
-        measured.append(request)
-        return plain(request)
+    def run(specs: dict[str, str]) -> RunSpec:
+        plain = tuple(ModelSpec(spec, label=name, tasks=("gest-demo",) if name == "bert" else ()) for name, spec in specs.items())
+        again = ModelSpec(specs["llama"], label="again", tasks=("gest-demo",))
+        return RunSpec((*plain, again), tasks, tmp_path / "run", limit=8)
 
-    monkeypatch.setattr(outline, "_passes", passes)
-    specs = tuple(ModelSpec(name, "transformers") for name in ("me/one", "me/two", "me/three"))
-    needs = outline_plan(
-        RunSpec(specs, (task("gest-demo"),), tmp_path / "run"), dict.fromkeys([s.spec for s in specs], configuration), FLEET
-    ).needs
-    assert {need.requests for need in needs} == {len(measured)}
+    real = make_plan(prepare(run({name: str(folder) for name, folder in folders.items()})), FLEET)
+    estimate = outline_plan(run({name: f"me/{name}" for name in folders}), configurations, FLEET)
+    decided = [
+        [(need.name, need.demand.engine, need.requests, need.alike) for need in plan.needs]
+        for plan in (estimate, real)
+    ]
+    assert decided[0] == decided[1]
+    assert {name: engine for name, engine, *_ in decided[0]}["bert"] == "onnx"
+    assert list(estimate.ready.errors) == list(real.ready.errors) == ["t5"]
 
 
 def test_conditions_of_a_model_share_a_load(configuration: dict[str, Any], tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ import pytest
 
 from evaluator.scoring.driver import Prepared, prepare
 from evaluator.scoring.failures import Failures
-from evaluator.scoring.prepare import PreparedModel
+from evaluator.scoring.prepared_model import PreparedModel
 from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.sweep.benches import MeasuredSpeed, Rates, Speeds
 from evaluator.sweep.hardware import Fleet, Node, parse_fleet
-from evaluator.sweep.planning.plan import make_plan, model_needs
+from evaluator.sweep.planning.plan import Needs, encoded_counts, make_plan, model_needs
 from evaluator.tasks.gest import custom
 from evaluator.tasks.pairs import custom as own_pairs
 from evaluator_serving.engine import EngineOptions
@@ -34,8 +34,12 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> PreparedModel:
     return made
 
 
+def needs_of(model: PreparedModel) -> Needs:
+    return model_needs(model, encoded_counts(model), GPU)
+
+
 def test_counts_are_after_deduplication(prepared: PreparedModel) -> None:
-    needs = model_needs(prepared, GPU)
+    needs = needs_of(prepared)
     assert prepared.total == 2 * needs.forwards, "both generative templates are read from one forward pass"
     assert needs.demand.tokens == sum(max(row.length for row in item.rows) for item in prepared.encoded[1::2])
     assert [str(allocation.placement) for allocation in needs.allocations] == ["1/8", "1/4", "1/2", "1"]
@@ -55,7 +59,7 @@ def test_a_beginning_that_both_texts_of_a_pair_have_counts_once(tmp_path: Path) 
     tokenizer = load_tokenizer(made.source)
     more, less, common = (sum(len(tokenizer(text).input_ids) for text in texts) for texts in zip(*pairs, strict=True))
     # A text is computed behind end-of-text, without its last token; what is common with end-of-text in front.
-    assert model_needs(made, GPU).demand.tokens == more + less - (common + len(pairs))
+    assert needs_of(made).demand.tokens == more + less - (common + len(pairs))
 
 
 def sized(prepared: PreparedModel, parameters: float, engine: str = "vllm") -> PreparedModel:
@@ -70,21 +74,21 @@ def sized(prepared: PreparedModel, parameters: float, engine: str = "vllm") -> P
 
 def test_tensor_parallel_size_is_the_smallest_that_fits(prepared: PreparedModel) -> None:
     """70 B parameters in bfloat16 are 140 GB: two 80 GiB GPUs hold 147 GiB of which weights and buffers fit."""
-    sizes = {p: model_needs(sized(prepared, p), GPU).allocations[-1].placement.tensor_parallel for p in (7e9, 70e9, 180e9)}
+    sizes = {p: needs_of(sized(prepared, p)).allocations[-1].placement.tensor_parallel for p in (7e9, 70e9, 180e9)}
     assert sizes == {7e9: 1, 70e9: 2, 180e9: 8}
 
 
 def test_too_large_is_refused_with_the_number_missing(prepared: PreparedModel) -> None:
     with pytest.raises(InputError, match=r"needs .* GiB on 8 device.*free.*GiB a device are missing"):
-        model_needs(sized(prepared, 700e9), GPU)
+        needs_of(sized(prepared, 700e9))
     with pytest.raises(InputError, match=r"needs .* GiB on 1 device"):
-        model_needs(sized(prepared, 70e9, engine="onnx"), GPU)
+        needs_of(sized(prepared, 70e9, engine="onnx"))
 
 
 def test_layers_are_laid_over_devices_where_the_engine_has_no_tensor_parallelism(
     prepared: PreparedModel,
 ) -> None:
-    (allocation,) = model_needs(sized(prepared, 70e9, engine="transformers"), GPU).allocations
+    (allocation,) = needs_of(sized(prepared, 70e9, engine="transformers")).allocations
     assert (allocation.placement.spread, allocation.placement.tensor_parallel) == (2, 1)
 
 
@@ -97,7 +101,7 @@ def test_times_and_cost_follow_the_given_throughput(prepared: PreparedModel) -> 
 def test_conditions_of_a_model_are_planned_with_one_load(prepared: PreparedModel) -> None:
     """They share what is loaded; a model of other options doesn't."""
     one, again, other = (
-        replace(prepared, name=name, spec=replace(prepared.spec, label=name, options=options))
+        replace(prepared, spec=replace(prepared.spec, label=name, options=options))
         for name, options in (("m", EngineOptions()), ("m+fair", EngineOptions()), ("other", EngineOptions(batch_tokens=64)))
     )
     device = Fleet((Node("cpu", "CPU worker", 1, 1 << 34),))

@@ -1,25 +1,19 @@
-"""A plan from configurations alone: no hub, no tokenizer, no weights. What is exact: requests, parameters, memory, placements.
-What is estimated: tokens, and so the hours."""
+"""A plan from configurations alone: no hub, no tokenizer, no weights. Requests, parameters, memory and placements are exact;
+tokens, and so hours, are estimated."""
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from evaluator.scoring.driver import Prepared
-from evaluator.scoring.failures import Failures
-from evaluator.scoring.prepare import LoadedTask, Renderer, check_names, load_tasks
-from evaluator.scoring.skip_rules import abilities, missing_head
+from evaluator.scoring.driver import Prepared, for_each_model
+from evaluator.scoring.loaded_tasks import LoadedTask, Renderer
+from evaluator.scoring.model_setup import ModelSetup, set_up_model, with_condition
 from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.sweep.benches import Speeds
 from evaluator.sweep.hardware import Fleet
-from evaluator.sweep.planning.fit import allocations
-from evaluator.sweep.planning.plan import Needs, Plan, TokenCounts, demand, scheduled
+from evaluator.sweep.planning.plan import Plan, TokenCounts, plan_models
 from evaluator_serving.chats import Chat
-from evaluator_serving.choose import choose_engine
-from evaluator_serving.errors import ModelError
 from evaluator_serving.models.outline import outlined
 from evaluator_serving.models.source import ModelSource
-from evaluator_serving.registry import check_fit
 from evaluator_serving.requests import Choice, Continuation, Masked, Pair, Request, SharedTokens
 
 LETTERS = {64_000: 2.2, 1 << 40: 3.3}
@@ -31,74 +25,29 @@ def outline_plan(
     spec: RunSpec, configurations: Mapping[str, Mapping[str, Any]], fleet: Fleet, speeds: Speeds | None = None
 ) -> Plan:
     """The plan of a sweep of which nothing was run yet. Raises InputError as `prepare` and `make_plan` do."""
-    check_names(spec.models)
-    tasks = load_tasks(spec)
-    renderer = Renderer(spec.protocol)
-    errors = Failures()
-    needs: list[Needs] = []
-    counted: dict[_Heads, _Letters] = {}
-    firsts: list[tuple[str, tuple[Any, ...]]] = []
-    for model in spec.models:
-        with errors.of(model.name, refuse=True):
-            source = outlined(model.spec, configurations, model.chat_template)
-            engine = choose_engine(source, source.heads, model.options) if model.engine == "auto" else model.engine
-            check_fit(engine, source, model.options, source.heads)
-            load = _load(model, source, tasks, renderer, counted)
-            sizes = demand(model, source, engine, load)
-            loaded = (model.spec, engine, model.chat_template, model.options, model.tasks)
-            alike = next((first for first, other in firsts if other == loaded), model.name)
-            firsts.append((alike, loaded))
-            needs.append(Needs(sizes, load.requests, load.forwards, (), allocations(sizes, fleet, speeds), alike))
-    if errors and not needs:
-        raise errors.told()
-    return scheduled(Prepared(tuple(tasks), (), errors), fleet, needs, speeds or Speeds())
+    letters: dict[frozenset[tuple[str, frozenset[str]]], TokenCounts] = {}
+
+    def set_up(
+        model: ModelSpec, source: ModelSource, run: RunSpec, tasks: Sequence[LoadedTask], renderer: Renderer
+    ) -> tuple[ModelSetup, TokenCounts]:
+        setup = set_up_model(model, source, run, tasks, renderer)
+        key = frozenset(setup.heads.items())  # many models are asked the same
+        if key not in letters:
+            letters[key] = _count_letters(renderer.requests(setup.heads).values())
+        vocabulary = setup.source.config.get_text_config().vocab_size
+        return setup, letters[key].scaled(next(count for size, count in LETTERS.items() if vocabulary <= size))
+
+    def find_source(model: ModelSpec) -> ModelSource:
+        return with_condition(outlined(model.spec, configurations, model.chat_template), model)
+
+    tasks, models, errors = for_each_model(spec, find_source, set_up)
+    return plan_models(Prepared(tuple(tasks), (), errors), models, fleet, speeds)
 
 
-@dataclass(frozen=True, slots=True)
-class _Letters:
-    """Letters of some requests: how many requests, forward passes and letters there are, and letters of the longest pass."""
-
-    requests: int
-    passes: int
-    letters: int
-    longest: int
-
-    @classmethod
-    def of(cls, requests: Collection[Request]) -> "_Letters":
-        passes = [_passes(request) for request in requests]
-        return cls(len(passes), sum(map(len, passes)), sum(map(sum, passes)), max(map(max, passes), default=0))
-
-
-_Heads = tuple[tuple[str, frozenset[str]], ...]
-"""Tasks with the heads that a model is asked with."""
-
-
-def _load(
-    model: ModelSpec,
-    source: ModelSource,
-    tasks: Iterable[LoadedTask],
-    renderer: Renderer,
-    counted: dict[_Heads, _Letters],
-) -> TokenCounts:
-    """What a model is asked; `counted` is what others were, of whom many are asked the same."""
-    can = abilities(source.heads)
-    mine = [
-        (loaded, loaded.task.uses(can))
-        for loaded in tasks
-        if (not model.tasks or loaded.task.name in model.tasks) and missing_head(loaded.task, can, source.spec) is None
-    ]
-    key = tuple((loaded.task.name, heads) for loaded, heads in mine)
-    if key not in counted:
-        requests: dict[str, Request] = {}
-        for loaded, heads in mine:
-            requests |= renderer.render(loaded, heads).requests
-        counted[key] = _Letters.of(requests.values())
-    asked = counted[key]
-    if not asked.requests:
-        raise ModelError(f"{model.name}: no task can ask it: choose another model or task")
-    vocabulary = source.config.get_text_config().vocab_size
-    per_token = next(letters for size, letters in LETTERS.items() if vocabulary <= size)
-    return TokenCounts(asked.requests, asked.passes, round(asked.letters / per_token), round(asked.longest / per_token))
+def _count_letters(requests: Collection[Request]) -> TokenCounts:
+    """Counts with letters in the place of tokens."""
+    passes = [_passes(request) for request in requests]
+    return TokenCounts(len(passes), sum(map(len, passes)), sum(map(sum, passes)), max(map(max, passes), default=0))
 
 
 def _passes(request: Request) -> list[int]:

@@ -1,21 +1,20 @@
 """The plan of a sweep: what each model needs, how it is placed and how long it takes, before anything is loaded."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from evaluator.scoring.driver import Prepared
 from evaluator.scoring.failures import Failures
-from evaluator.scoring.prepare import PreparedModel
-from evaluator.scoring.spec import ModelSpec
+from evaluator.scoring.model_setup import ModelSetup
+from evaluator.scoring.prepared_model import PreparedModel
 from evaluator.sweep.benches import Speeds
 from evaluator.sweep.hardware import Fleet, Node
 from evaluator.sweep.planning.fit import ROOM, Allocation, Demand, allocations, first_start
 from evaluator.sweep.planning.job import Job
 from evaluator.sweep.planning.placement import Placement
 from evaluator.sweep.planning.schedule import Schedule, schedule
-from evaluator_serving.models.source import ModelSource
 from evaluator_serving.packing import computed
 from evaluator_serving.registry import engine_class
 from evaluator_serving.rows import merge
@@ -23,12 +22,23 @@ from evaluator_serving.rows import merge
 
 @dataclass(frozen=True, slots=True)
 class TokenCounts:
-    """How much one model is still asked: distinct requests, forward passes, tokens that these compute, those of the longest."""
+    """How much work one model still has.
+
+    Attributes:
+        requests: distinct requests; forwards: forward passes, after de-duplication.
+        tokens: that the forward passes compute; longest: of the longest forward pass.
+        several: candidates that are several tokens under this tokenizer, as text, with their token counts.
+    """
 
     requests: int
     forwards: int
     tokens: int
     longest: int
+    several: tuple[tuple[str, int], ...] = ()
+
+    def scaled(self, divisor: float) -> "TokenCounts":
+        """With tokens divided by this."""
+        return replace(self, tokens=round(self.tokens / divisor), longest=round(self.longest / divisor))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +49,8 @@ class Needs:
         demand: its sizes, and the forward tokens after de-duplication, pending ones only.
         requests: distinct requests, pending ones only.
         forwards: forward passes, counted likewise.
-        several: candidates that are several tokens under this tokenizer, as text, with their token counts.
-        ways: how it can run on this fleet.
+        several: as in TokenCounts.
+        allocations: how it can run on this fleet.
         alike: the first model of which the same is loaded, itself where it is the first.
     """
 
@@ -112,33 +122,37 @@ class Plan:
         return jobs, _schedule(jobs, fleet)
 
 
-def model_needs(model: PreparedModel, fleet: Fleet, speeds: Speeds | None = None) -> Needs:
-    """Sizes and ways of one model. Raises InputError, with the number missing, if it doesn't fit."""
+def model_needs(model: ModelSetup, counts: TokenCounts, fleet: Fleet, speeds: Speeds | None = None) -> Needs:
+    """Sizes and allocations of one model. Raises InputError, with the number missing, if it doesn't fit."""
+    demand = _demand(model, counts)
+    return Needs(demand, counts.requests, counts.forwards, counts.several, allocations(demand, fleet, speeds))
+
+
+def encoded_counts(model: PreparedModel) -> TokenCounts:
+    """Counts over the encoded requests that have no answer yet."""
     pending = [item for item in model.encoded if item.request not in model.answered]
     merged = merge(pending)
     longest = max((row.length for row in merged.rows), default=0)
-    load = TokenCounts(len(pending), len(merged.rows), computed(merged), longest)
     several: dict[str, int] = {}
     for item in pending:
         for candidate in item.candidates:
             if len(candidate.tokens) > 1 and len(several) < 1000:
                 several[" ".join(map(str, candidate.tokens))] = len(candidate.tokens)
-    sizes = demand(model.spec, model.source, model.info.engine, load)
-    return Needs(sizes, load.requests, load.forwards, tuple(several.items()), allocations(sizes, fleet, speeds))
+    return TokenCounts(len(pending), len(merged.rows), computed(merged), longest, tuple(several.items()))
 
 
-def demand(model: ModelSpec, source: ModelSource, engine: str, load: TokenCounts) -> Demand:
-    """What a model needs in this engine, wherever it runs."""
-    options, config = model.options, source.config.get_text_config() if source.config else None
+def _demand(model: ModelSetup, counts: TokenCounts) -> Demand:
+    options, source, engine = model.spec.options, model.source, model.info.engine
+    config = source.config.get_text_config() if source.config else None
     return Demand(
         name=model.name,
         engine=engine,
         dtype=options.dtype,
         parameters=source.parameters,
         weights=engine_class(engine).weight_bytes(source.parameters, options),
-        buffers=int(0.64 * load.longest * (getattr(config, "vocab_size", 0) or 0)),
+        buffers=int(0.64 * counts.longest * (getattr(config, "vocab_size", 0) or 0)),
         heads=getattr(config, "num_attention_heads", 1) or 1,
-        tokens=load.tokens,
+        tokens=counts.tokens,
         options=options,
         kv_heads=_kv_heads(config),
         layers=getattr(config, "num_hidden_layers", 0) or 0,
@@ -156,14 +170,22 @@ def _kv_heads(config: Any) -> int:
 
 def make_plan(ready: Prepared, fleet: Fleet, speeds: Speeds | None = None) -> Plan:
     """Sizes, placement and times of a sweep. Raises InputError for a model that doesn't fit the fleet."""
+    return plan_models(ready, ((model, encoded_counts(model)) for model in ready.models), fleet, speeds)
+
+
+def plan_models(
+    ready: Prepared, models: Iterable[tuple[ModelSetup, TokenCounts]], fleet: Fleet, speeds: Speeds | None = None
+) -> Plan:
+    """Sizes, placement and times of these models with this much work each. Raises InputError as `make_plan` does."""
     speeds = speeds or Speeds()
     errors = Failures(ready.errors)
     needs: dict[str, Needs] = {}
-    loaded = [model.weights for model in ready.models]
-    for model, weights in zip(ready.models, loaded, strict=True):
+    loads: list[tuple[tuple[Any, ...], str]] = []  # a key may hold options, which have no hash
+    for model, counts in models:
+        alike = next((first for key, first in loads if key == model.load_key), model.name)
+        loads.append((model.load_key, alike))
         with errors.of(model.name, refuse=True):
-            first = ready.models[loaded.index(weights)].name
-            needs[model.name] = replace(model_needs(model, fleet, speeds), alike=first)
+            needs[model.name] = replace(model_needs(model, counts, fleet, speeds), alike=alike)
     if errors and not needs:
         raise errors.told()
     left = replace(ready, models=tuple(model for model in ready.models if model.name in needs), errors=errors)

@@ -1,6 +1,7 @@
 """Models known by their configuration alone: enough to plan with, where neither hub, tokenizer nor weights are at hand."""
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -56,4 +57,4 @@ def outlined(spec: str, configurations: Mapping[str, Mapping[str, Any]], chat_te
         raise InputError(f"model {spec}: its configuration can't be used ({first_line(error)}): correct it") from None
     context = getattr(config.get_text_config(), "max_position_embeddings", None) or 1 << 20
     parameters = sum(tensor.numel() for tensor in model.parameters())
-    return ModelSource(spec, Path(), "configuration", heads, config, context, chat_template, parameters)
+    return ModelSource(spec, Path(os.devnull), "configuration", heads, config, context, chat_template, parameters)

@@ -1,0 +1,127 @@
+"""A model with its encoded requests: what the loop scores."""
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import polars as pl
+
+from evaluator.scoring.model_setup import ModelSetup
+from evaluator.scoring.progress import ModelProgress
+from evaluator.scoring.skip_rules import Skipped
+from evaluator.store.asked import Asked
+from evaluator.tasks.limit import asked
+from evaluator_serving.checks.verify import sample_rows
+from evaluator_serving.engine import DeviceKind
+from evaluator_serving.identity import fingerprint
+from evaluator_serving.models.decoding import decoding_record
+from evaluator_serving.registry import engine_class
+from evaluator_serving.rows import Chunk, Encoded, Row, Workload, chunks, make_chunk, merge
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedModel(ModelSetup):
+    """A model that is known to be able to do its work, and the work.
+
+    Attributes:
+        tables: task name → Rendered.table.
+        encoded: the requests within the limit, answered ones included (so that an interrupted run cuts the same chunks again,
+            and its numbers are the same to the last bit); empty if all are answered.
+        answered: ids of the requests that have an answer already.
+        kinds: request id → kind, for all of `encoded`.
+        total: distinct requests of the model in this command.
+        limit: samples of each task, None for all.
+        refused: (request id, reason) of those that this model cannot be asked.
+        text_tokens: task name → how much of its texts the tokenizer knows (see `evaluator.scoring.coverage`); empty where all
+            requests are answered, for then nothing was encoded.
+        skipped_samples: task name → which of its samples are skipped.
+        given_up: ids of the requests that failed whenever they were tried, and are not tried again.
+        encode_seconds: time that encoding took.
+        dated: whether the chat template writes the date.
+    """
+
+    tables: Mapping[str, pl.DataFrame]
+    encoded: tuple[Encoded, ...]
+    answered: frozenset[str]
+    kinds: Mapping[str, str]
+    total: int
+    limit: int | None = None
+    refused: tuple[tuple[str, str], ...] = ()
+    text_tokens: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    skipped_samples: Mapping[str, Skipped] = field(default_factory=dict)
+    given_up: frozenset[str] = frozenset()
+    encode_seconds: float = 0.0
+    dated: bool = False
+
+    def pending_chunks(self, device: DeviceKind) -> list[Chunk]:
+        """The chunks of what has no answer yet, sized by the engine for `device`."""
+        tokens = engine_class(self.info.engine).chunk_tokens(self.source.parameters, device)
+        settled = self.answered | self.given_up
+        pending = []
+        for chunk in chunks(self.encoded, tokens=tokens):
+            rest = [item for item in chunk.encoded if item.request not in settled]
+            if len(rest) == len(chunk.encoded):
+                pending.append(chunk)
+            elif rest:
+                pending.append(make_chunk(rest))
+        return pending
+
+    def since(self, done: Set[str]) -> "PreparedModel":
+        """The same work, less the requests that another process has answered while it was prepared."""
+        answered = self.answered | (done & {item.request for item in self.encoded})
+        given_up = self.given_up - answered
+        left = len(answered) + len(given_up) < self.total
+        return replace(self, answered=answered, given_up=given_up, encoded=self.encoded if left else ())
+
+    @property
+    def progress(self) -> ModelProgress:
+        """How far it is before anything has been scored."""
+        return ModelProgress(self.name, self.total, len(self.answered), len(self.given_up))
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """The model's entry in run.json."""
+        adapter = {"adapter": asdict(self.source.adapter)} if self.source.adapter else {}
+        condition = {"condition": asdict(self.spec.condition)} if self.spec.condition else {}
+        chats = "chat" in self.all_heads
+        decoding = decoding_record(self.source, self.info.engine, self.spec.options.extra) if chats else {}
+        return {
+            "spec": self.spec.spec,
+            "revision": self.info.revision,
+            "engine": self.info.engine,
+            "dtype": self.info.dtype,
+            "versions": self.info.versions,
+            "details": self.info.details,
+            "fingerprint": fingerprint(self.info),
+            "heads_used": {task: sorted(heads) for task, heads in self.heads.items()},
+            "asked": {task: self._sample_counts(task) for task in self.tables},
+            "unasked": dict(self.skipped_tasks),
+            "text_tokens": {task: dict(counts) for task, counts in self.text_tokens.items()},
+            "facts": self._facts,
+            **adapter,
+            **({"pickled": True} if self.source.pickled else {}),
+            **({"code": asdict(self.source.code)} if self.source.code else {}),
+            **({"tokenizer": asdict(self.source.tokenizer)} if self.source.tokenizer else {}),
+            **condition,
+            **({"decoding": decoding} if decoding else {}),
+            **({"date": self.spec.day.date} if self.dated and self.spec.day else {}),
+        }
+
+    @property
+    def _facts(self) -> dict[str, Any]:
+        """What the model's configuration says of it, for figures over models: see `evaluator.reports.facts`."""
+        family = getattr(self.source.config, "model_type", None)
+        known = {"parameters": self.source.parameters or None, "family": family or None}
+        return {name: value for name, value in known.items() if value is not None}
+
+    def _sample_counts(self, task: str) -> Asked:
+        counts = asked(self.limit, self.tables[task]["sample"].n_unique())
+        skipped = self.skipped_samples.get(task)
+        return {**counts, "skipped": skipped.samples, "reason": skipped.reason} if skipped else counts
+
+
+def engine_rows(models: Sequence[PreparedModel]) -> tuple[tuple[Row, ...], Workload]:
+    """What an engine that scores these models is loaded with: sample rows of every head, and the size of the whole work."""
+    pending = [[item for item in model.encoded if item.request not in model.given_up] for model in models]
+    rows = [row for items in pending for row in merge(items).rows]
+    return tuple(sample_rows(rows)), Workload.of(rows)
