@@ -56,16 +56,14 @@ def test_engines_heads_and_shared_loads_are_chosen_as_in_a_run(tmp_path: Path) -
     tasks = (task("gest-demo"), own_pairs(tmp_path / "own.csv"))
 
     def run(specs: dict[str, str]) -> RunSpec:
-        plain = tuple(ModelSpec(spec, label=name, tasks=("gest-demo",) if name == "bert" else ()) for name, spec in specs.items())
+        only = {"bert": ("gest-demo",)}
+        plain = tuple(ModelSpec(spec, label=name, tasks=only.get(name, ())) for name, spec in specs.items())
         again = ModelSpec(specs["llama"], label="again", tasks=("gest-demo",))
         return RunSpec((*plain, again), tasks, tmp_path / "run", limit=8)
 
     real = make_plan(prepare(run({name: str(folder) for name, folder in folders.items()})), FLEET)
     estimate = outline_plan(run({name: f"me/{name}" for name in folders}), configurations, FLEET)
-    decided = [
-        [(need.name, need.demand.engine, need.requests, need.alike) for need in plan.needs]
-        for plan in (estimate, real)
-    ]
+    decided = [[(need.name, need.demand.engine, need.requests, need.alike) for need in plan.needs] for plan in (estimate, real)]
     assert decided[0] == decided[1]
     assert {name: engine for name, engine, *_ in decided[0]}["bert"] == "onnx"
     assert list(estimate.ready.errors) == list(real.ready.errors) == ["t5"]
