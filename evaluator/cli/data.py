@@ -29,6 +29,7 @@ def command() -> None:
     Examples:
       evaluator data list
       evaluator data fetch gest stereoset-en
+      evaluator data fetch published
       evaluator data check --data DIR
     """
 
@@ -37,18 +38,21 @@ def command() -> None:
 @data_option
 def list_(data: Path | None) -> None:
     """Print every named data set: whether it is here, its licence and public source."""
-    from evaluator.datasets.registry import datasets, folder, path_of
+    from evaluator.datasets.registry import cache_folder, datasets, folder, path_of, published_scores
     from evaluator.vocabulary import DataSource
 
     root = folder(DataSource(data))
+    every = {**datasets(), **published_scores()}
     rows = []
-    for it in datasets().values():
-        here = "shipped" if it.shipped else "yes" if all(path_of(it, f, root).is_file() for f in it.files) else "no"
+    for it in every.values():
+        place = cache_folder() if it.name in published_scores() else root
+        there = [path_of(it, file, place).is_file() for file in it.files]
+        here = "shipped" if it.shipped else "yes" if all(there) else "some" if any(there) else "no"
         source = ", ".join(dict.fromkeys(source.repository for file in it.files for source in file.sources))
         rows.append((it.name, here, it.licence, source or "this package"))
     names, *lines = table(("name", "here", "licence", "source"), rows).splitlines()
     click.echo(names)
-    for line, it in zip(lines, datasets().values(), strict=True):
+    for line, it in zip(lines, every.values(), strict=True):
         click.echo(line)
         click.echo(textwrap.fill(it.about, WIDTH, initial_indent="    ", subsequent_indent="    "))
     click.echo(f"here: in {root}", err=True)
@@ -63,21 +67,34 @@ def fetch(names: tuple[str, ...], everything: bool, mirror: str | None) -> None:
 
     The cache is EVALUATOR_CACHE or the user's cache folder; the commands that read data sets look there unless --data or
     EVALUATOR_DATA points elsewhere. What is there already is not fetched again.
+
+    `published` fetches the scores that the authors of GEST and of the multilingual StereoSet published of their models, and
+    makes a run of them for `--published` of `report`, `compare` and `samples`; `evaluator data list` names its parts. A file
+    of scores that cannot be had is reported (exit code 1), the others are used.
     """
     from evaluator.datasets.fetch import PUBLIC
     from evaluator.datasets.fetch import fetch as fetch_files
-    from evaluator.datasets.registry import cache_folder, dataset, datasets
+    from evaluator.datasets.registry import PUBLISHED, cache_folder, dataset, datasets, published_scores
     from evaluator_serving.errors import InputError
 
     if bool(names) == everything:
-        raise InputError(f"name the data sets to fetch, or give --all; the names are {', '.join(datasets())}")
+        raise InputError(f"name the data sets to fetch, or give --all; the names are {', '.join([*datasets(), PUBLISHED])}")
     root = cache_folder()
-    for it in [dataset(name) for name in names or datasets()]:
+    scores = [name for name in names if name == PUBLISHED or name in published_scores()]
+    for it in [dataset(name) for name in names or datasets() if name not in scores]:
         if it.shipped:
             click.echo(f"{it.name}: shipped with the package, nothing to fetch")
         for file, fetched in fetch_files(it, root, mirror or PUBLIC):
             if file.sources:
                 click.echo(f"{it.name}: {root / file.local} ({'fetched' if fetched else 'already there'})")
+    from evaluator.imports.published import fetch_published
+
+    missing = False
+    for step in fetch_published(scores, mirror or PUBLIC):
+        click.echo(f"evaluator: {step.text}" if step.wrong else step.text, err=step.wrong)
+        missing |= step.wrong
+    if missing:
+        raise click.exceptions.Exit(1)
 
 
 @command.command()
@@ -90,11 +107,12 @@ def check(names: tuple[str, ...], data: Path | None) -> None:
     a file made from the public one, so that the digests can't be compared.
     """
     from evaluator.datasets.check import check as check_dataset
-    from evaluator.datasets.registry import dataset, datasets, folder
+    from evaluator.datasets.registry import cache_folder, dataset, datasets, folder, published_scores
     from evaluator.vocabulary import DataSource
 
     root = folder(DataSource(data))
-    findings = [finding for name in names or datasets() for finding in check_dataset(dataset(name), root)]
+    places = {name: cache_folder() if name in published_scores() else root for name in names or datasets()}
+    findings = [finding for name, place in places.items() for finding in check_dataset(dataset(name), place)]
     rows = [(f.dataset, f.path.name, "-" if f.rows is None else str(f.rows), f.status) for f in findings]
     click.echo(table(("name", "file", "rows", "status"), rows))
     wrong = [finding for finding in findings if finding.problem is not None]

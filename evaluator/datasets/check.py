@@ -43,7 +43,7 @@ def check_file(dataset: Dataset, file: DataFile, path: Path) -> FileStatus:
     rows = count(path, file.unit)
     if file.pinned is not None and found == file.pinned:
         return FileStatus(dataset.name, path, "ok", rows)
-    if rows != file.rows:
+    if file.rows is not None and rows != file.rows:
         return FileStatus(dataset.name, path, "changed", rows, f"{rows or 'no'} rows instead of {file.rows}")
     if not file.sources:
         return FileStatus(dataset.name, path, "ok", rows)

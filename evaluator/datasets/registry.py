@@ -1,6 +1,7 @@
 """The named data sets: where they come from, what their files are called here, and how to know that they are right.
 
-`sources.tsv` has a line for each public file. Its digests are those of the files at their public sources, taken in
+`sources.tsv` has a line for each public file, `published.tsv` one for each file of scores that the authors of GEST and of the
+multilingual StereoSet published of their models. Its digests are those of the files at their public sources, taken in
 2026-11, with two exceptions: StereoSet's dev.json, whose digest is the one that the Hugging Face `datasets` library
 recorded for it, and StereoSet's test_terms.txt, whose digest is that of a copy found equal to the public text.
 """
@@ -42,13 +43,13 @@ class DataFile:
     Attributes:
         local: its path in a data folder, and in the cache.
         unit: what `rows` counts.
-        rows: how many of them a whole file has.
+        rows: how many of them a whole file has; None where only its digest is known.
         sources: the public files behind it: none for a shipped file, two for one that is converted from pickled frames.
     """
 
     local: str
     unit: Unit
-    rows: int
+    rows: int | None
     sources: tuple[SourceFile, ...]
 
     @property
@@ -101,34 +102,68 @@ _ABOUT: dict[str, tuple[str, str]] = {
 
 _DEMO = DataFile("gest_demo.csv", "table", 160, ())
 
+PUBLISHED = "published"
+"""All parts of the published scores."""
+
+_LANGUAGES = {"en": "English", "de": "German", "fr": "French", "es": "Spanish", "tr": "Turkish"}
+_PARTS: dict[str, tuple[str, str]] = {
+    "published-gest-glm": ("Published scores: GEST, 23 generative models, 2 templates", _APACHE),
+    "published-gest-mlm": ("Published scores: GEST, 11 masked models, 4 templates", _APACHE),
+    "published-gest-slavic": ("Published scores: GEST's Slavic pairs, 5 masked models", _APACHE),
+    "published-winobias": ("Published rates: WinoBias, the masked models", _APACHE),
+    **{
+        f"published-stereoset-{code}": (f"Published scores: StereoSet, models in {language}", _SA)
+        for code, language in _LANGUAGES.items()
+    },
+}
+
 
 @cache
 def datasets() -> Mapping[str, Dataset]:
     """All data sets by name."""
+    return _listed("sources.tsv", _ABOUT, {"gest-demo": [_DEMO]})
+
+
+@cache
+def published_scores() -> Mapping[str, Dataset]:
+    """The published scores by the name of their part."""
+    return _listed("published.tsv", _PARTS, {})
+
+
+def _listed(table: str, about: Mapping[str, tuple[str, str]], by_name: dict[str, list[DataFile]]) -> dict[str, Dataset]:
+    """The data sets of a table: name → data set, in the order of `about`."""
     sources: dict[tuple[str, str], list[SourceFile]] = {}
-    files: dict[tuple[str, str], tuple[Unit, int]] = {}
-    with (HERE / "sources.tsv").open(encoding="utf-8", newline="") as lines:
+    files: dict[tuple[str, str], tuple[Unit, int | None]] = {}
+    with (HERE / table).open(encoding="utf-8", newline="") as lines:
         for row in csv.DictReader(lines, delimiter="\t"):
             key = row["dataset"], row["local"]
             repository, _, commit = row["repository"].partition("@")
             sources.setdefault(key, []).append(SourceFile(repository, row["path"], row["sha256"], commit or "HEAD"))
-            files[key] = row["unit"], int(row["rows"])  # type: ignore[assignment]
-    by_name: dict[str, list[DataFile]] = {"gest-demo": [_DEMO]}
+            files[key] = row["unit"], int(row["rows"]) if row["rows"] else None  # type: ignore[assignment]
     for (name, local), (unit, rows) in files.items():
         by_name.setdefault(name, []).append(DataFile(local, unit, rows, tuple(sources[name, local])))
-    return {name: Dataset(name, *_ABOUT[name], tuple(by_name[name])) for name in _ABOUT}
+    return {name: Dataset(name, *about[name], tuple(by_name[name])) for name in about}
 
 
 def dataset(name: str) -> Dataset:
-    """The data set called `name`. Raises InputError, naming the known ones, for an unknown name."""
-    if name not in datasets():
-        raise InputError(f"unknown data set {name!r}: choose from {', '.join(datasets())}")
-    return datasets()[name]
+    """The data set, or the part of the published scores, called `name`.
+
+    Raises InputError, naming the known ones, for an unknown name.
+    """
+    known = {**datasets(), **published_scores()}
+    if name not in known:
+        raise InputError(f"unknown data set {name!r}: choose from {', '.join([*datasets(), PUBLISHED, *published_scores()])}")
+    return known[name]
 
 
 def cache_folder() -> Path:
     """Where fetched data sets lie, in the layout of a data folder."""
     return cache_dir() / "data"
+
+
+def published_run() -> Path:
+    """The run that `evaluator data fetch published` makes of the published scores."""
+    return cache_folder() / PUBLISHED / "run"
 
 
 def folder(data: DataSource) -> Path:

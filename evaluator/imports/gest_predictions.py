@@ -128,10 +128,8 @@ def import_predictions(paths: Sequence[Path], kind: Kind, data: DataSource, out:
         run.add_attempt(provenance)
         for model, predictions in models.items():
             for one in predictions:
-                frame = score_frame(one, samples, kind)
-                run.add_imported(
-                    task.name, task_entry(task, samples), model, frame, one.sha256, part=f"template {one.template}"
-                )
+                entry, frame, part = task_entry(task, samples), score_frame(one, samples, kind), f"template {one.template}"
+                run.add_imported(task.name, entry, model, frame, one.sha256, part=part, kind=HEADS[kind])
     return run
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import polars as pl
 
 from evaluator.datasets.stereoset import LABELS, TESTS
 from evaluator.measures.stereoset import CANDIDATES
-from evaluator.store.run import Run
+from evaluator.store.run import Run, heads_key
 from evaluator.tasks.stereoset import SCORED, StereoSetTask
 from evaluator.tasks.stored import task_entry
 from evaluator.vocabulary import DataSource, Samples
@@ -38,6 +39,25 @@ class StereoSetPredictions:
 def model_name(path: Path, language: str) -> str:
     """The file's name less its ending and language: it names the model and both heads (or the case) it was scored with."""
     return path.stem.removesuffix(f"_{language}")
+
+
+_HEADS: Mapping[str, str] = {
+    **{"BertLM": "masked", "GPT2LM": "causal", "T5LM": "seq2seq", "mT5LM": "seq2seq"},
+    **{"BertNextSentence": "pair", "ModelNSP": "pair"},
+}
+_KIND = re.compile(rf".+_({'|'.join(_HEADS)}|)_({'|'.join(_HEADS)})(?:(?:_case)?_(d|c|e|f|b|orig))?(?:_power2)?")
+
+
+def kind_of(model: str) -> str | None:
+    """How a model was asked, as its name says: its heads, as in `evaluator.store.run.heads_key`, and the case if it isn't d.
+
+    None where the name doesn't say.
+    """
+    match = _KIND.fullmatch(model)
+    if match is None:
+        return None
+    case = f", case = {match[3]}" if match[3] not in (None, "d") else ""
+    return heads_key({_HEADS[name] for name in match.group(1, 2) if name}) + case
 
 
 def read_predictions(path: Path, language: str) -> StereoSetPredictions:
@@ -128,6 +148,7 @@ def import_predictions(paths: Sequence[Path], language: str, data: DataSource, o
     with run.locked():
         entry = task_entry(task, samples)
         for file, (frame, wrong) in zip(files, scored, strict=True):
-            run.add_imported(task.name, entry, file.model, frame, file.sha256, part=task.name, failures=wrong)
+            kind = kind_of(file.model)
+            run.add_imported(task.name, entry, file.model, frame, file.sha256, part=task.name, failures=wrong, kind=kind)
             notes += [f"{file.model}: {reason}" for reason in wrong]
     return run, notes

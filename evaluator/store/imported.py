@@ -4,7 +4,7 @@ They come in parts: what one file of the source holds (a language, a template). 
 content; the model's entry says which files count, what they were made of and what is missing in them:
 
     {"imported": true, "tasks": [TASK, …], "revision": {PART: source},
-     "parts": {TASK: {PART: {"file": …, "failures": […], "left_out": […]}}}}
+     "parts": {TASK: {PART: {"file": …, "failures": […], "left_out": […]}}}, "kinds": {TASK: how the model was asked}}
 
 So one write of run.json replaces a part together with its source and its failures: a kill leaves the old or the new, never a
 mixture. Older versions wrote one file a model without `parts`; it counts for what no part has replaced.
@@ -44,6 +44,7 @@ def with_part(
     source: Any,
     failures: Sequence[str],
     left_out: Sequence[str] = (),
+    kind: str | None = None,
 ) -> dict[str, Any]:
     """The model's entry with this part added or replaced. A source without a part's name is that of the whole model."""
     known = dict(entry or {"spec": model, "imported": True})
@@ -54,6 +55,7 @@ def with_part(
         "revision": {**sources(known), **({part: source} if part else source)},
         "tasks": sorted({*known.get("tasks", []), task}),
         "parts": parts,
+        **({"kinds": {**known.get("kinds", {}), task: kind}} if kind else {}),
     }
 
 

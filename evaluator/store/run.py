@@ -520,12 +520,13 @@ class Run:
         part: str = "",
         failures: Sequence[str] = (),
         left_out: Sequence[str] = (),
+        kind: str | None = None,
     ) -> None:
         """Add scores that were computed elsewhere, or replace those of the same part (see `evaluator.store.imported`).
 
         `entry` is the task's in run.json; `scores` are per sample, without the columns model and task; `source` says what they
-        were made of (with a part: a sha256 or several facts), `failures` what is missing in them, `left_out` what stays so. A
-        part made of something else than before is replaced with a warning.
+        were made of (with a part: a sha256 or several facts), `failures` what is missing in them, `left_out` what stays so,
+        `kind` how the model was asked (its heads, as in `heads_key`). A part made of something else is replaced with a warning.
         """
         known = self.record["models"].get(model)
         if known is not None and not known.get("imported"):
@@ -540,7 +541,7 @@ class Run:
             warnings.warn(f"{self.shown}: {model}, {part} is replaced, it was made of another file ({changed})", stacklevel=2)
         superseded = (known or {}).get("parts", {}).get(task, {}).get(part, {}).get("file", name)
         record = self.record
-        record["models"][model] = imported.with_part(known, model, task, part, name, source, failures, left_out)
+        record["models"][model] = imported.with_part(known, model, task, part, name, source, failures, left_out, kind)
         write_json(self.path / "run.json", record)
         if superseded != name:
             remove(folder / superseded)

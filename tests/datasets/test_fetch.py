@@ -14,7 +14,7 @@ from evaluator.cli import main
 from evaluator.datasets import fetch as module
 from evaluator.datasets.check import check
 from evaluator.datasets.fetch import fetch
-from evaluator.datasets.registry import DataFile, Dataset, SourceFile, datasets
+from evaluator.datasets.registry import DataFile, Dataset, SourceFile, datasets, published_scores
 from evaluator.tasks import task
 from evaluator.vocabulary import DataSource
 from evaluator_serving.errors import InputError, NotNowError
@@ -65,7 +65,7 @@ def reply(handler: BaseHTTPRequestHandler, data: bytes, length: int | None = Non
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setattr("pooch.core.time.sleep", lambda seconds: None)  # between its retries
+    monkeypatch.setattr("tenacity.nap.time.sleep", lambda seconds: None)  # between the retries
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
     it = Server()
@@ -277,7 +277,7 @@ def test_the_list_names_every_data_set(
     out, _ = capsys.readouterr()
     assert all(len(line) <= 80 for line in out.splitlines())
     rows = [line.split() for line in out.splitlines() if not line.startswith(" ")]  # what each is about stands below it
-    assert [row[0] for row in rows] == ["name", *datasets()]
+    assert [row[0] for row in rows] == ["name", *datasets(), *published_scores()]
     assert rows[1][1:3] == ["shipped", "Apache-2.0"]
     assert rows[2][1:4] == ["no", "Apache-2.0", "kinit-sk/gest"]
 
