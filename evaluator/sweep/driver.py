@@ -27,7 +27,7 @@ from evaluator_serving.memory import usable_cores
 from evaluator_serving.registry import engine_class
 from evaluator_serving.secrets import redacted
 from evaluator_serving.weights.access import HubAccess
-from evaluator_serving.weights.cache import BUDGET
+from evaluator_serving.weights.cache import weights_budget
 
 
 def uses_ray(ray: str, fleet: Fleet) -> bool:
@@ -62,12 +62,11 @@ def worker_threads(ray: str, fleet: Fleet) -> int:
 
 def sweep(spec: RunSpec, options: SweepOptions) -> Outcome:
     """Run a sweep to its end. The same call finishes one that was interrupted. Raises InputError before anything is loaded."""
-    return falling_back(spec, lambda asked: _sweep(asked, options))
+    with weights_budget(spec.weights_cache):
+        return falling_back(spec, lambda asked: _sweep(asked, options))
 
 
 def _sweep(spec: RunSpec, options: SweepOptions) -> Outcome:
-    if spec.weights_cache is not None:
-        os.environ[BUDGET] = str(spec.weights_cache)
     attempt = provenance(spec.command)
     with _begun(spec, attempt) as begin:
         plan, ray, joined = _planned(spec, options, begin)
@@ -182,7 +181,7 @@ def _on_ray(run: Run, plan: Plan, spec: RunSpec, options: SweepOptions) -> Failu
         replan=plan.again,
         both_fit=plan.both_fit,
         start_deadline=options.start_deadline,
-        access=HubAccess.of_here(),
+        access=HubAccess.of_here(spec.weights_cache),
     )
     cluster = Cluster(options.worker_memory, _folders(plan.ready))
     return score_models(run, plan.ready, spec, lambda view: Pool(view, cluster, pool_options), RayMetrics())

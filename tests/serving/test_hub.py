@@ -16,6 +16,8 @@ from huggingface_hub import constants, snapshot_download
 
 from evaluator.scoring.driver import execute
 from evaluator.scoring.spec import ModelSpec, RunSpec
+from evaluator.sweep.driver import SweepOptions, sweep
+from evaluator.tasks import task
 from evaluator.tasks.gest import custom
 from evaluator.tasks.stored import scores_of
 from evaluator_serving.checks.verify import needs_weights
@@ -297,6 +299,21 @@ def test_the_longest_unused_goes_and_never_what_is_in_use_or_lay_there_before(
         weights_here(a).__enter__()
     assert there(tmp_path) == {"b", "c", "bert"}, "nothing goes for what doesn't fit"
     assert weights_of(hub) == {f"tiny/{name}/{WEIGHTS}": times for name, times in (("a", 1), ("b", 2), ("c", 1), ("bert", 1))}
+
+
+def test_a_sweeps_budget_is_its_own(hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds in this process while the sweep runs, and goes to Ray's processes; the environment stays as it is."""
+    size = hub_model(resolve("tiny/a")).size
+    monkeypatch.setenv(BUDGET, f"{10 * size}B")
+    models = (ModelSpec("tiny/a", "transformers"), ModelSpec("tiny/b", "transformers"))
+    spec = RunSpec(models, (task("gest-demo"),), tmp_path / "run", limit=2, weights_cache=size)
+    assert not sweep(spec, SweepOptions(ray="none")).errors
+    assert there(tmp_path) == {"b"}
+    refused = sweep(replace(spec, out=tmp_path / "small", weights_cache=size - 1), SweepOptions(ray="none")).errors
+    assert [*refused] == ["tiny/a"], "the other one's weights are here already"
+    assert f"--weights-cache allows {readable(size - 1)}" in str(refused["tiny/a"])
+    assert os.environ[BUDGET] == f"{10 * size}B"
+    assert HubAccess.of_here(size).settings[BUDGET] == str(size)
 
 
 def test_who_finds_no_room_waits_for_those_in_use(hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

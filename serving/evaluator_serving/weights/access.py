@@ -41,12 +41,13 @@ class HubAccess:
     token: str | None = field(default=None, repr=False)
 
     @classmethod
-    def of_here(cls) -> Self:
-        """This process's own."""
+    def of_here(cls, weights_cache: int | None = None) -> Self:
+        """This process's own, with a budget of so many bytes for weights on each machine (None: this process's)."""
         from huggingface_hub import get_token
 
         settings, folders = ({name: os.environ[name] for name in names if name in os.environ} for names in (SETTINGS, FOLDERS))
-        return cls(settings, folders, get_token())
+        budget = {BUDGET: str(weights_cache)} if weights_cache else {}
+        return cls(settings | budget, folders, get_token())
 
     def use(self) -> None:
         """Make it this process's, as far as the machine has nothing of its own."""
