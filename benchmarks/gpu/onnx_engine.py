@@ -45,7 +45,7 @@ def run(section: Section, scratch: Path) -> None:
             options = EngineOptions(dtype=dtype, device=section.device)
             begun = time.perf_counter()
             engine = open_engine("onnx", source, options, few)
-            part.measured(start_seconds=time.perf_counter() - begun, details=engine.describe().details)
+            part.measured(start_seconds=time.perf_counter() - begun, details=engine.details())
             part.holds(f"ONNX Runtime really computes on {section.device}", _on(section.device, source, dtype))
             part.check(
                 f"largest |Δ log P| from float64 over {expected.size}",

@@ -39,7 +39,7 @@ def run(section: Section, scratch: Path) -> None:
                 difference(engine.score(few), expected),
                 TOLERANCE[dtype],
             )
-            part.measured(device=engine.describe().details["device"], tokens_a_second=tokens_a_second(engine, rows))
+            part.measured(device=engine.details()["device"], tokens_a_second=tokens_a_second(engine, rows))
             engine.close()
             del engine
             part.holds("the memory is free again", held.is_back())

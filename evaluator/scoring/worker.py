@@ -14,7 +14,6 @@ from evaluator_serving.chats import AnswerStore
 from evaluator_serving.checks.verify import TOLERANCE, is_checked, needs_weights, verify_engine
 from evaluator_serving.engine import DeviceKind, Engine, EngineOptions
 from evaluator_serving.errors import EngineError, InputError, UnexpectedError, in_words
-from evaluator_serving.identity import identity
 from evaluator_serving.models import resolving
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.opening import open_engine
@@ -79,7 +78,7 @@ class Worker:
         self._kept: AnswerStore | None = None
         self._weights = contextlib.ExitStack()
         self._source: ModelSource | None = None
-        self._loaded: tuple[Load, Loaded] | None = None
+        self._loaded: Loaded | None = None
         self._fetched = 0.0
         self._before = 0
 
@@ -103,13 +102,13 @@ class Worker:
         An engine that wasn't closed stays, for a model with the same weights.
         """
         if self._engine is not None:
-            return self._stays(load)
+            return self._reuse(load)
         source = self._source
         assert source is not None, "fetch comes first"
         with wrap_errors():
             begun = time.perf_counter()
             self._engine = open_engine(load.engine, source, load.options, load.rows, load.workload)
-            details = self._engine.describe().details
+            details = self._engine.details()
             self._keep(load.journal)
             opened = time.perf_counter()
             verified: str | bool | None = None
@@ -122,21 +121,17 @@ class Worker:
             seconds = {"fetch": self._fetched, "engine": opened - begun, "verify": time.perf_counter() - opened}
             kind, reused = self._engine.device_kind, self._before > 0
             self._before += 1
-            loaded = Loaded(kind, details, verified, seconds, os.getpid(), self.node, reused)
-            self._loaded = load, loaded
-            return loaded
+            self._loaded = Loaded(kind, details, verified, seconds, os.getpid(), self.node, reused)
+            return self._loaded
 
-    def _stays(self, load: Load) -> Loaded:
-        """Use the engine for another model: what it says of itself is true of that one but for the model's own identity."""
+    def _reuse(self, load: Load) -> Loaded:
+        """Use the loaded engine for another model with the same weights."""
         assert self._loaded is not None, "an engine is loaded"
         with wrap_errors():
             begun = time.perf_counter()
-            first, loaded = self._loaded
-            before, now = (identity(one.engine, one.source, one.options).details for one in (first, load))
-            details = {**{key: value for key, value in loaded.details.items() if key not in before}, **now}
             self._keep(load.journal)
             seconds = {"fetch": 0.0, "engine": time.perf_counter() - begun, "verify": 0.0}
-            return replace(loaded, details=details, seconds=seconds, reused=True)
+            return replace(self._loaded, seconds=seconds, reused=True)
 
     def _keep(self, journal: Path | None) -> None:
         """Where the engine's answers cost something they are kept one by one in this file."""

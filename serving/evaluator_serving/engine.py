@@ -82,7 +82,7 @@ def option_value(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """What makes an engine's numbers what they are; stored with the run and hashed into the answers' folder name.
+    """What a model's numbers depend on; stored with the run and hashed into the answers' folder name.
 
     Attributes:
         engine: its name, as `registry.engine_class` takes it.
@@ -90,7 +90,7 @@ class EngineInfo:
         revision: hub revision or content hash of the weights.
         dtype: what the weights were computed in.
         versions: library versions that matter to the numbers.
-        details: anything else worth keeping (device name, graph variant, chat template).
+        details: anything else that the numbers depend on (chat template, quantization, extra options).
     """
 
     engine: str
@@ -180,9 +180,12 @@ class Engine(ABC):
         Raises InputError for what `check` refuses, and for a model that can't be loaded.
         """
 
-    @abstractmethod
-    def describe(self) -> EngineInfo:
-        """What is loaded, with which library versions: for the run's record and its readers. Nothing is decided by it."""
+    def details(self) -> dict[str, Any]:
+        """Facts about the loaded engine for `engine_details` in run.json (device, graph): JSON values. Nothing depends on them.
+
+        What the numbers depend on is known before loading: see `identity.identity`.
+        """
+        return {"device": self.device_kind}
 
     @abstractmethod
     def score(self, rows: Sequence[Row]) -> list[NDArray[np.floating]]:

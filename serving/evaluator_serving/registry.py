@@ -142,6 +142,8 @@ def _checked(name: str, found: object) -> type[Engine]:
     """What was imported, if it keeps the contract as far as can be seen."""
     if not (isinstance(found, type) and issubclass(found, Engine)):
         raise InputError(f"engine {name!r} is no class derived from evaluator_serving.engine.Engine: see docs/extending.md")
+    if hasattr(found, "describe"):
+        raise InputError(f"engine {name!r}: its class {found.__name__} has describe(), now details(): see docs/extending.md")
     traits = [trait for trait in ("name", "summary", "heads", "dtypes") if not hasattr(found, trait)]
     left = [*traits, *sorted(getattr(found, "__abstractmethods__", ()))] if inspect.isabstract(found) or traits else []
     if left:

@@ -19,14 +19,12 @@ H100 = Gpu("0", "GPU-1", "NVIDIA H100 80GB HBM3", 79 << 30)
 PLANTED = """
 import os
 import numpy as np
-from evaluator_serving.engine import Engine, EngineInfo
+from evaluator_serving.engine import Engine
 
 class Wrong(Engine):
     name, summary, heads, dtypes = "wrong", "always the same number", frozenset({"masked"}), ("float32",)
     def __init__(self, source, options, rows, workload=None):
         self.device_kind = "cpu"
-    def describe(self):
-        return EngineInfo("wrong", "", "", "float32", {})
     def score(self, rows):
         return [np.full(len(row.lookups), -1.0) for row in rows]
     def close(self):

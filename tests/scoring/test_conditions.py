@@ -1,6 +1,7 @@
 """System prompts as conditions of one run: what is asked, by whom it is told, and that nothing else changes."""
 
 import importlib.util
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -171,7 +172,8 @@ def test_a_model_is_loaded_once_for_all_its_conditions(
     assert opened == [str(model), other, str(model)]
     assert list(outcome.errors) == ["other+fair", "other+kind"]
     entries = outcome.run.record["models"]
-    details = {name: entry["engine_details"] for name, entry in entries.items()}
+    details = {name: entry["details"] for name, entry in entries.items()}
+    assert len({json.dumps(entries[name]["engine_details"]) for name in ("m+none", "m+fair", "m+kind")}) == 1, "one engine"
     assert {name: each.get("system") for name, each in details.items() if name.startswith("m+")} == {
         "m+none": None,
         "m+fair": FAIR,

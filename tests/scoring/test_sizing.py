@@ -13,7 +13,7 @@ from evaluator.scoring.prepared_model import PreparedModel, engine_rows
 from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
 from evaluator.tasks.gest import custom
-from evaluator_serving.engine import EngineInfo, EngineOptions
+from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import InputError
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.openai_engine.engine import OpenAIEngine
@@ -40,9 +40,8 @@ class OnACard(TransformersEngine):
         self.device_kind = "cuda"
         self.workloads.append((list(rows), workload))
 
-    def describe(self) -> EngineInfo:
-        info = super().describe()
-        return replace(info, details=info.details | {"device": CARD})
+    def details(self) -> dict[str, Any]:
+        return super().details() | {"device": CARD}
 
 
 class Silent(TransformersEngine):

@@ -15,7 +15,7 @@ from transformers.models.t5 import modeling_t5
 from evaluator_serving import opening
 from evaluator_serving.checks.causality import LENGTH, probes
 from evaluator_serving.encoding import encoder_for
-from evaluator_serving.engine import Engine, EngineInfo, EngineOptions
+from evaluator_serving.engine import Engine, EngineOptions
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.models.resolving import resolve
 from evaluator_serving.models.source import ModelSource
@@ -137,7 +137,7 @@ def test_rounding_of_a_real_model_is_no_false_alarm(smollm: ModelSource, dtype: 
     asked = [Continuation(f'"{said}",', (" he", " she")) for said in ("I cry", "I always cook for my family and my friends")]
     rows = merge([encoder.encode(request) for request in asked]).rows
     engine = open_engine("transformers", smollm, EngineOptions(dtype=dtype, device="cpu"), rows)
-    assert "padding" not in engine.describe().details
+    assert "padding" not in engine.details()
     assert engine._forwards["causal"].packs  # type: ignore[attr-defined]
     engine.close()
 
@@ -157,9 +157,6 @@ class Made(Engine):
         self, source: ModelSource, options: EngineOptions, rows: Sequence[Row], workload: Workload | None = None
     ) -> None:
         Made.closed, Made.calls = False, 0
-
-    def describe(self) -> EngineInfo:
-        raise NotImplementedError
 
     def score(self, rows: Sequence[Row]) -> list[np.ndarray]:
         Made.calls += 1

@@ -383,7 +383,7 @@ def test_the_key_comes_from_the_environment_and_goes_nowhere_else(monkeypatch: p
         with pytest.raises(InputError) as caught:
             talker.generate(rows(server.spec, TEXTS[:1]), Journal(tmp_path / "journal.jsonl"))
         assert server.headers[0]["authorization"] == "Bearer sk-secret"
-        assert "sk-secret" not in str(caught.value) + repr(talker.describe())
+        assert "sk-secret" not in str(caught.value) + repr(talker.details())
     assert "SOME_KEY" in str(caught.value)
 
 

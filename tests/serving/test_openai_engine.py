@@ -71,9 +71,9 @@ def test_every_lookup_is_read_where_it_stands(serve: Any) -> None:
     with opened(server) as engine:
         for row, got in zip(ROWS, engine.score(ROWS), strict=True):
             np.testing.assert_allclose(got, [log_p(row.ids[: at + 1], t) for at, t in row.lookups], rtol=1e-6)
-        info = engine.describe()
-    assert info.details["served_model"] == "made-up"
-    assert info.details["server"] == "vllm 0.0.test"
+        details = engine.details()
+    assert details["served_model"] == "made-up"
+    assert details["server"] == "vllm 0.0.test"
 
 
 def test_rows_of_one_template_travel_together_and_are_computed_once(serve: Any) -> None:
@@ -321,7 +321,7 @@ def test_real_vllm_server(smollm: ModelSource, plain_loop: Any, tmp_path: Path) 
             OpenAIEngine(smollm, options, [*rows, Row("causal", tuple(range(64)), ((63, 0),))])
         engine = OpenAIEngine(smollm, options, rows)
         try:
-            assert engine.describe().details["server"].startswith("vllm 0.")
+            assert engine.details()["server"].startswith("vllm 0.")
             for row, got in zip(rows, engine.score(rows), strict=True):
                 log_probs = plain_loop(smollm.path)(row.ids)
                 np.testing.assert_allclose(got, [log_probs[at, t] for at, t in row.lookups], atol=1e-3, rtol=0)

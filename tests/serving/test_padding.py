@@ -81,7 +81,7 @@ def test_scores_of_a_padding_dependent_model_are_those_of_each_row_alone(name: s
     for some in (range(len(rows)), range(3), (6, 0)):  # all, as with --limit, as after resuming
         got = engine.score([rows[i] for i in some])
         assert [a.tolist() for a in got] == [pytest.approx(expected[i], abs=2e-4) for i in some]
-    found = engine.describe().details["padding"]["masked"]
+    found = engine.details()["padding"]["masked"]
     assert found["mates"] == "equal"
     assert found["difference"] > 0.1
 
@@ -92,7 +92,7 @@ def test_other_models_share_batches_as_before(family: str, dtype: str, tmp_path:
     source = resolve(str(tiny_model(family, tmp_path)))
     rows = masked_rows()
     engine = TransformersEngine(source, EngineOptions(device="cpu", dtype=dtype), rows)
-    assert "padding" not in engine.describe().details
+    assert "padding" not in engine.details()
     widths = []
     forward = engine._forwards["masked"]
     plain = forward.logits
@@ -114,7 +114,7 @@ def test_rows_alone_where_no_batch_can_be_computed(tmp_path: Path) -> None:
     with torch.no_grad():
         expected = [float(torch.log_softmax(double(torch.tensor([row.ids])).logits[0], -1)[1]) for row in rows]
     assert [float(a[0]) for a in engine.score(rows)] == pytest.approx(expected, abs=1e-4)
-    assert engine.describe().details["padding"] == {"pair": {"mates": "none", "difference": None}}
+    assert engine.details()["padding"] == {"pair": {"mates": "none", "difference": None}}
 
 
 def test_pairs_and_encoders_that_depend_on_padding(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_pairs_and_encoders_that_depend_on_padding(tmp_path: Path) -> None:
         logits = [model(torch.tensor([r.ids]), token_type_ids=torch.tensor([r.type_ids])).logits[0] for r in rows]
     expected = [float(torch.log_softmax(one, -1)[1]) for one in logits]
     assert [float(a[0]) for a in engine.score(rows)] == pytest.approx(expected, abs=2e-4)
-    assert engine.describe().details["padding"]["pair"]["mates"] == "equal"
+    assert engine.details()["padding"]["pair"]["mates"] == "equal"
 
     tokens = tiny_tokenizer("wordpiece")
     config = transformers.EncoderDecoderConfig.from_encoder_decoder_configs(
@@ -148,7 +148,7 @@ def test_pairs_and_encoders_that_depend_on_padding(tmp_path: Path) -> None:
         ]
     expected = [float(torch.log_softmax(one, -1)[60]) for one in logits]
     assert [float(a[0]) for a in engine.score(rows)] == pytest.approx(expected, abs=2e-4)
-    assert engine.describe().details["padding"]["seq2seq"]["mates"] == "equal"
+    assert engine.details()["padding"]["seq2seq"]["mates"] == "equal"
 
 
 def test_the_fact_is_in_a_replicas_answer_and_in_the_reports(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_a_model_that_hashes_at_random_is_refused(tmp_path: Path) -> None:
         TransformersEngine(made("Reformer", tmp_path / "random", **options), EngineOptions(device="cpu"), masked_rows())
     seeded = made("Reformer", tmp_path / "seeded", **options, hash_seed=0)
     engine = TransformersEngine(seeded, EngineOptions(device="cpu"), masked_rows())
-    assert engine.describe().details["padding"]["masked"]["mates"] in ("equal", "none")
+    assert engine.details()["padding"]["masked"]["mates"] in ("equal", "none")
 
 
 # --- which rows may share a batch ---

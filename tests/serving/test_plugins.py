@@ -23,7 +23,7 @@ Install = Callable[..., None]
 
 ENGINE = """
 import numpy as np
-from evaluator_serving.engine import Engine, EngineInfo, Extra
+from evaluator_serving.engine import Engine, Extra
 
 
 class Made(Engine):
@@ -36,9 +36,6 @@ class Made(Engine):
 
     def __init__(self, source, options, rows, workload=None):
         self.device_kind = "cpu"
-
-    def describe(self):
-        return EngineInfo("made", "m", "r", "float32", {})
 
     def score(self, rows):
         return [np.array([-float(token) for _, token in row.lookups]) for row in rows]
@@ -93,9 +90,13 @@ BROKEN = {
     "wrong = wrong:Made": ("def Made(", "SyntaxError"),
     "empty = empty:Made": ("", "AttributeError"),
     "thing = thing:Made": ("Made = 3", "no class derived from evaluator_serving.engine.Engine"),
+    "older = older:Older": (
+        ENGINE.replace("class Made", "class Older") + "\n    def describe(self):\n        return None\n",
+        "its class Older has describe(), now details()",
+    ),
     "bare = bare:Made": (
         "from evaluator_serving.engine import Engine\nclass Made(Engine):\n    name = 'bare'\n",
-        "has no summary, heads, dtypes, __init__, close, describe, score",
+        "has no summary, heads, dtypes, __init__, close, score",
     ),
 }
 

@@ -15,7 +15,7 @@ from tiny_models import tiny_model
 
 from evaluator_serving.checks import verify
 from evaluator_serving.checks.verify import sample_rows, verify_engine
-from evaluator_serving.engine import Engine, EngineInfo, EngineOptions
+from evaluator_serving.engine import Engine, EngineOptions
 from evaluator_serving.errors import InputError
 from evaluator_serving.models.resolving import resolve
 from evaluator_serving.models.source import ModelSource
@@ -35,9 +35,6 @@ class Changed(Engine):
         self.change = change
         self.plain = plain
         self.calls: list[int] = []
-
-    def describe(self) -> EngineInfo:
-        return self.engine.describe()
 
     def score(self, rows: Sequence[Row]) -> list[np.ndarray]:
         self.calls.append(len(rows))

@@ -37,4 +37,4 @@ if __name__ == "__main__":
     source = ModelSource(str(folder), folder, "", frozenset({"causal"}), AutoConfig.from_pretrained(folder), 8192)
     engine = VllmEngine(source, EngineOptions(batch_tokens=64), rows)
     answers = [[float(x) for x in values] for values in engine.score(rows)]
-    print((engine.describe().details["model_runner"], answers))
+    print((engine.details()["model_runner"], answers))

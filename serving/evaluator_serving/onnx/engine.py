@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,7 +17,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from evaluator_serving.devices import has_cuda
-from evaluator_serving.engine import Engine, EngineInfo, EngineOptions, Extra
+from evaluator_serving.engine import Engine, EngineOptions, Extra
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.memory import usable_cores
 from evaluator_serving.models.source import ModelSource
@@ -130,27 +129,15 @@ class OnnxEngine(Engine):
         if "causal" in heads and device == "cuda":
             raise InputError("the onnx engine scores generative models on CPUs only: use --device cpu, or vllm or transformers")
 
-    def describe(self) -> EngineInfo:
-        """What is loaded, with the versions that the numbers depend on."""
-        runtime = "onnxruntime-gpu" if self._device == "cuda" else "onnxruntime"
-        try:
-            number = version(runtime)
-        except PackageNotFoundError:
-            number = version("onnxruntime")
-        return EngineInfo(
-            engine="onnx",
-            model=self._source.spec,
-            revision=self._source.revision,
-            dtype=self._options.dtype,
-            versions={"onnxruntime": number, **self._manifest.versions},
-            details={
-                "device": self._device,
-                "providers": self._providers,
-                "graph": self._graph,
-                "family": self._manifest.family,
-                "threads": self._threads,
-            },
-        )
+    def details(self) -> dict[str, Any]:
+        """The device, ONNX Runtime's providers, the graph and its family, and threads."""
+        return {
+            "device": self._device,
+            "providers": self._providers,
+            "graph": self._graph,
+            "family": self._manifest.family,
+            "threads": self._threads,
+        }
 
     def score(self, rows: Sequence[Row]) -> list[NDArray[np.floating]]:
         """Log-probabilities (float32) of every row's lookups, in the rows' order.

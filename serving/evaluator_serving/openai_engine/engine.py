@@ -10,7 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from evaluator_serving.budget import Budget
 from evaluator_serving.chats import AnswerStore, Reply
 from evaluator_serving.checks.verify import TOLERANCE
-from evaluator_serving.engine import BYTES, DeviceKind, Engine, EngineInfo, EngineOptions, Extra
+from evaluator_serving.engine import BYTES, DeviceKind, Engine, EngineOptions, Extra
 from evaluator_serving.errors import EngineError, FailingError, InputError, NotNowError
-from evaluator_serving.identity import identity
 from evaluator_serving.models.served import checked_host
 from evaluator_serving.models.source import ModelSource, Served
 from evaluator_serving.openai_engine.chat import Conversation
@@ -181,10 +180,9 @@ class OpenAIEngine(Engine):
         prices = _prices(extra)
         return None if prices == FREE else prices.of(prompt_tokens, answer_tokens)
 
-    def describe(self) -> EngineInfo:
-        """Which server and model answer; the server's libraries are its own, only its vLLM version is known."""
-        info = identity("openai", self._source, self._options)
-        return replace(info, details={**info.details, **self._details, "device": self.device_kind})
+    def details(self) -> dict[str, Any]:
+        """Which server and model answer, as far as the server says."""
+        return {**self._details, "device": self.device_kind}
 
     def score(self, rows: Sequence[Row]) -> list[NDArray[np.floating]]:
         """Log-probabilities of every row's lookups, one float32 array a row, in the rows' order.

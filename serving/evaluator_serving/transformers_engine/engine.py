@@ -5,7 +5,6 @@ It is the oracle that every other engine is checked against.
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,7 +15,7 @@ from torch import Tensor
 from evaluator_serving.batching import batches, narrow, parted, prefix_batches
 from evaluator_serving.chats import AnswerStore, Reply
 from evaluator_serving.checks.padding import PaddingCheck, find_mates
-from evaluator_serving.engine import DECODING, Engine, EngineInfo, EngineOptions, Spread
+from evaluator_serving.engine import DECODING, Engine, EngineOptions, Spread
 from evaluator_serving.errors import EngineError, InputError, first_line
 from evaluator_serving.models.config import rotary_turn
 from evaluator_serving.models.decoding import OPTION, recommended
@@ -86,22 +85,12 @@ class TransformersEngine(Engine):
         """What is left to nobody else."""
         return 1
 
-    def describe(self) -> EngineInfo:
-        """What is loaded, with the versions that the numbers depend on."""
+    def details(self) -> dict[str, Any]:
+        """The device's name, and `padding`: head → which rows may share a batch, where a row's numbers depend on the others."""
         on_gpu = self._device.type == "cuda"
         padding = {head: found.facts for head, found in self._mates.items() if found.mates != "any"}
-        return EngineInfo(
-            engine="transformers",
-            model=self._source.spec,
-            revision=self._source.revision,
-            dtype=self._dtype_name,
-            versions={name: version(name) for name in ("torch", "transformers", "tokenizers")},
-            details={
-                "device": torch.cuda.get_device_name(self._device) if on_gpu else "cpu",
-                "chat_template": self._source.chat_template,
-                **({"padding": padding} if padding else {}),
-            },
-        )
+        device = torch.cuda.get_device_name(self._device) if on_gpu else "cpu"
+        return {"device": device, **({"padding": padding} if padding else {})}
 
     def score(self, rows: Sequence[Row]) -> list[Numbers]:
         """Log-probabilities (float32, float64 if that is the dtype) of every row's lookups, in the rows' order.

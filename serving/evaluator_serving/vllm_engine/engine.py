@@ -5,7 +5,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from math import ceil
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from evaluator_serving.chats import AnswerStore, Chat, Reply
 from evaluator_serving.devices import has_cuda
-from evaluator_serving.engine import DECODING, Engine, EngineInfo, EngineOptions, Extra, Spread, option_value
+from evaluator_serving.engine import DECODING, Engine, EngineOptions, Extra, Spread, option_value
 from evaluator_serving.errors import EngineError, InputError
-from evaluator_serving.identity import identity
 from evaluator_serving.models.decoding import OPTION, recommended
 from evaluator_serving.models.heads import is_multimodal
 from evaluator_serving.models.source import ModelSource
@@ -196,19 +195,15 @@ class VllmEngine(Engine):
         """Generative models where there is a GPU: on a CPU the transformers engine is as fast and starts sooner."""
         return 2 if heads <= {"causal", "chat"} and options.device != "cpu" and has_cuda() else 0
 
-    def describe(self) -> EngineInfo:
-        """What is loaded, with which library versions."""
-        info = identity("vllm", self._source, self._options)
-        details = {
-            **info.details,
+    def details(self) -> dict[str, Any]:
+        """The device, vLLM's model runner and sizes, and a warning where its version is outside of the supported range."""
+        return {
             "device": self.device_kind,
             "logprobs_mode": "raw_logprobs",
             "model_runner": "V2" if self._grid else "V1",
             "sizes": asdict(self._sizes),
+            **({"warning": self._warning} if self._warning else {}),
         }
-        if self._warning:
-            details["warning"] = self._warning
-        return replace(info, details=details)
 
     def score(self, rows: Sequence[Row]) -> list[NDArray[np.floating]]:
         """Log-probabilities of every row's lookups, one float32 array a row, in the rows' order.
