@@ -11,7 +11,7 @@ JOBS ?= 4
 SPREAD = $(if $(filter 0,$(JOBS)),,--numprocesses logical --maxprocesses $(JOBS) --dist loadgroup --no-loadscope-reorder)
 OUT ?= runs/demo
 
-.PHONY: demo test lint docs setup vllm-cpu trankit skypilot azurite clean
+.PHONY: demo test lint docs setup vllm-cpu trankit skypilot validators azurite clean
 
 setup: $(VENV)/.ready
 
@@ -66,6 +66,17 @@ skypilot: $(SKY_ENV)/.ready
 $(SKY_ENV)/.ready:
 	$(PYTHON) -m venv $(SKY_ENV)
 	$(SKY_ENV)/bin/pip install --quiet --no-compile "skypilot==0.14.*"
+	touch $@
+
+# Readers and validators of the formats that results are exported in, in their own environment: their pins are older than
+# ours. export EVALUATOR_VALIDATORS_PYTHON=$(VALIDATORS_ENV)/bin/python. The last two are used without what they compute with.
+VALIDATORS_ENV ?= .cache/validators-env
+validators: $(VALIDATORS_ENV)/.ready
+
+$(VALIDATORS_ENV)/.ready: Makefile
+	$(PYTHON) -m venv $(VALIDATORS_ENV)
+	$(VALIDATORS_ENV)/bin/pip install --quiet "cffconvert==2.0.*" "roc-validator==0.13.*" pydantic numpy jinja2 pytablewriter pyyaml tqdm
+	$(VALIDATORS_ENV)/bin/pip install --quiet --no-deps --ignore-requires-python every-eval-ever==0.3.0 lm-eval==0.4.13
 	touch $@
 
 # Azurite, a server that speaks Azure's storage, for its tests; wants node. Its own folder: .cache/azurite.

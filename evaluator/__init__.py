@@ -12,13 +12,14 @@ import importlib
 from typing import Any
 
 __version__ = "0.2.0"
-__all__ = ["Results", "__version__", "compare", "open", "run"]
+__all__ = ["Results", "__version__", "compare", "export_results", "open", "run"]
 
 _PLACES = {
     "run": "evaluator.scoring.run",
     "Results": "evaluator.reports.results",
     "open": "evaluator.reports.results",
     "compare": "evaluator.comparison.function",
+    "export_results": "evaluator.exports.write",
 }
 
 

@@ -1,4 +1,5 @@
 from evaluator.comparison.function import compare as compare
+from evaluator.exports.write import export_results as export_results
 from evaluator.reports.results import Results as Results
 from evaluator.reports.results import open as open
 from evaluator.scoring.run import run as run

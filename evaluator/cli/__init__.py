@@ -37,6 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "new": ("evaluator.cli.new", "Write an example of a definition, its samples, or a sweep."),
     "train-nsp": ("evaluator.cli.train_nsp", "Fine-tune a next-sentence classifier out of a generative model."),
     "translate-dataset": ("evaluator.cli.translate_dataset", "Make a data set in a new language."),
+    "export-results": ("evaluator.cli.export_results", "Write a run's results for other programs."),
     "export": ("evaluator.cli.export", "Export a masked model as an ONNX graph for fast scoring."),
 }
 """Command name to (module with a click.Command called `command`, one-line help)."""

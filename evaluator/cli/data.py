@@ -72,9 +72,8 @@ def fetch(names: tuple[str, ...], everything: bool, mirror: str | None) -> None:
     makes a run of them for `--published` of `report`, `compare` and `samples`; `evaluator data list` names its parts. A file
     of scores that cannot be had is reported (exit code 1), the others are used.
     """
-    from evaluator.datasets.fetch import PUBLIC
     from evaluator.datasets.fetch import fetch as fetch_files
-    from evaluator.datasets.registry import PUBLISHED, cache_folder, dataset, datasets, published_scores
+    from evaluator.datasets.registry import PUBLIC, PUBLISHED, cache_folder, dataset, datasets, published_scores
     from evaluator_serving.errors import InputError
 
     if bool(names) == everything:

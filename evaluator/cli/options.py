@@ -3,15 +3,16 @@
 import functools
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
 from evaluator import logs
 from evaluator.store.remote import run_folder
+from evaluator.vocabulary import Interval, Scale
 from evaluator_serving.budget import Budget
 from evaluator_serving.engine import BYTES, EngineOptions
 from evaluator_serving.errors import InputError
@@ -278,6 +279,40 @@ def make_engine_options(
     given: dict[str, Any] = dict(key_values(extra))
     paid = {} if max_cost is None else {"max_cost": Budget(max_cost)}
     return EngineOptions(dtype=dtype, device=device, batch_tokens=batch_tokens, extra=given | paid)
+
+
+def rates_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """How rates are made and of which tasks: --scale, --interval, --resamples, --seed, --task, --set."""
+    options: Sequence[Decorator] = (
+        click.option(
+            "--scale",
+            type=click.Choice(get_args(Scale)),
+            default="ratio",
+            show_default=True,
+            help="ratio: true probability ratios; published: as the papers print them (a power of 1/ln 10); log10: log "
+            "differences; eurogest: EuroGEST's own.",
+        ),
+        click.option(
+            "--interval",
+            type=click.Choice(get_args(Interval)),
+            default="percentile",
+            show_default=True,
+            help="How 95% intervals are made: a bootstrap, or Wilson's for shares; published: normal fit, Agresti-Coull for "
+            "shares.",
+        ),
+        click.option("--resamples", type=click.IntRange(min=1), default=1000, show_default=True, help="Bootstrap resamples."),
+        click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the resampling."),
+        click.option("--task", "tasks", multiple=True, metavar="T", help="Only this task; may be repeated."),
+        click.option(
+            "--set",
+            "--extra",
+            "chosen",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="A task's own setting (evaluator tasks lists them).",
+        ),
+    )
+    return functools.reduce(lambda made, option: option(made), reversed(options), command)
 
 
 def key_values(items: tuple[str, ...], option: str = "--extra") -> dict[str, str]:

@@ -1,11 +1,11 @@
 """`evaluator report`: rates with confidence intervals, in six formats."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, cast, get_args
+from typing import TYPE_CHECKING, cast
 
 import click
 
-from evaluator.cli.options import RUN, LocalPath, data_option, key_values
+from evaluator.cli.options import RUN, LocalPath, data_option, key_values, rates_options
 from evaluator.cli.output import write, write_lines
 from evaluator.store.run import Run
 from evaluator.tasks.settings import parse_settings
@@ -34,27 +34,7 @@ MANY_MODELS = 6
     show_default=True,
     help="csv, json: tidy rows; latex: one table a task; latex-long: all tables.",
 )
-@click.option(
-    "--scale",
-    type=click.Choice(get_args(Scale)),
-    default="ratio",
-    show_default=True,
-    help="ratio: true probability ratios; published: as the papers print them (a power of 1/ln 10); log10: log differences; "
-    "eurogest: EuroGEST's own.",
-)
-@click.option(
-    "--interval",
-    type=click.Choice(get_args(Interval)),
-    default="percentile",
-    show_default=True,
-    help="How 95% intervals are made: a bootstrap, or Wilson's for shares; published: normal fit, Agresti-Coull for shares.",
-)
-@click.option("--resamples", type=click.IntRange(min=1), default=1000, show_default=True, help="Bootstrap resamples.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the resampling.")
-@click.option("--task", "tasks", multiple=True, metavar="T", help="Only this task; may be repeated.")
-@click.option(
-    "--set", "--extra", "chosen", multiple=True, metavar="KEY=VALUE", help="A task's own setting (evaluator tasks lists them)."
-)
+@rates_options
 @click.option(
     "--models",
     type=LocalPath(path_type=Path, dir_okay=False),

@@ -11,11 +11,8 @@ from pathlib import Path
 import tenacity
 
 from evaluator.datasets.check import check_file
-from evaluator.datasets.registry import DataFile, Dataset, SourceFile
+from evaluator.datasets.registry import PUBLIC, DataFile, Dataset, SourceFile
 from evaluator_serving.errors import InputError, NotNowError
-
-PUBLIC = "https://raw.githubusercontent.com"
-"""Where OWNER/REPOSITORY/COMMIT/PATH is looked for; a mirror has the same layout."""
 
 RETRIES = 3
 
@@ -60,7 +57,7 @@ def download(source: SourceFile, folder: Path, base: str = PUBLIC) -> Path:
     import pooch
     import requests
 
-    url = f"{base.rstrip('/')}/{source.repository}/{source.commit}/{source.path}"
+    url = base.rstrip("/") + source.url.removeprefix(PUBLIC)
     name = Path(source.path).name
     pooch.get_logger().setLevel(logging.ERROR)
     files = pooch.create(folder, base, registry={name: f"sha256:{source.sha256}"}, urls={name: url})

@@ -1,9 +1,10 @@
 """The named data sets: where they come from, what their files are called here, and how to know that they are right.
 
 `sources.tsv` has a line for each public file, `published.tsv` one for each file of scores that the authors of GEST and of the
-multilingual StereoSet published of their models. Its digests are those of the files at their public sources, taken in
-2026-11, with two exceptions: StereoSet's dev.json, whose digest is the one that the Hugging Face `datasets` library
-recorded for it, and StereoSet's test_terms.txt, whose digest is that of a copy found equal to the public text.
+multilingual StereoSet published of their models, `references.bib` what to cite. The digests are those of the files at their
+public sources, taken in 2026-11, with two exceptions: StereoSet's dev.json, whose digest is the one that the Hugging Face
+`datasets` library recorded for it, and StereoSet's test_terms.txt, whose digest is that of a copy found equal to the public
+text.
 """
 
 import csv
@@ -23,6 +24,8 @@ Unit = Literal["table", "records", "lines", "examples", "keys"]
 keys."""
 
 HERE = Path(__file__).parent
+PUBLIC = "https://raw.githubusercontent.com"
+"""Where OWNER/REPOSITORY/COMMIT/PATH is looked for; a mirror has the same layout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,11 @@ class SourceFile:
     path: str
     sha256: str
     commit: str = "HEAD"
+
+    @property
+    def url(self) -> str:
+        """The file's address."""
+        return f"{PUBLIC}/{self.repository}/{self.commit}/{self.path}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,39 +73,63 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A named data set; `licence` is an SPDX identifier."""
+    """A named data set.
+
+    Attributes:
+        name: what the program calls it.
+        about: what it is, in a line.
+        licence: an SPDX identifier.
+        files: what it consists of.
+        references: keys of `references.bib` to cite it by.
+        hub: its id on the Hugging Face Hub; None where it is not there.
+    """
 
     name: str
     about: str
     licence: str
     files: tuple[DataFile, ...]
+    references: tuple[str, ...] = ()
+    hub: str | None = None
 
     @property
     def shipped(self) -> bool:
         """Whether the package contains the data set, so that there is nothing to fetch."""
         return not any(file.sources for file in self.files)
 
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """Where its public files are."""
+        return tuple(dict.fromkeys(source.url for file in self.files for source in file.sources))
+
 
 _SA, _APACHE = "CC-BY-SA-4.0", "Apache-2.0"
+_TRANSLATED = "stereoset", "stereoset_languages"
+_CROWS, _SWAPPED = ("crows_pairs", "word_filling"), ("stereoset", "word_filling")
 
-_ABOUT: dict[str, tuple[str, str]] = {
-    "gest-demo": ("160 sentences in GEST's format, written for demonstrations, not validated", _APACHE),
-    "gest": ("GEST 1.0: 3,565 sentences about 16 gender stereotypes, the papers' version", _APACHE),
-    "gest-1.1": ("GEST 1.1: 244 sentences corrected", _APACHE),
-    "stereoset-en": ("StereoSet development set, English", _SA),
-    "stereoset-de": ("StereoSet translated to German", _SA),
-    "stereoset-fr": ("StereoSet translated to French", _SA),
-    "stereoset-es": ("StereoSet translated to Spanish", _SA),
-    "stereoset-tr": ("StereoSet translated to Turkish", _SA),
-    "crows-pairs": ("CrowS-Pairs as published", _SA),
-    "crows-revised": ("CrowS-Pairs, revised", _SA),
-    "crows-negation": ("CrowS-Pairs gender sentences with negated control pairs", _SA),
-    "crows-antistereotype": ("CrowS-Pairs gender sentences with anti-stereotype control pairs", _SA),
-    "stereoset-genderswap": ("StereoSet gender sentences with swapped groups", _SA),
-    "stereoset-genderswap-filtered": ("the same, doubtful ones left out", _SA),
-    "slovak-gender": ("Slovak gender stereotypes with control pairs", _SA),
-    "eurogest": ("EuroGEST: GEST 1.1 in 29 languages, with its scaffolds and quotation marks", _APACHE),
-    "winobias": ("WinoBias types 1 and 2, dev and test, with the occupation lists", "MIT"),
+_About = tuple[str, str, tuple[str, ...], str | None]
+_ABOUT: dict[str, _About] = {
+    "gest-demo": ("160 sentences in GEST's format, written for demonstrations, not validated", _APACHE, ("gest",), None),
+    "gest": ("GEST 1.0: 3,565 sentences about 16 gender stereotypes, the papers' version", _APACHE, ("gest",), "kinit/gest"),
+    "gest-1.1": ("GEST 1.1: 244 sentences corrected", _APACHE, ("gest",), "kinit/gest"),
+    "stereoset-en": ("StereoSet development set, English", _SA, ("stereoset",), "McGill-NLP/stereoset"),
+    "stereoset-de": ("StereoSet translated to German", _SA, _TRANSLATED, None),
+    "stereoset-fr": ("StereoSet translated to French", _SA, _TRANSLATED, None),
+    "stereoset-es": ("StereoSet translated to Spanish", _SA, _TRANSLATED, None),
+    "stereoset-tr": ("StereoSet translated to Turkish", _SA, _TRANSLATED, None),
+    "crows-pairs": ("CrowS-Pairs as published", _SA, ("crows_pairs",), "nyu-mll/crows_pairs"),
+    "crows-revised": ("CrowS-Pairs, revised", _SA, _CROWS, None),
+    "crows-negation": ("CrowS-Pairs gender sentences with negated control pairs", _SA, _CROWS, None),
+    "crows-antistereotype": ("CrowS-Pairs gender sentences with anti-stereotype control pairs", _SA, _CROWS, None),
+    "stereoset-genderswap": ("StereoSet gender sentences with swapped groups", _SA, _SWAPPED, None),
+    "stereoset-genderswap-filtered": ("the same, doubtful ones left out", _SA, _SWAPPED, None),
+    "slovak-gender": ("Slovak gender stereotypes with control pairs", _SA, ("word_filling",), None),
+    "eurogest": (
+        "EuroGEST: GEST 1.1 in 29 languages, with its scaffolds and quotation marks",
+        _APACHE,
+        ("eurogest", "gest"),
+        "utter-project/EuroGEST",
+    ),
+    "winobias": ("WinoBias types 1 and 2, dev and test, with the occupation lists", "MIT", ("winobias",), "uclanlp/wino_bias"),
 }
 
 _DEMO = DataFile("gest_demo.csv", "table", 160, ())
@@ -106,13 +138,13 @@ PUBLISHED = "published"
 """All parts of the published scores."""
 
 _LANGUAGES = {"en": "English", "de": "German", "fr": "French", "es": "Spanish", "tr": "Turkish"}
-_PARTS: dict[str, tuple[str, str]] = {
-    "published-gest-glm": ("Published scores: GEST, 23 generative models, 2 templates", _APACHE),
-    "published-gest-mlm": ("Published scores: GEST, 11 masked models, 4 templates", _APACHE),
-    "published-gest-slavic": ("Published scores: GEST's Slavic pairs, 5 masked models", _APACHE),
-    "published-winobias": ("Published rates: WinoBias, the masked models", _APACHE),
+_PARTS: dict[str, _About] = {
+    "published-gest-glm": ("Published scores: GEST, 23 generative models, 2 templates", _APACHE, ("gest",), None),
+    "published-gest-mlm": ("Published scores: GEST, 11 masked models, 4 templates", _APACHE, ("gest",), None),
+    "published-gest-slavic": ("Published scores: GEST's Slavic pairs, 5 masked models", _APACHE, ("gest",), None),
+    "published-winobias": ("Published rates: WinoBias, the masked models", _APACHE, ("gest", "winobias"), None),
     **{
-        f"published-stereoset-{code}": (f"Published scores: StereoSet, models in {language}", _SA)
+        f"published-stereoset-{code}": (f"Published scores: StereoSet, models in {language}", _SA, _TRANSLATED, None)
         for code, language in _LANGUAGES.items()
     },
 }
@@ -130,7 +162,7 @@ def published_scores() -> Mapping[str, Dataset]:
     return _listed("published.tsv", _PARTS, {})
 
 
-def _listed(table: str, about: Mapping[str, tuple[str, str]], by_name: dict[str, list[DataFile]]) -> dict[str, Dataset]:
+def _listed(table: str, about: Mapping[str, _About], by_name: dict[str, list[DataFile]]) -> dict[str, Dataset]:
     """The data sets of a table: name → data set, in the order of `about`."""
     sources: dict[tuple[str, str], list[SourceFile]] = {}
     files: dict[tuple[str, str], tuple[Unit, int | None]] = {}
@@ -142,7 +174,10 @@ def _listed(table: str, about: Mapping[str, tuple[str, str]], by_name: dict[str,
             files[key] = row["unit"], int(row["rows"]) if row["rows"] else None  # type: ignore[assignment]
     for (name, local), (unit, rows) in files.items():
         by_name.setdefault(name, []).append(DataFile(local, unit, rows, tuple(sources[name, local])))
-    return {name: Dataset(name, *about[name], tuple(by_name[name])) for name in about}
+    return {
+        name: Dataset(name, line, licence, tuple(by_name[name]), references, hub)
+        for name, (line, licence, references, hub) in about.items()
+    }
 
 
 def dataset(name: str) -> Dataset:

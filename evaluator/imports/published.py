@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from evaluator.datasets.fetch import PUBLIC, fetch, fetch_file
+from evaluator.datasets.fetch import fetch, fetch_file
 from evaluator.datasets.registry import (
+    PUBLIC,
     PUBLISHED,
     DataFile,
     Dataset,

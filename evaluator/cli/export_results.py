@@ -1,0 +1,82 @@
+"""`evaluator export-results`: a run's results for other programs."""
+
+from pathlib import Path
+from typing import cast, get_args
+
+import click
+
+from evaluator.cli.options import RUN, LocalPath, data_option, key_values, rates_options
+from evaluator.exports.every_eval_ever import Relationship
+from evaluator.exports.write import Format, export_results
+from evaluator.vocabulary import Interval, Scale
+
+
+@click.command(name="export-results")
+@click.argument("run", type=RUN)
+@click.option("--format", "format_", type=click.Choice(get_args(Format)), required=True, help="Whose files to write.")
+@click.option(
+    "--out", type=LocalPath(path_type=Path, file_okay=False), required=True, metavar="DIR", help="Folder to write them in."
+)
+@rates_options
+@click.option("--instances", is_flag=True, help="every-eval-ever: also a record for each sample's score.")
+@click.option(
+    "--text",
+    is_flag=True,
+    help="With their sentences: they can offend, and the data set's licence may not allow passing them on.",
+)
+@click.option("--organization", default="unknown", metavar="NAME", help="every-eval-ever: who reports the results.")
+@click.option(
+    "--relationship",
+    type=click.Choice(get_args(Relationship)),
+    default="other",
+    show_default=True,
+    help="every-eval-ever: how that is related to the models' makers.",
+)
+@click.option("--url", help="hugging-face: where the results can be looked at.")
+@data_option
+def command(
+    run: Path,
+    format_: str,
+    out: Path,
+    scale: str,
+    interval: str,
+    resamples: int,
+    seed: int,
+    tasks: tuple[str, ...],
+    chosen: tuple[str, ...],
+    instances: bool,
+    text: bool,
+    organization: str,
+    relationship: str,
+    url: str | None,
+    data: Path | None,
+) -> None:
+    """Write a run's results for other programs.
+
+    every-eval-ever: a JSON document for each model and task (schema 0.3.0) below DIR/data. hugging-face: for each model
+    .eval_results/TASK.yaml and model-card.md, for its repository. lm-eval: results as lm-evaluation-harness writes them.
+
+    \b
+    Examples:
+      evaluator export-results runs/gest --format every-eval-ever --out export --organization "A lab"
+      evaluator export-results runs/gest --format hugging-face --out export
+      evaluator export-results runs/gest --format lm-eval --out export
+    """
+    files = export_results(
+        run,
+        cast(Format, format_),
+        out,
+        tasks=tasks,
+        scale=cast(Scale, scale),
+        interval=cast(Interval, interval),
+        resamples=resamples,
+        seed=seed,
+        settings=key_values(chosen, "--set"),
+        instances=instances,
+        text=text,
+        data=data,
+        organization=organization,
+        relationship=cast(Relationship, relationship),
+        url=url,
+    )
+    click.echo(f"{len(files)} files in {out}")
