@@ -1,4 +1,4 @@
-"""Answers that cost money or hours, kept in an append-only file: what was answered once is never asked again."""
+"""An append-only file of answers that cost money or hours, so that no request is made twice."""
 
 import contextlib
 import hashlib
@@ -12,23 +12,22 @@ from evaluator_serving.locks import held
 
 
 def answer_key(*parts: Any) -> str:
-    """The identity of an answer: a hash of everything that it depends on, as JSON values."""
+    """Cache key: a hash of everything that an answer depends on, given as JSON values."""
     content = json.dumps(parts, ensure_ascii=False, sort_keys=True)
     return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
 
 
 class AnswerCache:
-    """A dictionary from keys to JSON values that lives in a file, a JSON object a line.
+    """A persistent dictionary from keys to JSON values; the file has one JSON object per line.
 
-    Additions are on disk before `add` returns, so a killed process loses at most what it was writing, and several processes
-    may add to one file. A line cut short by a crash counts as absent and is never glued to the next one. The first answer to a
-    question stays; the file is never rewritten.
+    Entries are on disk before `add` returns, and several processes may add to the same file. A line truncated by a crash is
+    ignored, and the next entry begins on a new line. The first answer for a key wins; the file is never rewritten.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._answers: dict[str, Any] = {}
-        self._read = 0
+        self._offset = 0
         self._refresh()
 
     def __len__(self) -> int:
@@ -41,11 +40,11 @@ class AnswerCache:
         return self._answers[key]
 
     def missing(self, keys: Iterable[str]) -> list[str]:
-        """The keys without an answer, each once, in order."""
+        """The distinct keys without an answer, in order."""
         return [key for key in dict.fromkeys(keys) if key not in self._answers]
 
     def add(self, entries: Sequence[Mapping[str, Any]]) -> None:
-        """Append entries (`key`, `answer` and whatever helps a reader of the file) and wait until they are on disk."""
+        """Append entries (`key`, `answer` and optional metadata) and wait until they are on disk."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with held(self.path.with_name(f"{self.path.name}.lock"), wait=True), self.path.open("a+b") as file:
             self._refresh()
@@ -61,26 +60,26 @@ class AnswerCache:
         self._refresh()
 
     def entries(self) -> Iterator[dict[str, Any]]:
-        """All entries in the file, whole."""
+        """All complete entries in the file, with metadata."""
         if self.path.is_file():
             with self.path.open("rb") as file:
                 yield from filter(None, map(_entry, file))
 
     def _refresh(self) -> None:
-        """Read what was appended, by this process or another, since the last time."""
+        """Read entries that this or another process appended since the last call."""
         if not self.path.is_file():
             return
         with self.path.open("rb") as file:
-            file.seek(self._read)
+            file.seek(self._offset)
             for line in file:
                 if line.endswith(b"\n"):
-                    self._read += len(line)
+                    self._offset += len(line)
                 if entry := _entry(line):
                     self._answers.setdefault(entry["key"], entry["answer"])
 
 
 def _entry(line: bytes) -> dict[str, Any] | None:
-    """The entry in a line; None where it was cut short."""
+    """The entry of a line, None if it is truncated."""
     with contextlib.suppress(ValueError):
         entry = json.loads(line)
         if isinstance(entry, dict) and entry.keys() >= {"key", "answer"}:

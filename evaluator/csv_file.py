@@ -1,4 +1,4 @@
-"""CSV files of publishers and users: read row by row; what is wrong with one is said with its line and what to do."""
+"""Read CSV files row by row, with errors that name the line and a remedy."""
 
 import csv
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,10 +10,10 @@ from evaluator_serving.errors import InputError
 
 
 def parsed(lines: Iterable[str], path: Path, delimiter: str = ",", remedy: str = SAVE) -> Iterator[tuple[int, list[str]]]:
-    """(line where it begins, fields) of each row that isn't blank, the header's first; a quoted field may span lines.
+    """(first line number, fields) of each row that is not blank, including the header; a quoted field may span lines.
 
-    Raises InputError, in which `path` is named, for wrong quotation marks and rows of another length than the first, and with
-    the remedy for a field with the character NUL.
+    Raises InputError for wrong quotation marks, for rows whose length differs from the first, and (with `remedy`) for NUL
+    characters.
     """
     rows = csv.reader(lines, strict=True, delimiter=delimiter)
     line, width = 1, None
@@ -24,7 +24,7 @@ def parsed(lines: Iterable[str], path: Path, delimiter: str = ",", remedy: str =
                 no_nul("".join(row), path, line, remedy)
                 if len(row) != width:
                     fields = f"{len(row)} field{'s' if len(row) > 1 else ''}"
-                    remedy = "put double quotes around a text with commas" if len(row) > width else "complete or delete the row"
+                    remedy = "put double quotes around text with commas" if len(row) > width else "complete or delete the row"
                     raise InputError(f"{path}, line {line}: {fields} instead of {width}: {remedy}")
                 yield line, row
             line = rows.line_num + 1
@@ -35,35 +35,36 @@ def parsed(lines: Iterable[str], path: Path, delimiter: str = ",", remedy: str =
 def read_columns(
     path: Path, columns: Sequence[str], wanted: str = "give a CSV file", remedy: str = SAVE, encoding: str | None = None
 ) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """(line, the values of these columns) of each row below the header; other columns are ignored, values kept as they stand.
+    """(line number, values of these columns) of each row below the header, streamed; other columns are ignored.
 
-    Nothing else of the file is kept in memory. Raises InputError, with what is `wanted`, where there is no such file, with the
-    remedy where it is in another encoding (see `text_file`), and for a file that isn't CSV or hasn't each of the columns once.
+    Raises InputError for a missing file (with `wanted`), for another encoding (with `remedy`, see `text_file`), and for a
+    file that is not CSV or does not have each column exactly once.
     """
     with opened(path, remedy, wanted=wanted, encoding=encoding) as file:
         rows = parsed(file, path, remedy=remedy)
         _, header = next(rows, (1, []))
-        places = [_place(path, header, column) for column in columns]
+        indices = [_index(path, header, column) for column in columns]
         for line, row in rows:
-            yield line, tuple(row[place] for place in places)
+            yield line, tuple(row[index] for index in indices)
 
 
 def columns_of(path: Path, wanted: str = "give a CSV file") -> tuple[str, ...]:
-    """The names in a file's header, each of which it has once. Raises InputError as `read_columns` does."""
+    """The unique column names of a file. Raises InputError as `read_columns` does."""
     with opened(path, wanted=wanted) as file:
         _, header = next(parsed(file, path), (1, []))
     for name in header:
-        _place(path, header, name)
+        _index(path, header, name)
     return tuple(header)
 
 
 def read_as(path: Path, encoding: str, delimiter: str = ",") -> dict[str, Any]:
-    """How a file of the user's was read, for `Samples.facts`; run.json keeps it and reports tell it."""
+    """`Samples.facts` on how a user's file was decoded; they are recorded in run.json and shown in reports."""
     return {"read_as": {path.name: {"encoding": encoding, "delimiter": delimiter}}}
 
 
-def _place(path: Path, header: list[str], name: str) -> int:
+def _index(path: Path, header: list[str], name: str) -> int:
     if header.count(name) != 1:
-        found = repr(",".join(header))[:100]
-        raise InputError(f"{path}: no column {name!r} in line 1 (found: {found}): the header must name it once")
+        columns = repr(",".join(header))[:100]
+        what = "no" if name not in header else "more than one"
+        raise InputError(f"{path}: {what} column {name!r} in line 1 (found: {columns}): the header must name it once")
     return header.index(name)

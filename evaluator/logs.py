@@ -1,7 +1,7 @@
-"""What a command says while it works, on stderr: lines with a time for people, or JSON objects for programs that collect logs.
+"""Logging to stderr, as text or as JSON lines for log collectors.
 
-Text lines tell the local time, `2026-11-28 21:34:05 MODEL: …`. JSON lines have always the same keys: time (UTC), level,
-message, and FIELDS (null where a line is about none).
+Text lines begin with the local time: `2026-11-28 21:34:05 MODEL: …`. JSON lines always have the keys time (UTC), level, message
+and FIELDS (null if a field does not apply).
 """
 
 import json
@@ -38,13 +38,13 @@ class _Json(logging.Formatter):
 
 
 def json_line(when: float, level: str, message: str, **fields: Any) -> str:
-    """A line of a JSON log, of a Unix time; `fields`: those of FIELDS that it is about."""
-    told = {"time": datetime.fromtimestamp(when, UTC).isoformat(timespec="milliseconds"), "level": level, "message": message}
-    return json.dumps(told | {name: fields.get(name) for name in FIELDS}, ensure_ascii=False)
+    """A JSON log line; `when` is a Unix time, `fields` the values of FIELDS that apply."""
+    entry = {"time": datetime.fromtimestamp(when, UTC).isoformat(timespec="milliseconds"), "level": level, "message": message}
+    return json.dumps(entry | {name: fields.get(name) for name in FIELDS}, ensure_ascii=False)
 
 
 class _Stderr(logging.Handler):
-    """Writes to what stderr is at the moment: a live bar puts lines above itself."""
+    """Writes to the current sys.stderr, which a live progress bar replaces."""
 
     def emit(self, record: logging.LogRecord) -> None:
         print(redacted(self.format(record)), file=sys.stderr, flush=True)
@@ -54,30 +54,30 @@ _HANDLER = _Stderr()
 _HANDLER.setFormatter(_Text())
 _LOGGER.addHandler(_HANDLER)
 _LOGGER.setLevel(logging.INFO)
-_LOGGER.propagate = False  # libraries that configure the root logger would print everything once more
+_LOGGER.propagate = False  # a library's handler on the root logger would print each line again
 
 
 def use(format_: Format) -> None:
-    """Choose the format of all lines from now on."""
+    """Set the log format."""
     _HANDLER.setFormatter(_Json() if format_ == "json" else _Text())
 
 
-def wants_json(words: Sequence[str]) -> bool:
-    """Whether a command line asks for JSON, wherever it says so and whatever else may be wrong with it."""
-    return "--log-format=json" in words or ("--log-format", "json") in pairwise(words)
+def wants_json(arguments: Sequence[str]) -> bool:
+    """Whether a command line, which may be invalid otherwise, has `--log-format json`."""
+    return "--log-format=json" in arguments or ("--log-format", "json") in pairwise(arguments)
 
 
 def is_json() -> bool:
-    """Whether lines are for programs: then nothing else, such as a live bar, may be written among them."""
+    """Whether the format is JSON: then nothing else, such as a live progress bar, may be written to stderr."""
     return isinstance(_HANDLER.formatter, _Json)
 
 
 def line(message: str, *, run: str = "", model: str = "", replica: int | None = None, chunk: str = "") -> None:
-    """Tell what goes on, and of what."""
+    """Log progress, with the fields that it is about."""
     fields = {"run": run or None, "model": model or None, "replica": replica, "chunk": chunk or None}
     _LOGGER.info("%s", message, extra=fields)
 
 
 def say(message: str, level: Level = "info") -> None:
-    """Tell how a command ended, or a warning: in text form the line itself, without a time."""
+    """Log a command's result or a warning: in text form without time."""
     _LOGGER.log(LEVELS[level], "%s", message, extra={"plain": True})

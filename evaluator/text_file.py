@@ -1,4 +1,4 @@
-"""Text files of users and publishers: an encoding is never guessed.
+"""Read text files without guessing the encoding.
 
 UTF-8 (with or without a byte-order mark) and UTF-16 with one are recognised. Any other encoding must be named.
 """
@@ -15,18 +15,18 @@ from evaluator_serving.errors import InputError
 
 SAVE = "save the file as UTF-8"
 NAME_IT = f"{SAVE}, or name its encoding (--encoding cp1250, cp1252, iso8859-2, …)"
-"""Remedies: of files whose encoding a command has no option for, and of those whose it has."""
+"""Remedies for files whose encoding cannot, and can, be named by an option."""
 
 SHOWN = 12
-"""Bytes around a wrong one that a message shows on either side."""
+"""Bytes shown in a message on either side of an invalid byte."""
 
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
 def codec_of(start: bytes, path: Path, named: str | None = None) -> str:
-    """The Python codec for a file that begins with these bytes (four or more), of which `named` is said to be the encoding.
+    """The Python codec for a file with this beginning (at least four bytes); `named` is the encoding that the user gave.
 
-    Raises InputError where nothing is called so, or the file's byte-order mark is another encoding's.
+    Raises InputError for an unknown encoding, or a byte-order mark of another one.
     """
     mark = next((codec for bom, codec in _MARKS.items() if start.startswith(bom)), None)
     if named is None:
@@ -43,19 +43,19 @@ def codec_of(start: bytes, path: Path, named: str | None = None) -> str:
         return codec
     if not family or (family[1] == "8") != (mark == "utf-8-sig"):
         kind = shown(mark)
-        raise InputError(f"{path} begins with the byte-order mark of {kind}, so it is not {named}: leave the encoding out")
+        raise InputError(f"{path} begins with the byte-order mark of {kind}, so it is not {named}: remove the encoding option")
     return codec if family[1] == "32" else mark
 
 
 def shown(codec: str) -> str:
-    """What reports call a codec's encoding: UTF-8, UTF-16, cp1250."""
+    """A codec's name in reports: UTF-8, UTF-16, cp1250."""
     return codec.removesuffix("-sig").upper() if codec.startswith("utf") else codec
 
 
 def read_text(path: Path, remedy: str = SAVE, *, wanted: str, encoding: str | None = None) -> tuple[str, str]:
-    """A file's text, line breaks as they are, and the sha256 of its bytes.
+    """A file's text with its line breaks, and the sha256 of its bytes.
 
-    Raises InputError, ending in what is `wanted`, where there is no such file, and in the remedy for another encoding.
+    Raises InputError for a missing file (ending in `wanted`) and for another encoding (ending in `remedy`).
     """
     content = _content(path, wanted)
     codec = codec_of(content[:4], path, encoding)
@@ -64,7 +64,7 @@ def read_text(path: Path, remedy: str = SAVE, *, wanted: str, encoding: str | No
 
 @contextmanager
 def opened(path: Path, remedy: str = SAVE, *, wanted: str, encoding: str | None = None) -> Iterator[TextIO]:
-    """The file to read piece by piece, line breaks as they are. Raises InputError as `read_text` does, also in the middle."""
+    """Open a file for streaming, with its line breaks. Raises InputError as `read_text` does, also while reading."""
     try:
         with path.open("rb") as bare:
             codec = codec_of(bare.read(4), path, encoding)
@@ -80,13 +80,13 @@ def opened(path: Path, remedy: str = SAVE, *, wanted: str, encoding: str | None 
 
 
 def encoding_of(path: Path, encoding: str | None = None) -> str:
-    """What reports call the encoding that a file is read in."""
+    """A file's encoding as named in reports."""
     with path.open("rb") as file:
         return shown(codec_of(file.read(4), path, encoding))
 
 
 def no_nul(text: str, path: Path, line: int, remedy: str) -> None:
-    """Raise InputError where a text has the character NUL: it is UTF-16 or UTF-32 without a byte-order mark, or no text."""
+    """Raise InputError for the character NUL: the file is UTF-16 or UTF-32 without a byte-order mark, or not text."""
     if "\0" in text:
         raise InputError(
             f"{path}, line {line}: a byte is 00, as in UTF-16 without a byte-order mark, so it is not UTF-8: {remedy}"
@@ -116,5 +116,5 @@ def _decoded(content: bytes, codec: str, path: Path, remedy: str) -> str:
 
 
 def _line(before: str) -> int:
-    """The line (from 1) that begins or goes on behind a text."""
+    """The line number (from 1) at the end of a text."""
     return 1 + len(re.findall(r"\r\n|\r|\n", before))

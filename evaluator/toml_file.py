@@ -1,4 +1,4 @@
-"""TOML files that users write: checked against a schema, all mistakes told at once, each with its file, line and key."""
+"""Users' TOML files, checked against a schema. All mistakes are reported at once, each with file, line and key."""
 
 import re
 import tomllib
@@ -15,7 +15,7 @@ from evaluator.text_file import read_text
 from evaluator_serving.errors import InputError
 
 Place = tuple[str | int, ...]
-"""Where a value stands: keys, and numbers (from 0) of a list's items."""
+"""Path of a value: keys, and indices (from 0) of list items."""
 
 _PATH = r"""(?P<path>(?:"[^"]*"|'[^']*'|[\w-]+)(?:\s*\.\s*(?:"[^"]*"|'[^']*'|[\w-]+))*)"""
 _HEADER = re.compile(rf"\s*(?P<open>\[\[?)\s*{_PATH}\s*\]")
@@ -23,17 +23,17 @@ _KEY = re.compile(rf"\s*{_PATH}\s*=")
 
 
 class Table(BaseModel):
-    """A table of a file: its keys are the fields and no others; a field's description says what a missing one is for."""
+    """Schema of a table: unknown keys are rejected; a field's description is shown if it is missing."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class MistakesError(ValueError):
-    """For validators: mistakes at places inside the value, (place, what is wrong)."""
+    """Raised by validators for several mistakes inside a value: (place, message) pairs."""
 
-    def __init__(self, found: Iterable[tuple[Place, str]]) -> None:
+    def __init__(self, mistakes: Iterable[tuple[Place, str]]) -> None:
         super().__init__()
-        self.found = tuple(found)
+        self.mistakes = tuple(mistakes)
 
 
 T = TypeVar("T", bound=Table)
@@ -41,35 +41,36 @@ T = TypeVar("T", bound=Table)
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A file's text, and what messages call it."""
+    """A file's text, and its name in messages."""
 
     where: str
     text: str
 
     @classmethod
     def read(cls, path: Path, wanted: str) -> "Document":
-        """Read a file. Raises InputError, ending in what is `wanted`, where it can't be."""
+        """Read a file. Raises InputError, ending in `wanted`, if it cannot be read."""
         return cls(str(path), read_text(path, wanted=wanted)[0])
 
     def content(self) -> dict[str, Any]:
-        """The file's tables. Raises InputError where the text isn't TOML."""
+        """The file's tables. Raises InputError if the text is not TOML."""
         try:
             return tomllib.loads(self.text)
         except tomllib.TOMLDecodeError as error:  # its message ends with the line and column
             raise InputError(f"{self.where}: not valid TOML: {error}") from None
 
     def checked(self, schema: type[T], content: dict[str, Any]) -> T:
-        """The content as a schema's value. Raises InputError with a line for each mistake, in the order of the file."""
+        """Validate the content. Raises InputError with one line per mistake, in the file's order."""
         try:
             return schema.model_validate(content)
         except ValidationError as error:
-            raise self.error(*_told(schema, error)) from None
+            raise self.error(*_mistakes(schema, error)) from None
 
     def error(self, *mistakes: tuple[Place, str]) -> InputError:
-        """The InputError that tells mistakes, each (place, what is wrong)."""
+        """An InputError for (place, message) pairs."""
         lines = _lines(self.text)
-        told = dict.fromkeys((_line(lines, place), self._shown(place, what)) for place, what in mistakes)
-        return InputError("\n".join(f"{self.where}, line {line}: {what}" for line, what in sorted(told, key=lambda it: it[0])))
+        messages = dict.fromkeys((_line(lines, place), self._shown(place, what)) for place, what in mistakes)
+        ordered = sorted(messages, key=lambda message: message[0])
+        return InputError("\n".join(f"{self.where}, line {line}: {what}" for line, what in ordered))
 
     @staticmethod
     def _shown(place: Place, what: str) -> str:
@@ -77,25 +78,25 @@ class Document:
         return f"{key}: {what}" if key else what
 
 
-# --- mistakes in words -----------------------------------------------------------------------------------------------
+# --- messages --------------------------------------------------------------------------------------------------------
 
 
-def _told(schema: type[Table], error: ValidationError) -> list[tuple[Place, str]]:
-    told: list[tuple[Place, str]] = []
+def _mistakes(schema: type[Table], error: ValidationError) -> list[tuple[Place, str]]:
+    mistakes: list[tuple[Place, str]] = []
     for entry in error.errors():
         place, cause = entry["loc"], entry.get("ctx", {}).get("error")
         if isinstance(cause, MistakesError):
-            told += [((*place, *inside), what) for inside, what in cause.found]
+            mistakes += [((*place, *inside), what) for inside, what in cause.mistakes]
         else:
-            told.append((place, str(cause) if cause else _said(schema, place, entry)))
-    return told
+            mistakes.append((place, str(cause) if cause else _message(schema, place, entry)))
+    return mistakes
 
 
-def _said(schema: type[Table], place: Place, entry: Any) -> str:
+def _message(schema: type[Table], place: Place, entry: Any) -> str:
     kind, value = entry["type"], entry["input"]
     if kind == "missing":
-        about = _fields(schema, place[:-1])[str(place[-1])].description
-        return f"missing: {about}" if about else "missing"
+        description = _fields(schema, place[:-1])[str(place[-1])].description
+        return f"missing: {description}" if description else "missing"
     if kind == "extra_forbidden":
         return f"unknown key: choose from {', '.join(sorted(_fields(schema, place[:-1])))}"
     if kind == "literal_error":
@@ -122,7 +123,7 @@ def _fields(schema: Any, place: Place) -> dict[str, FieldInfo]:
 
 
 def _keyed(schema: type[Table]) -> dict[str, FieldInfo]:
-    """The fields by the keys that a file has for them."""
+    """Key in the file → field."""
     return {info.alias or name: info for name, info in schema.model_fields.items()}
 
 
@@ -134,7 +135,7 @@ def _keys(path: str) -> tuple[str, ...]:
 
 
 def _lines(text: str) -> dict[Place, int]:
-    """Place → line (from 1) of every table's header and every key that stands at the beginning of a line."""
+    """Place → line (from 1) of every table header and every key at the beginning of a line."""
     lines: dict[Place, int] = {}
     table: Place = ()
     items: Counter[Place] = Counter()
@@ -152,7 +153,7 @@ def _lines(text: str) -> dict[Place, int]:
 
 
 def _inside(path: Sequence[str], items: Counter[Place]) -> Place:
-    """The place that a header's path means: of a list of tables, the last one so far."""
+    """The place that a header's path refers to: in a list of tables, the last one so far."""
     place: Place = ()
     for key in path:
         place = (*place, key)
@@ -162,5 +163,5 @@ def _inside(path: Sequence[str], items: Counter[Place]) -> Place:
 
 
 def _line(lines: dict[Place, int], place: Place) -> int:
-    """Line of a place, or of the nearest one around it that has a line."""
+    """Line of a place, or of the nearest enclosing place that has one."""
     return next((lines[place[:end]] for end in range(len(place), 0, -1) if place[:end] in lines), 1)

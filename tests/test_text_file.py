@@ -79,7 +79,7 @@ def test_any_other_is_read_where_it_is_named(tmp_path: Path, encoding: str, bom:
         (
             CZECH.encode("utf-8-sig"),
             "cp1250",
-            "begins with the byte-order mark of UTF-8, so it is not cp1250: leave the encoding out",
+            "begins with the byte-order mark of UTF-8, so it is not cp1250: remove the encoding option",
         ),
         (CZECH.encode("utf-16"), "utf-8", "begins with the byte-order mark of UTF-16, so it is not utf-8"),
         (CZECH.encode("utf-16-le"), "utf-16", "has no byte-order mark: write --encoding utf-16-le or utf-16-be instead"),

@@ -98,8 +98,8 @@ def command(
     from evaluator.store.files import write_bytes
     from evaluator.tasks import task
     from evaluator.translate.folder import FolderTranslator
-    from evaluator.translate.made import FILE, Made
-    from evaluator.translate.variants import Find, PromptedSystem, gender_pairs, translate_sentences
+    from evaluator.translate.provenance import FILE, TranslationRecord
+    from evaluator.translate.variants import Lookup, PromptedSystem, gender_pairs, translate_sentences
     from evaluator.vocabulary import DataSource
     from evaluator_serving.budget import Budget
     from evaluator_serving.errors import InputError
@@ -112,13 +112,13 @@ def command(
     detectors = {code: rules_detector(code) for code in languages} if variants else {}
     money = Money(offline, Budget(max_cost))
     plain = open_translator(translator, answers, money, talking, workers)
-    find: Find = plain.translate
+    find: Lookup = plain.translate
     if prompted and prompted.startswith("folder:"):
         find = FolderTranslator(prompted.removeprefix("folder:")).find
     elif prompted:
         find = open_translator(prompted, answers, money, talking).translate
     system, words = plain.inner.system, prompt_of(translator, talking)
-    made = Made(translator, system, dataset, dict(plain.inner.parameters), words.text if words else None)
+    made = TranslationRecord(translator, system, dataset, dict(plain.inner.parameters), words.text if words else None)
     made = replace(made, settings=getattr(plain.inner, "settings", {}))
     where = out / called(name, system, talking["prompt"] if words else None)
     for code in languages:

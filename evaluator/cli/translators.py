@@ -15,7 +15,7 @@ from evaluator_serving.errors import InputError
 
 if TYPE_CHECKING:
     from evaluator.translate.cache import CachedTranslator
-    from evaluator.translate.llm import Asking
+    from evaluator.translate.llm import LLMOptions
     from evaluator.translate.prompt import TranslationPrompt
     from evaluator_serving.budget import Budget
 
@@ -71,8 +71,8 @@ def open_translator(spec: str, cache: Path, money: Money, talking: Mapping[str, 
     from evaluator_serving.models.served import is_served
 
     kind = spec.partition(":")[0]
-    options: tuple[Any, ...] = (_asking(talking, money),) if kind == "llm" else ()
-    unpriced = bool(options) and "max_cost" not in options[0].options.extra
+    options: tuple[Any, ...] = (_llm_options(talking, money),) if kind == "llm" else ()
+    unpriced = bool(options) and "max_cost" not in options[0].engine_options.extra
     if unpriced and float(money.budget) and is_served(spec.partition(":")[2]):
         raise InputError(
             "a limit on the cost needs prices: --extra prompt_price=… --extra answer_price=… (US dollars a million tokens)"
@@ -100,32 +100,32 @@ def prompt_of(spec: str, talking: Mapping[str, Any]) -> "TranslationPrompt | Non
 
 
 def _prompt(talking: Mapping[str, Any]) -> "TranslationPrompt":
-    from evaluator.translate.prompt import given_prompt, own_prompt
+    from evaluator.translate.prompt import default_prompt, read_prompt
 
-    return own_prompt() if talking["prompt"] is None else given_prompt(talking["prompt"])
+    return default_prompt() if talking["prompt"] is None else read_prompt(talking["prompt"])
 
 
-def _asking(talking: Mapping[str, Any], money: Money) -> "Asking":
-    from evaluator.translate.llm import Asking
+def _llm_options(talking: Mapping[str, Any], money: Money) -> "LLMOptions":
+    from evaluator.translate.llm import LLMOptions
 
     options = make_engine_options(talking["dtype"], talking["device"], None, talking["extra"])
     if {"prompt_price", "answer_price"} & set(options.extra):
         options = replace(options, extra={**options.extra, "max_cost": money.budget})
-    asking = Asking(_prompt(talking), talking["engine"], options, thinking=talking.get("thinking") or "")
+    llm_options = LLMOptions(_prompt(talking), talking["engine"], options, thinking=talking.get("thinking") or "")
     if date := talking.get("date"):
-        asking = replace(asking, day=Day.chosen(date))
-    return replace(asking, max_tokens=talking["max_tokens"]) if talking["max_tokens"] else asking
+        llm_options = replace(llm_options, day=Day.chosen(date))
+    return replace(llm_options, max_tokens=talking["max_tokens"]) if talking["max_tokens"] else llm_options
 
 
 def _sharded(spec: str, kind: str, options: tuple[Any, ...], workers: int) -> Any:
     from evaluator.sweep.hardware import gpus
     from evaluator.sweep.on_ray.cluster import connect
-    from evaluator.translate.sharded import ShardedTalker, ShardedTranslator
+    from evaluator.translate.sharded import ShardedChatTranslator, ShardedTranslator
     from evaluator_serving.models.served import is_served
 
     if kind not in SHARDED or is_served(spec.partition(":")[2]):
         remedy = "leave it out" if kind not in SHARDED else "a server is asked with --extra concurrency=N at once"
         raise InputError(f"--workers goes with a local model, not with {spec!r}: {remedy}")
     connect("local", None if gpus() else workers)
-    made = ShardedTalker if kind == "llm" else ShardedTranslator
+    made = ShardedChatTranslator if kind == "llm" else ShardedTranslator
     return made(spec, options, workers, gpus=1.0 if gpus() else 0.0)

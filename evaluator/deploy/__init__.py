@@ -1,1 +1,1 @@
-"""Commands that the files in `deploy/` call on a cluster: wait for its machines, and don't repeat a command that is wrong."""
+"""Commands used by the files in `deploy/`: wait for a cluster's machines, and do not retry an invalid command."""

@@ -1,12 +1,11 @@
-"""Run a command that a cluster gives again and again, but not where giving it again can't help.
+"""Run a command that a cluster retries, unless a retry cannot succeed.
 
     python -m evaluator.deploy.attempt FOLDER evaluator sweep SWEEP.toml …
 
-Exit code 2 says that the command or its input is wrong. That is remembered in FOLDER, under a digest of the command, of the
-files that it names and of the program's version: the next attempt at the same ends at once with the same code and line, where
-it would take a cluster's machines to find out again. Any other end, a kill above all, leaves no mark: the same command goes on
-from there. Whoever mends the file, or removes the mark, is tried again. Signals go on to the command. A command that isn't
-there, or mayn't be run, is 127 and 126, as in a shell.
+Exit code 2 means that the command or its input is invalid. A marker file in FOLDER records it under a digest of the command,
+the files that it names and the program's version. Further attempts exit with code 2 at once, without occupying the cluster,
+until the input changes or the marker is removed. Any other exit, such as a kill, leaves no marker. Signals are forwarded to
+the command. A command that is not found or not executable exits with 127 or 126, as in a shell.
 """
 
 import contextlib
@@ -25,21 +24,21 @@ from evaluator_serving.secrets import redacted
 REFUSED = 2
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 LARGE = 1 << 24
-"""Bytes of a file from which on its size and time stand for what is in it."""
+"""Size in bytes above which a file is identified by size and modification time instead of its content."""
 
 
-def mark_of(folder: Path, command: Sequence[str]) -> Path:
-    """Where it is remembered that this command, with these files as they are, was refused."""
+def marker(folder: Path, command: Sequence[str]) -> Path:
+    """Path of the marker that this command, with the present content of its files, was refused."""
     digest = hashlib.sha256(__version__.encode())
     for argument in command:
         digest.update(b"\0" + os.fsencode(argument) + b"\0")
-        with contextlib.suppress(OSError):  # most arguments are no files
-            digest.update(_content(Path(argument)))
+        with contextlib.suppress(OSError):  # most arguments are not files
+            digest.update(_identity(Path(argument)))
     return folder / f".refused-{digest.hexdigest()[:16]}"
 
 
-def _content(path: Path) -> bytes:
-    """What tells a file from another one that is called the same; nothing of what isn't a plain file."""
+def _identity(path: Path) -> bytes:
+    """Content, or size and time, of a file; empty for anything else."""
     if not path.is_file():
         return b""
     stat = path.stat()
@@ -47,43 +46,43 @@ def _content(path: Path) -> bytes:
 
 
 def attempt(folder: Path, command: Sequence[str]) -> int:
-    """Run the command unless it was refused before. Returns its exit code, as a shell tells it."""
+    """Run the command unless it was refused before. Returns its exit code as a shell does."""
     if logs.wants_json(command):
         logs.use("json")
-    mark = mark_of(folder, command)
-    if mark.is_file():
-        logs.say(f"evaluator: refused before and nothing has changed since: mend its input or remove {mark}", "error")
+    path = marker(folder, command)
+    if path.is_file():
+        logs.say(f"evaluator: refused before, and its input has not changed: correct the input or remove {path}", "error")
         return REFUSED
     code = _run(command)
     if code == REFUSED:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            mark.write_bytes(os.fsencode(redacted(" ".join(command)) + "\n"))
+            path.write_bytes(os.fsencode(redacted(" ".join(command)) + "\n"))
         except OSError as error:
-            logs.say(f"evaluator: that it was refused can't be remembered in {folder}: {error.strerror}", "warning")
+            logs.say(f"evaluator: the marker of a refused command can't be written to {folder}: {error.strerror}", "warning")
     return code
 
 
 def _run(command: Sequence[str]) -> int:
-    """Run it, passing signals on. Returns its exit code, as a shell tells it."""
-    early: list[int] = []
+    """Run the command and forward signals to it. Returns its exit code as a shell does."""
+    pending: list[int] = []
     child: subprocess.Popen[bytes] | None = None
 
-    def pass_on(number: int, frame: FrameType | None) -> None:
+    def forward(number: int, frame: FrameType | None) -> None:
         if child is None:
-            early.append(number)
+            pending.append(number)
         else:
             child.send_signal(number)
 
     for number in SIGNALS:
-        signal.signal(number, pass_on)
+        signal.signal(number, forward)
     try:
         child = subprocess.Popen(command)
     except OSError as error:
         logs.say(f"evaluator: {command[0]} can't be run: {error.strerror}", "error")
         return 127 if isinstance(error, FileNotFoundError) else 126
-    for missed in early:
-        child.send_signal(missed)
+    for early in pending:
+        child.send_signal(early)
     code = child.wait()
     return code if code >= 0 else 128 - code
 

@@ -1,8 +1,8 @@
-"""Wait until a Ray cluster has all its machines, rather than for some seconds.
+"""Wait until a Ray cluster has all its machines.
 
     python -m evaluator.deploy.wait HOST:PORT MACHINES SECONDS
 
-Exit code 0 when so many are alive, 1 where they don't come within the time. The cluster's token is in RAY_AUTH_TOKEN.
+Exit code 0 when MACHINES nodes are alive, 1 after SECONDS. The cluster's token is in RAY_AUTH_TOKEN.
 """
 
 import sys
@@ -10,22 +10,22 @@ import time
 
 import ray
 
-EVERY = 1.0
-"""Seconds between looks."""
+POLL_INTERVAL = 1.0
+"""Seconds between polls."""
 
 
 def wait(address: str, machines: int, seconds: float) -> int:
-    """Returns how many machines are alive: `machines`, or fewer when the time is over (0 where there is no cluster by then)."""
-    end, alive = time.monotonic() + seconds, 0
-    while alive < machines and time.monotonic() < end:
+    """Returns the number of machines alive: `machines`, or fewer after a timeout (0 if the cluster cannot be reached)."""
+    deadline, alive = time.monotonic() + seconds, 0
+    while alive < machines and time.monotonic() < deadline:
         try:
             if not ray.is_initialized():
                 ray.init(address=address, log_to_driver=False, configure_logging=False)
             alive = sum(node["Alive"] for node in ray.nodes())
-        except (ConnectionError, RuntimeError, TimeoutError):  # its head isn't up yet
+        except (ConnectionError, RuntimeError, TimeoutError):  # the head node is not up yet
             alive = 0
         if alive < machines:
-            time.sleep(EVERY)
+            time.sleep(POLL_INTERVAL)
     ray.shutdown()
     return alive
 
@@ -33,7 +33,7 @@ def wait(address: str, machines: int, seconds: float) -> int:
 if __name__ == "__main__":
     if len(sys.argv) != 4:
         sys.exit("usage: python -m evaluator.deploy.wait HOST:PORT MACHINES SECONDS")
-    given, wanted, limit = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
-    found = wait(given, wanted, limit)
-    if found < wanted:
-        sys.exit(f"{found} of {wanted} machines joined the Ray cluster at {given} within {limit:.0f} s")
+    address, machines, timeout = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+    alive = wait(address, machines, timeout)
+    if alive < machines:
+        sys.exit(f"{alive} of {machines} machines joined the Ray cluster at {address} within {timeout:.0f} s")

@@ -1,1 +1,1 @@
-"""Published score files as normal runs."""
+"""Import published score files as runs."""

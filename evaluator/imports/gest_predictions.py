@@ -1,7 +1,7 @@
-"""GEST's published prediction files: `MODEL_template-K.txt`, one log10 score a line in the order of gest.csv.
+"""Import GEST's published prediction files: `MODEL_template-K.txt`, one log10 score per line in the order of gest.csv.
 
-K counts from 0: masked models (`mlm`) have K = 0…3, which are templates 1…4; generative ones (`glm`) have K = 0, 1, which
-are templates 3 and 4. Scores become natural logarithms, as everywhere in the program.
+Files of masked models (`mlm`) have K = 0…3 for templates 1…4; those of generative models (`glm`) have K = 0, 1 for templates 3
+and 4. Scores are converted to natural logarithms.
 """
 
 import math
@@ -33,7 +33,7 @@ _NAME = re.compile(r"(?P<model>.+)_template-(?P<number>\d+)\.txt")
 
 @dataclass(frozen=True, slots=True)
 class GestPredictions:
-    """One file: the model and template that its name says, natural-log scores in the data set's order, its sha256."""
+    """One file: model and template from its name, natural-log scores in the data set's order, and sha256."""
 
     model: str
     template: str
@@ -42,25 +42,25 @@ class GestPredictions:
 
 
 def files_of(paths: Sequence[Path]) -> Iterator[Path]:
-    """Files as they are, and the .txt files of folders in the order of their names. Raises InputError where there are none."""
+    """The files, and the .txt files of folders in alphabetical order. Raises InputError for a folder without any."""
     for path in paths:
         if path.is_dir():
-            found = sorted(path.glob("*.txt"))
-            if not found:
-                raise InputError(f"{path} holds no .txt file: give prediction files, or the folder that they are in")
-            yield from found
+            files = sorted(path.glob("*.txt"))
+            if not files:
+                raise InputError(f"{path} has no .txt files: give prediction files, or their folder")
+            yield from files
         else:
             yield path
 
 
 def read_predictions(path: Path, kind: Kind, rows: int) -> GestPredictions:
-    """Read one file that must have `rows` scores. Raises InputError naming the file and, where there is one, the line."""
+    """Read one file, which must have `rows` scores. Raises InputError with the file and line."""
     model, template = _parse_name(path, kind)
     text, digest = read_text(path, "give a file with one score a line", wanted="give a file of GEST predictions")
     lines = text.splitlines()
     scores = tuple(_score(line, path, number) for number, line in enumerate(lines, start=1))
     if len(scores) != rows:
-        raise InputError(f"{path} has {len(scores)} lines, the data set has {rows} rows: give the file of the same version")
+        raise InputError(f"{path} has {len(scores)} lines, but the data set has {rows} rows: use predictions of this version")
     return GestPredictions(model, template, scores, digest)
 
 
@@ -86,7 +86,7 @@ def _score(line: str, path: Path, number: int) -> float:
 
 
 def score_frame(predictions: GestPredictions, samples: Samples, kind: Kind) -> pl.DataFrame:
-    """Scores of one file: the columns of the task's `score`, and `head`; the words' own probabilities are unknown."""
+    """Scores of one file in the columns of the task's `score`, and `head`; the words' log-probabilities are null."""
     return samples.frame.select(
         pl.lit(LANGUAGE).alias("language"),
         pl.lit(predictions.template).alias("template"),
@@ -102,11 +102,11 @@ def score_frame(predictions: GestPredictions, samples: Samples, kind: Kind) -> p
 
 
 def import_predictions(paths: Sequence[Path], kind: Kind, data: DataSource, out: Path) -> Run:
-    """Make a run at `out` (or add to it) out of prediction files of GEST 1.0; its protocol is `published`.
+    """Create a run at `out`, or extend it, from prediction files of GEST 1.0. The protocol is `published`.
 
-    Everything is read before anything is written. A model that the run has already keeps its other templates.
+    All files are read before anything is written. Other templates of a model in an existing run are kept.
 
-    Raises InputError for a wrong file, two files of one model and template, or a folder that holds something else.
+    Raises InputError for an invalid file, two files of the same model and template, or a folder that is not such a run.
     """
     task = find_task("gest")
     samples = task.load(data)
@@ -115,16 +115,16 @@ def import_predictions(paths: Sequence[Path], kind: Kind, data: DataSource, out:
         one = read_predictions(path, kind, samples.frame.height)
         first = read.setdefault((one.model, one.template), (path, one))[0]
         if first != path:
-            raise InputError(f"{path} and {first} are both of {one.model}, template {one.template}: give one of them")
+            raise InputError(f"{path} and {first} are both for {one.model}, template {one.template}: give only one")
     models: dict[str, list[GestPredictions]] = {}
     for _, one in read.values():
         models.setdefault(one.model, []).append(one)
     provenance = {"imported": "gest-predictions", "kind": kind, "files": sorted(str(path) for path, _ in read.values())}
     run = Run.create_or_open(out, protocol="published", provenance=provenance)
     with run.locked():
-        known = scores_of(run, task.name) if task.name in run.tasks else None
+        existing = scores_of(run, task.name) if task.name in run.tasks else None
         for model, predictions in models.items():
-            _refuse_change(run, known, model, predictions, kind)
+            _refuse_change(run, existing, model, predictions, kind)
         run.add_attempt(provenance)
         for model, predictions in models.items():
             for one in predictions:
@@ -133,9 +133,9 @@ def import_predictions(paths: Sequence[Path], kind: Kind, data: DataSource, out:
     return run
 
 
-def _refuse_change(run: Run, known: pl.DataFrame | None, model: str, new: Sequence[GestPredictions], kind: Kind) -> None:
-    """Other scores for a template that the run has, or another kind of model under one name, would mix unnoticed."""
-    if known is None or model not in run.models:
+def _refuse_change(run: Run, existing: pl.DataFrame | None, model: str, new: Sequence[GestPredictions], kind: Kind) -> None:
+    """Raise InputError for other scores of a template in the run, or another kind of model with the same name."""
+    if existing is None or model not in run.models:
         return
     hashes = run.record["models"][model].get("revision", {})
     for one in new:
@@ -144,8 +144,8 @@ def _refuse_change(run: Run, known: pl.DataFrame | None, model: str, new: Sequen
                 f"{run.shown} has other scores for {model}, template {one.template}: "
                 "rename the file or use another --out folder"
             )
-    heads = set(known.filter(pl.col("model") == model)["head"])
+    heads = set(existing.filter(pl.col("model") == model)["head"])
     if heads - {HEADS[kind]}:
         raise InputError(
-            f"{run.shown} has {model} as another kind of model than {kind}: check --kind or use another --out folder"
+            f"{run.shown} has {model} as a model of another kind than {kind}: check --kind or use another --out folder"
         )

@@ -1,4 +1,4 @@
-"""Published StereoSet predictions: {"intrasentence": [{"id", "score"}, …], "intersentence": […]}, `id` being a candidate's."""
+"""Import StereoSet predictions: {"intrasentence": [{"id", "score"}, …], "intersentence": […]}, with candidates' ids."""
 
 import hashlib
 import json
@@ -26,8 +26,8 @@ class StereoSetPredictions:
     """One file's scores.
 
     Attributes:
-        model: name of the model, from the file's name.
-        scores: test → candidate id → score; a test that the file doesn't have is absent.
+        model: the model's name, from the file's name.
+        scores: test → candidate id → score, for the tests in the file.
         sha256: of the file.
     """
 
@@ -37,7 +37,7 @@ class StereoSetPredictions:
 
 
 def model_name(path: Path, language: str) -> str:
-    """The file's name less its ending and language: it names the model and both heads (or the case) it was scored with."""
+    """The file's name without extension and language; it includes the heads (or the case) of the scores."""
     return path.stem.removesuffix(f"_{language}")
 
 
@@ -49,9 +49,9 @@ _KIND = re.compile(rf".+_({'|'.join(_HEADS)}|)_({'|'.join(_HEADS)})(?:(?:_case)?
 
 
 def kind_of(model: str) -> str | None:
-    """How a model was asked, as its name says: its heads, as in `evaluator.store.run.heads_key`, and the case if it isn't d.
+    """The heads that a model was scored with (as in `evaluator.store.run.heads_key`) and the case unless it is d, from its name.
 
-    None where the name doesn't say.
+    None if the name does not contain them.
     """
     match = _KIND.fullmatch(model)
     if match is None:
@@ -61,7 +61,7 @@ def kind_of(model: str) -> str | None:
 
 
 def read_predictions(path: Path, language: str) -> StereoSetPredictions:
-    """Read one file. Raises InputError, naming file and entry, where it isn't in the public format."""
+    """Read one file. Raises InputError, with file and entry, if it is not in the public format."""
     try:
         content = path.read_bytes()
         data = json.loads(content)
@@ -93,12 +93,12 @@ def _by_id(entries: Any, where: str) -> dict[str, float]:
 
 
 def score_frame(predictions: StereoSetPredictions, samples: Samples, language: str) -> tuple[pl.DataFrame, list[str]]:
-    """The examples' scores (columns SCORED) and, per example that lacks a score or has one that is no number, why.
+    """The examples' scores (columns SCORED), and a line for each example without a valid score for every candidate.
 
-    Examples of a test that the file doesn't have are simply absent. `score` is null where a candidate's score isn't positive.
+    Examples of tests that the file does not have are absent. `score` is null unless both candidates' scores are positive.
     """
     rows: list[dict[str, object]] = []
-    wrong: list[str] = []
+    failures: list[str] = []
     for row in samples.frame.iter_rows(named=True):
         scores = predictions.scores.get(row["template"])
         if scores is None:
@@ -106,7 +106,7 @@ def score_frame(predictions: StereoSetPredictions, samples: Samples, language: s
         values = [scores.get(name, math.nan) for name in row["ids"]]
         missing = [label for label, value in zip(LABELS, values, strict=True) if math.isnan(value)]
         if missing:
-            wrong.append(f"example {row['example']}: no score for {' and '.join(missing)}")
+            failures.append(f"example {row['example']}: no score for {' and '.join(missing)}")
             continue
         rows.append(
             {
@@ -120,7 +120,7 @@ def score_frame(predictions: StereoSetPredictions, samples: Samples, language: s
                 **dict(zip(CANDIDATES, values, strict=True)),
             }
         )
-    return pl.DataFrame(rows, schema=SCORED), wrong
+    return pl.DataFrame(rows, schema=SCORED), failures
 
 
 def _log_ratio(first: float, second: float) -> float | None:
@@ -128,27 +128,27 @@ def _log_ratio(first: float, second: float) -> float | None:
 
 
 def import_predictions(paths: Sequence[Path], language: str, data: DataSource, out: Path) -> tuple[Run, list[str]]:
-    """Make a run at `out` (or add to it) with one imported model a file; returns it and what was left out.
+    """Create a run at `out`, or extend it, with one model per file. Returns the run and a line per skipped example.
 
-    The run's protocol is `published`. Raises InputError for a wrong file, two files of one model name, or a file none of whose
-    ids belong to the data set.
+    The run's protocol is `published`. Raises InputError for an invalid file, two files with the same model name, or a file
+    without any id of the data set.
     """
     task = StereoSetTask(language)
     samples = task.load(data)
     files = [read_predictions(path, language) for path in paths]
     for name, count in Counter(file.model for file in files).items():
         if count > 1:
-            raise InputError(f"{count} files are of a model called {name}: rename one or import into another --out folder")
+            raise InputError(f"{count} files have the model name {name}: rename them or import into different --out folders")
     scored = [score_frame(file, samples, language) for file in files]
     for path, (frame, _) in zip(paths, scored, strict=True):
         if frame.is_empty():
-            raise InputError(f"{path}: no example of stereoset-{language} has all its scores in it: check --language")
+            raise InputError(f"{path}: no example of stereoset-{language} has scores for all candidates: check --language")
     run = Run.create_or_open(out, protocol="published", provenance={"imported": "stereoset-predictions"})
     notes = []
     with run.locked():
         entry = task_entry(task, samples)
-        for file, (frame, wrong) in zip(files, scored, strict=True):
+        for file, (frame, failures) in zip(files, scored, strict=True):
             kind = kind_of(file.model)
-            run.add_imported(task.name, entry, file.model, frame, file.sha256, part=task.name, failures=wrong, kind=kind)
-            notes += [f"{file.model}: {reason}" for reason in wrong]
+            run.add_imported(task.name, entry, file.model, frame, file.sha256, part=task.name, failures=failures, kind=kind)
+            notes += [f"{file.model}: {reason}" for reason in failures]
     return run, notes

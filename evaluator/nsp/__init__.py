@@ -1,1 +1,1 @@
-"""Training of next-sentence classifiers out of generative models (Öztürk et al., 2023; method.md §2)."""
+"""Fine-tune generative models as next-sentence classifiers (Öztürk et al., 2023; method.md §2)."""

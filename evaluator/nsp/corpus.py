@@ -1,4 +1,4 @@
-"""From a corpus of articles to sentence pairs: consecutive sentences, and sentences of different articles."""
+"""Sentence pairs from a corpus of articles: consecutive sentences, and sentences of different articles."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -23,10 +23,10 @@ _ABBREVIATIONS = frozenset(
 
 
 def articles(paths: Sequence[Path]) -> Iterator[str]:
-    """Texts of the articles in files and folders.
+    """Articles of files and folders.
 
-    `.jsonl` and `.json` files have an object with a field `text` a line; other files are plain UTF-8 text in which a blank
-    line ends an article. Folders are read in the order of their files' names. Raises InputError, naming file and line.
+    `.jsonl` and `.json` files have one object with a field `text` per line. Other files are plain UTF-8 text with blank lines
+    between articles. Files of a folder are read in alphabetical order. Raises InputError with file and line.
     """
     for path in paths:
         files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
@@ -48,7 +48,7 @@ def _json_lines(file: Path) -> Iterator[str]:
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(f'{file}, line {number}: not {{"text": …}} ({type(error).__name__}): correct it') from error
         if not isinstance(text, str):
-            raise InputError(f"{file}, line {number}: its text is no string: correct it")
+            raise InputError(f"{file}, line {number}: text is not a string: correct it")
         yield text
 
 
@@ -65,23 +65,23 @@ def _plain(file: Path) -> Iterator[str]:
 
 
 def sentences(text: str) -> list[str]:
-    """Split a text at line ends, and after `.`, `!`, `?`, `…` where a capital letter or digit follows.
+    """Split a text at line ends, and after `.`, `!`, `?`, `…` before a capital letter or digit.
 
-    A single letter or a common abbreviation before a full stop ends no sentence. Good enough to train on; no parser.
+    A full stop after a single letter or a common abbreviation does not end a sentence. Sufficient for training.
     """
-    found = []
+    result = []
     for line in text.splitlines():
         start = 0
         for index, character in enumerate(line):
             if character in _END and (end := _sentence_end(line, start, index)):
-                found.append(line[start:end])
+                result.append(line[start:end])
                 start = end
-        found.append(line[start:])
-    return [stripped for sentence in found if (stripped := sentence.strip())]
+        result.append(line[start:])
+    return [stripped for sentence in result if (stripped := sentence.strip())]
 
 
 def _sentence_end(line: str, start: int, index: int) -> int:
-    """Where the sentence with an end mark at `index` ends, 0 if it goes on."""
+    """End of the sentence with an end mark at `index`, 0 if the sentence continues."""
     end = index + 1
     while end < len(line) and line[end] in _CLOSING:
         end += 1
@@ -99,12 +99,12 @@ def _sentence_end(line: str, start: int, index: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SentencePairs:
-    """All pairs that a corpus gives.
+    """All sentence pairs of a corpus.
 
     Attributes:
-        texts: the sentences, article after article.
-        article: [sentences] the article of each.
-        firsts: indices of the sentences that are followed by another of their article.
+        texts: sentences in the order of articles.
+        article: [sentences] index of each sentence's article.
+        firsts: indices of sentences that another sentence of the same article follows.
     """
 
     texts: tuple[str, ...]
@@ -113,22 +113,21 @@ class SentencePairs:
 
     @classmethod
     def of(cls, corpus: Sequence[Sequence[str]]) -> "SentencePairs":
-        """The pairs of articles given as lists of sentences. Raises InputError where there can be none."""
-        kept = [article for article in corpus if len(article) > 1]
-        if len(kept) < 2:
-            raise InputError(
-                f"the corpus has {len(kept)} articles of two sentences or more: next-sentence pairs need at least two"
-            )
-        article = np.repeat(np.arange(len(kept)), [len(a) for a in kept])
+        """The pairs of articles given as lists of sentences. Raises InputError if there are too few articles."""
+        usable = [article for article in corpus if len(article) > 1]
+        if len(usable) < 2:
+            what = f"the corpus has {len(usable)} articles with two or more sentences"
+            raise InputError(f"{what}: next-sentence pairs need at least two such articles")
+        article = np.repeat(np.arange(len(usable)), [len(a) for a in usable])
         firsts = np.flatnonzero(article[:-1] == article[1:])
-        return cls(tuple(text for a in kept for text in a), article, firsts)
+        return cls(tuple(text for a in usable for text in a), article, firsts)
 
     def __len__(self) -> int:
-        """Pairs of one epoch: as many consecutive as random ones."""
+        """Pairs of one epoch, half of them consecutive."""
         return 2 * len(self.firsts)
 
     def epoch(self, seed: int, epoch: int) -> "Epoch":
-        """One pass over all consecutive pairs, each with one random counterpart, in random order."""
+        """All consecutive pairs and as many random ones, shuffled."""
         random = np.random.default_rng([seed, epoch])
         others = random.integers(len(self.texts), size=len(self.firsts))
         while len(clash := np.flatnonzero(self.article[others] == self.article[self.firsts])):
@@ -138,14 +137,14 @@ class SentencePairs:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """Pairs in order: `others` [firsts] are the random counterparts, `order` a permutation of all pairs."""
+    """One epoch's pairs: `others` [firsts] are random second sentences, `order` is a permutation of all pairs."""
 
     pairs: SentencePairs
     others: NDArray[np.int64]
     order: NDArray[np.int64]
 
     def batch(self, start: int, stop: int) -> tuple[list[str], list[str], list[int]]:
-        """First texts, second texts, labels (1: consecutive) of the pairs at places start … stop − 1."""
+        """First texts, second texts and labels (1: consecutive) of the pairs start … stop − 1."""
         chosen = self.order[start:stop]
         which, label = chosen // 2, chosen % 2
         first = self.pairs.firsts[which]

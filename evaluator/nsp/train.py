@@ -1,4 +1,4 @@
-"""Fine-tuning of a next-sentence classifier, with checkpoints that survive a kill."""
+"""Fine-tune a next-sentence classifier, with checkpoints from which an interrupted training resumes."""
 
 import hashlib
 import json
@@ -32,7 +32,7 @@ PUBLISHED_PREFIXES = {
     "fr": "classification binaire: ",
     "es": "clasificación binaria: ",
 }
-"""Prefixes of the published T5 training by language; its inference used the English one everywhere."""
+"""Language → prefix of the published T5 training. The published inference used the English prefix for all languages."""
 
 _EVALUATED = 2000
 _CLIP = 1.0
@@ -41,19 +41,19 @@ _RESTARTS = 1
 
 @dataclass(frozen=True, slots=True)
 class TrainingOptions:
-    """What a training's result depends on, the corpus apart.
+    """Options of a training.
 
     Attributes:
-        pairs: most training pairs to see; `epochs`: most passes over the corpus. Whichever is reached first ends it.
-        batch, accumulate: pairs of a forward pass, and forward passes of an optimizer step.
-        length: most tokens of a pair; the longer text is cut.
-        core_rate, head_rate: peak learning rates of the language model and of the layers on top (causal models only).
-        warmup: share of the steps in which the rate rises.
-        held_out: share of the articles kept for the accuracy.
-        train_prefix, prefix: in front of a pair in training and afterwards; they differ only in the published protocol.
-        pool_padding: causal models: the mean of states takes padding in, in training (published protocol).
-        released_targets: encoder-decoder models: trained on a label's last token alone, without end token, and read behind
-            whatever token the decoder itself puts first (published protocol).
+        pairs, epochs: maximum number of training pairs, and of passes over the corpus; the first limit reached ends training.
+        batch, accumulate: pairs per forward pass, and forward passes per optimizer step.
+        length: maximum tokens of a pair; the longer text is truncated.
+        core_rate, head_rate: peak learning rates of the language model and of the head (causal models only).
+        warmup: share of the steps during which the learning rate rises.
+        held_out: share of the articles used for the accuracy only.
+        train_prefix, prefix: prefix of a pair during training and afterwards; different only in the published protocol.
+        pool_padding: causal models: mean pooling includes padding during training (published protocol).
+        released_targets: encoder-decoder models: train on a label's last token without end token, and read it after the
+            first token that the decoder generates (published protocol).
         precision: `float32`, or `bfloat16` for mixed precision.
     """
 
@@ -75,7 +75,7 @@ class TrainingOptions:
 
 
 def default_settings(config: Any, *, published: bool = False, language: str = "en") -> TrainingOptions:
-    """The defaults of method.md §2 for a model of this config, in either protocol."""
+    """The defaults of method.md §2 for a model with this configuration."""
     if not config.is_encoder_decoder:
         return TrainingOptions(pool_padding=published)
     if config.model_type != "t5":
@@ -85,8 +85,8 @@ def default_settings(config: Any, *, published: bool = False, language: str = "e
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
-    """How a training ended; `accuracy` on held-out pairs is None where the corpus is too small to hold any out."""
+class TrainingResult:
+    """Result of a training; `accuracy` on held-out pairs is None if the corpus is too small to hold any out."""
 
     steps: int
     pairs: int
@@ -95,14 +95,14 @@ class Trained:
 
 
 def read_pairs(paths: Sequence[Path], settings: TrainingOptions) -> tuple[SentencePairs, SentencePairs | None]:
-    """Training and held-out pairs of a corpus, divided by articles."""
+    """Training and held-out pairs of a corpus, split by article."""
     corpus = [split for text in articles(paths) if len(split := sentences(text)) > 1]
     count = round(settings.held_out * len(corpus))
     if settings.held_out > 0 and len(corpus) >= 4:
         count = max(count, 2)
     order = np.random.default_rng([settings.seed, len(corpus)]).permutation(len(corpus)).tolist()
-    held = SentencePairs.of([corpus[i] for i in order[:count]]) if count >= 2 else None
-    return SentencePairs.of([corpus[i] for i in order[count:]]), held
+    held_out = SentencePairs.of([corpus[i] for i in order[:count]]) if count >= 2 else None
+    return SentencePairs.of([corpus[i] for i in order[count:]]), held_out
 
 
 def train(
@@ -114,36 +114,37 @@ def train(
     device: str = "auto",
     every: int = 500,
     report: Callable[[str], None] = print,
-) -> Trained:
-    """Train a classifier from `source` into the folder `out`; the same call again goes on where it was cut off.
+) -> TrainingResult:
+    """Train a classifier from `source` into the folder `out`. The same call resumes an interrupted training.
 
-    A checkpoint is written every `every` steps into the folder `out`.partial, and removed at the end. A training that was cut
-    off and went on gives the same weights as one that wasn't. Raises InputError for a wrong model, corpus or `out`.
+    A checkpoint is written to the folder `out`.partial every `every` steps, and removed at the end. A resumed training gives
+    the same weights as an uninterrupted one. Raises InputError for an invalid model, corpus or `out`.
     """
     record = out / "training.json"
     if record.is_file():
         finished = json.loads(record.read_text("utf8"))
-        _refuse_others(out, finished["settings"], _described(settings, source, read_pairs(corpus, settings)[0]))
-        report(f"{out} is finished already")
-        return Trained(**finished["result"])
+        _check_fingerprint(out, finished["settings"], _fingerprint(settings, source, read_pairs(corpus, settings)[0]))
+        report(f"{out} is already finished")
+        return TrainingResult(**finished["result"])
     if out.exists():
-        raise InputError(f"{out} exists and is no finished training: use another --out folder")
+        raise InputError(f"{out} exists and is not a finished training: use another --out folder")
     trainer = Trainer(source, corpus, settings, device)
     partial = out.with_name(out.name + ".partial")
-    described = _described(settings, source, trainer.pairs)
-    step = _restore(trainer, partial, described)
+    fingerprint = _fingerprint(settings, source, trainer.pairs)
+    step = _restore(trainer, partial, fingerprint)
     if step:
-        report(f"going on after step {step} of {trainer.steps}")
+        report(f"resuming after step {step} of {trainer.steps}")
     losses: list[float] = []
     while step < trainer.steps:
         losses.append(trainer.step(step))
         step += 1
         if step % every == 0 and step < trainer.steps:
-            _checkpoint(trainer, partial, described, step)
+            _checkpoint(trainer, partial, fingerprint, step)
         if step % 50 == 0 or step == trainer.steps:
             report(f"step {step} of {trainer.steps}, loss {np.mean(losses[-50:]):.4f}")
-    result = Trained(step, trainer.seen, trainer.accuracy(), float(np.mean(losses[-50:])) if losses else math.nan)
-    save(trainer.module, trainer.how, trainer.tokenizer, out, {"result": asdict(result), "settings": described})
+    loss = float(np.mean(losses[-50:])) if losses else math.nan
+    result = TrainingResult(step, trainer.pair_count, trainer.accuracy(), loss)
+    save(trainer.module, trainer.pair_format, trainer.tokenizer, out, {"result": asdict(result), "settings": fingerprint})
     shutil.rmtree(partial, ignore_errors=True)
     return result
 
@@ -153,15 +154,15 @@ class Trainer:
 
     def __init__(self, source: ModelSource, corpus: Sequence[Path], settings: TrainingOptions, device: str) -> None:
         self.settings = settings
-        self.pairs, self.held = read_pairs(corpus, settings)
+        self.pairs, self.held_out_pairs = read_pairs(corpus, settings)
         self.tokenizer = load_tokenizer(source)
         self.tokenizer.padding_side = "right"
         if self.tokenizer.pad_token is None:
             self.tokenizer.pad_token = self.tokenizer.eos_token
         torch.manual_seed(settings.seed)
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else torch.device(device)
-        self.how, self.targets = _how(source, self.tokenizer, settings)
-        self.module = build(_core(source), self.how).to(self.device).train()
+        self.pair_format, self.targets = _pair_format(source, self.tokenizer, settings)
+        self.module = build(_core(source), self.pair_format).to(self.device).train()
         per_step = settings.batch * settings.accumulate
         self.per_epoch = math.ceil(len(self.pairs) / per_step)
         self.steps = min(math.ceil(settings.pairs / per_step), settings.epochs * self.per_epoch)
@@ -170,19 +171,19 @@ class Trainer:
         self._epoch = (-1, self.pairs.epoch(settings.seed, 0))
 
     @property
-    def seen(self) -> int:
-        """Pairs of the whole training."""
+    def pair_count(self) -> int:
+        """Number of pairs in the whole training."""
         full, rest = divmod(self.steps, self.per_epoch)
         return full * len(self.pairs) + rest * self.settings.batch * self.settings.accumulate
 
     def schedule(self, done: int) -> None:
-        """Put the learning rates where they are after `done` steps."""
+        """Set the learning-rate schedule to its state after `done` steps."""
         self.scheduler = get_cosine_with_hard_restarts_schedule_with_warmup(
             self.optimizer, math.ceil(self.settings.warmup * self.steps), self.steps, _RESTARTS, last_epoch=done - 1
         )
 
     def step(self, step: int) -> float:
-        """One optimizer step; returns its mean loss. Raises EngineError where the loss is not finite."""
+        """One optimizer step. Returns its mean loss. Raises EngineError if the loss is not finite."""
         epoch, index = divmod(step, self.per_epoch)
         if self._epoch[0] != epoch:
             self._epoch = (epoch, self.pairs.epoch(self.settings.seed, epoch))
@@ -204,13 +205,13 @@ class Trainer:
         return total
 
     def accuracy(self) -> float | None:
-        """Share of held-out pairs whose more probable label is right."""
-        if self.held is None:
+        """Accuracy on the held-out pairs."""
+        if self.held_out_pairs is None:
             return None
-        epoch = self.held.epoch(self.settings.seed, 0)
+        epoch = self.held_out_pairs.epoch(self.settings.seed, 0)
         self.module.eval()
         right = 0
-        count = min(len(self.held), _EVALUATED)
+        count = min(len(self.held_out_pairs), _EVALUATED)
         with torch.inference_mode():
             for begin in range(0, count, 32):
                 first, second, labels = epoch.batch(begin, min(begin + 32, count))
@@ -228,7 +229,7 @@ class Trainer:
             max_length=self.settings.length,
             padding=True,
             return_tensors="pt",
-            split_special_tokens=True,  # what a control token is called is text in an article
+            split_special_tokens=True,  # names of control tokens in an article are plain text
         )
         return {name: encoded[name].to(self.device) for name in ("input_ids", "attention_mask")}
 
@@ -247,25 +248,25 @@ def _core(source: ModelSource) -> Any:
     return factory.from_pretrained(source.path, dtype=torch.float32, local_files_only=True, trust_remote_code=False)
 
 
-def _how(source: ModelSource, tokenizer: Any, settings: TrainingOptions) -> tuple[NextSentence, Tensor]:
-    """How the classifier reads pairs, and its target ids [2, length] (empty for causal models)."""
+def _pair_format(source: ModelSource, tokenizer: Any, settings: TrainingOptions) -> tuple[NextSentence, Tensor]:
+    """The classifier's input format, and its target ids [2, length] (empty for causal models)."""
     if not source.config.is_encoder_decoder:
         return NextSentence(settings.prefix), torch.empty(0)
     start = source.config.decoder_start_token_id
     labels = [_label(tokenizer, text) for text in ("0", "1")]
     zero, one = (token for _, token, _ in labels)
     if zero == one:
-        raise InputError(f"model {source.spec}: its tokenizer doesn't tell the labels 0 and 1 apart: it can't be trained")
+        raise InputError(f"model {source.spec}: the tokenizer maps the labels 0 and 1 to the same token: use another model")
     if settings.released_targets:
         return NextSentence(settings.prefix, (zero, one), (start, GREEDY)), torch.tensor([[zero], [one]])
-    # Labels of unlike length, as the real T5's, both get the longer one's beginning: they are read at the same step.
+    # If the labels differ in length, as with T5, both get the longer one's prefix, so that they are read at the same step.
     front, _, end = max(labels, key=lambda label: len(label[0]))
     targets = torch.tensor([[*front, token, *end] for token in (zero, one)])
     return NextSentence(settings.prefix, (zero, one), (start, *front)), targets
 
 
 def _label(tokenizer: Any, text: str) -> tuple[list[int], int, list[int]]:
-    """A label's last token, what stands before it (a boundary piece) and what stands behind it (the end token)."""
+    """The tokens before a label's last token (a boundary piece), the last token, and the tokens after it (the end token)."""
     pieces = tokenizer(text, add_special_tokens=False).input_ids
     whole = tokenizer(text).input_ids
     last = next(i for i in range(len(whole)) if whole[i : i + len(pieces)] == pieces) + len(pieces) - 1
@@ -289,8 +290,8 @@ def _digest(pairs: SentencePairs) -> str:
 # --- checkpoints --------------------------------------------------------------------------------------------------
 
 
-def _checkpoint(trainer: Trainer, partial: Path, described: dict[str, Any], step: int) -> None:
-    """Write the training's state; the folder appears whole, then older ones go."""
+def _checkpoint(trainer: Trainer, partial: Path, fingerprint: dict[str, Any], step: int) -> None:
+    """Write the training's state atomically, then remove older checkpoints."""
     scratch, folder = partial / ".tmp", partial / f"step-{step:08d}"
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
@@ -301,7 +302,7 @@ def _checkpoint(trainer: Trainer, partial: Path, described: dict[str, Any], step
     if trainer.device.type == "cuda":
         tensors["random.cuda"] = torch.cuda.get_rng_state(trainer.device)
     save_file(tensors, scratch / "optimizer.safetensors")
-    (scratch / "state.json").write_text(json.dumps({"step": step, "settings": described}), "utf8")
+    (scratch / "state.json").write_text(json.dumps({"step": step, "settings": fingerprint}), "utf8")
     for file in scratch.iterdir():
         with file.open("rb") as handle:
             os.fsync(handle.fileno())
@@ -311,31 +312,31 @@ def _checkpoint(trainer: Trainer, partial: Path, described: dict[str, Any], step
             shutil.rmtree(older)
 
 
-def _described(settings: TrainingOptions, source: ModelSource, pairs: SentencePairs) -> dict[str, Any]:
-    """What a training's result depends on."""
-    known = with_file_tokens(source, [Pair(*SENTENCES[:2])]).tokenizer
-    tokens = {"tokenizer": FILE} if known and known.differ else {}
+def _fingerprint(settings: TrainingOptions, source: ModelSource, pairs: SentencePairs) -> dict[str, Any]:
+    """Everything that a training's result depends on."""
+    tokenizer = with_file_tokens(source, [Pair(*SENTENCES[:2])]).tokenizer
+    tokens = {"tokenizer": FILE} if tokenizer and tokenizer.differ else {}
     return {**asdict(settings), "model": source.revision, "corpus": _digest(pairs), **tokens}
 
 
-def _refuse_others(folder: Path, found: dict[str, Any], described: dict[str, Any]) -> None:
-    """Raise InputError, naming the first difference, where a folder's training isn't the one that is asked for."""
-    for name, value in described.items():
-        if found.get(name) != value:
+def _check_fingerprint(folder: Path, stored: dict[str, Any], fingerprint: dict[str, Any]) -> None:
+    """Raise InputError, with the first difference, if a folder's training has another fingerprint."""
+    for name, value in fingerprint.items():
+        if stored.get(name) != value:
             raise InputError(
-                f"{folder} was trained with another {name} ({found.get(name)!r}, now {value!r}): "
+                f"{folder} was trained with another {name} ({stored.get(name)!r}, now {value!r}): "
                 "use another --out folder or remove it"
             )
 
 
-def _restore(trainer: Trainer, partial: Path, described: dict[str, Any]) -> int:
-    """Put the newest checkpoint's state back; returns its step, 0 without one."""
+def _restore(trainer: Trainer, partial: Path, fingerprint: dict[str, Any]) -> int:
+    """Restore the newest checkpoint. Returns its step, 0 if there is none."""
     folders = sorted(partial.glob("step-*"))
     if not folders:
         return 0
     folder = folders[-1]
-    found = json.loads((folder / "state.json").read_text("utf8"))
-    _refuse_others(partial, found["settings"], described)
+    stored = json.loads((folder / "state.json").read_text("utf8"))
+    _check_fingerprint(partial, stored["settings"], fingerprint)
     load_model(trainer.module, folder / "model.safetensors")
     tensors = load_file(folder / "optimizer.safetensors")
     torch.set_rng_state(tensors.pop("random"))
@@ -346,5 +347,5 @@ def _restore(trainer: Trainer, partial: Path, described: dict[str, Any]) -> int:
         index, _, name = key.partition(".")
         state.setdefault(int(index), {})[name] = value
     trainer.optimizer.load_state_dict({"state": state, "param_groups": trainer.optimizer.state_dict()["param_groups"]})
-    trainer.schedule(found["step"])
-    return int(found["step"])
+    trainer.schedule(stored["step"])
+    return int(stored["step"])

@@ -40,7 +40,7 @@ def _kept(item: Encoded, journal: Journal) -> list[Values] | None:
                 return None
             made.append(tuple(replies))
         else:
-            numbers = [number for at, token in row.lookups if (number := journal.number(row.ids[: at + 1], token)) is not None]
+            numbers = [number for at, token in row.lookups if (number := journal.logprob(row.ids[: at + 1], token)) is not None]
             if len(numbers) < len(row.lookups):
                 return None
             made.append(np.array(numbers, dtype=np.float32))
@@ -61,7 +61,7 @@ def answers_to_repeat(run: Run, model: PreparedModel) -> StoredAnswers:
     # All that is asked now is new (another task): what was kept one by one says what was asked for.
     numbers = {
         Encoded("", (Row("causal", p, ((len(p) - 1, token),)),), (EncodedCandidate((token,), (Read(0, 0),)),)): ((value,),)
-        for p, token, value in Journal(run.journal(model.name)).numbers()
+        for p, token, value in Journal(run.journal(model.name)).logprobs()
     }
     items = _few(list(numbers))
     return StoredAnswers(tuple(items), tuple(numbers[item] for item in items))

@@ -19,7 +19,7 @@ from evaluator.tasks.base import Task
 from evaluator.tasks.gest import gest, with_poles
 from evaluator.text_file import encoding_of
 from evaluator.translate.folder import read_translations
-from evaluator.translate.made import Made
+from evaluator.translate.provenance import TranslationRecord
 from evaluator.vocabulary import (
     DataSource,
     ExistingAnswers,
@@ -210,7 +210,7 @@ def find_translations(folder: Path, languages: Iterable[str] = ()) -> list[Trans
 def _given(file: TranslationFile, samples: Samples) -> ExistingAnswers:
     by_key = {source_key(source): target for source, target in read_translations(file.path, file.encoding).items()}
     answers = {"request": [f"{file.language} {key}" for key in by_key], "text": list(by_key.values())}
-    made = Made.of(file.path)
+    made = TranslationRecord.of(file.path)
     known = {"translator": made.facts} if made else {}
     encoding = {"encoding": encoding_of(file.path, file.encoding)} if file.encoding else {}
     source = {"sha256": hashlib.sha256(file.path.read_bytes()).hexdigest(), "detector": DETECTOR, **known, **encoding}

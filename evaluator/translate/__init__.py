@@ -1,4 +1,4 @@
-"""Translators behind one interface, every answer kept on disk."""
+"""Translators behind one interface, with every answer cached on disk."""
 
 TRANSLATED = ("stereoset",)
-"""Data sets that can be made in a new language, see `evaluator.translate.stereoset`."""
+"""Data sets that can be translated into a new language: see `evaluator.translate.stereoset`."""

@@ -1,19 +1,19 @@
-"""Translations on disk: a translator that asks only for what it has never been asked."""
+"""Cached translations: only texts that are not in the cache are sent to the translator."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from evaluator.answer_cache import AnswerCache, answer_key
-from evaluator.translate.base import Talker, Translator
+from evaluator.translate.base import ChatTranslator, Translator
 from evaluator_serving.budget import Budget
 from evaluator_serving.errors import InputError
 
 
 class CachedTranslator:
-    """A translator that asks only for what the cache doesn't have, and keeps each batch's answers before it asks for more.
+    """Translates the texts that the cache lacks and stores each batch before requesting the next.
 
-    `outcomes`: of a translator whose answers have to be read, what became of the distinct texts of the last call.
+    `outcomes` counts the outcomes of the last call's distinct texts, for a ChatTranslator.
     """
 
     def __init__(
@@ -25,7 +25,7 @@ class CachedTranslator:
         budget: Budget | None = None,
         report: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """`offline` lets the cache alone serve; `budget` pays (None: an empty one); `report` gets progress."""
+        """`offline` uses the cache only; `budget` limits the cost (None: free translators only); `report` receives progress."""
         self.inner = inner
         self.cache = cache
         self.budget = budget or Budget(0.0)
@@ -36,8 +36,7 @@ class CachedTranslator:
     def translate(self, texts: Sequence[str], language: str) -> list[str]:
         """The texts in `language`, in their order.
 
-        Raises InputError, before anything is asked, where answers are missing and may not be asked for: offline, or dearer
-        than what is left in the purse.
+        Raises InputError before any request if texts are missing and `offline` is set or their cost exceeds the budget.
         """
         system, parameters = self.inner.system, self.inner.parameters
         keys = {text: answer_key(text, system, language, dict(parameters)) for text in texts}
@@ -46,24 +45,26 @@ class CachedTranslator:
             self._check(missing, language)
         for start in range(0, len(missing), self.inner.batch):
             batch = missing[start : start + self.inner.batch]
-            answers = self._asked(batch, language)
+            answers = self._answers(batch, language)
             self.budget.spend(self._cost(batch))
-            about = {"system": system, "language": language, "parameters": dict(parameters)}
+            metadata = {"system": system, "language": language, "parameters": dict(parameters)}
             pairs = zip(batch, answers, strict=True)
-            self.cache.add([{"key": keys[text], "text": text, **about, "answer": answer} for text, answer in pairs])
+            self.cache.add([{"key": keys[text], "text": text, **metadata, "answer": answer} for text, answer in pairs])
             self._report(f"{system} {language}: {start + len(batch)} of {len(missing)} texts")
-        return self._read(texts, keys, language)
+        return self._parsed(texts, keys, language)
 
-    def _asked(self, batch: Sequence[str], language: str) -> Sequence[Any]:
-        return self.inner.ask(batch, language) if isinstance(self.inner, Talker) else self.inner.translate(batch, language)
+    def _answers(self, batch: Sequence[str], language: str) -> Sequence[Any]:
+        if isinstance(self.inner, ChatTranslator):
+            return self.inner.generate(batch, language)
+        return self.inner.translate(batch, language)
 
-    def _read(self, texts: Sequence[str], keys: dict[str, str], language: str) -> list[str]:
-        if not isinstance(self.inner, Talker):
+    def _parsed(self, texts: Sequence[str], keys: dict[str, str], language: str) -> list[str]:
+        if not isinstance(self.inner, ChatTranslator):
             return [self.cache[keys[text]] for text in texts]
-        read = self.inner.read([*keys], language, [self.cache[key] for key in keys.values()])
-        found = dict(zip(keys, read, strict=True))
-        self.outcomes = Counter(one.outcome for one in found.values())
-        return [found[text].text for text in texts]
+        parsed = self.inner.parse([*keys], language, [self.cache[key] for key in keys.values()])
+        translations = dict(zip(keys, parsed, strict=True))
+        self.outcomes = Counter(one.outcome for one in parsed)
+        return [translations[text].text for text in texts]
 
     def _cost(self, texts: Sequence[str]) -> float:
         return self.inner.price * sum(map(len, texts)) / 1e6
@@ -72,7 +73,7 @@ class CachedTranslator:
         if self._offline:
             raise InputError(
                 f"{len(missing)} texts have no {self.inner.system} translation to {language} in {self.cache.path}, the first "
-                f"{missing[0]!r}: leave --offline out to ask for them"
+                f"{missing[0]!r}: remove --offline to translate them"
             )
         cost = self._cost(missing)
         if not cost:
@@ -82,5 +83,5 @@ class CachedTranslator:
         if not self.budget.holds(cost):
             raise InputError(
                 f"{self.inner.system} would cost about ${self.budget.spent + cost:.2f} for {characters:,} characters, more "
-                f"than ${float(self.budget):.2f}: allow it with --max-cost"
+                f"than the limit of ${float(self.budget):.2f}: raise --max-cost"
             )

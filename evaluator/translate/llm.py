@@ -1,4 +1,4 @@
-"""Language models as translators: any model that chats, in this process, on Ray or at a server."""
+"""Language models as translators: any chat model, in this process, on Ray or on a server."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,9 +9,9 @@ from typing import Any
 
 from evaluator.answer_cache import answer_key
 from evaluator.journal import Journal
-from evaluator.translate.base import local_source
-from evaluator.translate.prompt import TranslationPrompt, own_prompt
-from evaluator.translate.tidy import Tidied, tidied
+from evaluator.translate.base import ChatTranslator, local_source
+from evaluator.translate.parsing import ParsedTranslation, parse_answer
+from evaluator.translate.prompt import TranslationPrompt, default_prompt
 from evaluator_serving.chats import AnswerStore, Chat, Day, Finish, Turn
 from evaluator_serving.choose import choose_engine
 from evaluator_serving.encoding import encoder_for
@@ -31,95 +31,94 @@ DAY = Day("2026-01-01")
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
-    """How a language model is asked.
+class LLMOptions:
+    """Options of a language model that translates.
 
     Attributes:
-        prompt: the words.
-        engine, options: what runs it, as for `run`.
-        max_tokens: most tokens of a translation.
+        prompt: the prompt.
+        engine, engine_options: as for `run`.
+        max_tokens: maximum tokens of a translation.
         thinking: see `ModelSource`.
-        day: what chat templates write as today's date: always the same one, for answers are found again by what was asked.
+        day: today's date for chat templates: constant, because it is part of the prompt and so of the cache key.
     """
 
-    prompt: TranslationPrompt = field(default_factory=own_prompt)
+    prompt: TranslationPrompt = field(default_factory=default_prompt)
     engine: str = "auto"
-    options: EngineOptions = field(default_factory=EngineOptions)
+    engine_options: EngineOptions = field(default_factory=EngineOptions)
     max_tokens: int = 256
     thinking: str = ""
     day: Day = DAY
 
 
-class LLMTranslator:
-    """A model that is asked in words, its most probable ones (temperature 0)."""
+class LLMTranslator(ChatTranslator):
+    """A prompted language model, decoded at temperature 0."""
 
     price = 0.0
-    """Per character: none. A server's tokens are reckoned by its engine (`max_cost` of its options)."""
+    """None per character: the cost of a server's tokens is limited by its engine (option `max_cost`)."""
 
-    def __init__(self, spec: str, asking: Asking | None = None, replies: Path | None = None) -> None:
-        """Find the model; it is loaded with the first text. `replies`: file where each of its replies is kept as it comes.
+    def __init__(self, spec: str, options: LLMOptions | None = None, replies: Path | None = None) -> None:
+        """Resolve the model; it is loaded with the first text. `replies`: file to which each reply is appended at once.
 
-        What a local model is allowed stands behind its spec, as with `model:SPEC`.
-        Raises InputError for a model that can't chat and for options that its engine has no use for.
+        Raises InputError for a model that cannot chat and for options that its engine does not have.
         """
-        self._asking = asking or Asking()
+        self._options = options or LLMOptions()
         self._replies = replies
         source = served_source(spec) if is_served(spec) else local_source(spec)
-        self._source = replace(source, thinking=self._asking.thinking, day=self._asking.day)
+        self._source = replace(source, thinking=self._options.thinking, day=self._options.day)
         if not self._source.heads & {"causal", "chat"}:
-            raise InputError(f"model {spec} generates no text: it can't translate (an encoder-decoder model: model:{spec})")
+            raise InputError(f"model {spec} can't generate text: for an encoder-decoder model write model:{spec}")
         self._source = with_file_tokens(self._source, [Chat((Turn("user", "a"),))])
-        name, options = self._asking.engine, self._asking.options
-        self._engine_name = choose_engine(self._source, {"chat"}, options) if name == "auto" else name
-        engine_class(self._engine_name).check(self._source, options, frozenset({"chat"}))
+        name, engine_options = self._options.engine, self._options.engine_options
+        self._engine_name = choose_engine(self._source, {"chat"}, engine_options) if name == "auto" else name
+        engine_class(self._engine_name).check(self._source, engine_options, frozenset({"chat"}))
         self._engine: Engine | None = None
         self._longest = 0
 
     @property
     def system(self) -> str:
-        """The spec; of a model at a server its name there."""
+        """The spec; for a model on a server, its name there."""
         return self._source.served.name if self._source.served else self._source.spec
 
     @property
     def batch(self) -> int:
-        """What an engine with continuous batching has use for; elsewhere little enough that not much is lost by a kill."""
+        """Enough for continuous batching with vLLM; otherwise small, so that an interruption loses little."""
         return 512 if self._engine_name == "vllm" else 64
 
     @cached_property
     def parameters(self) -> Mapping[str, str]:
-        """Everything that an answer depends on: the model's and its engine's identity, the prompt, the most tokens."""
-        info = identity(self._engine_name, self._source, self._asking.options)
-        decoding = decoding_record(self._source, self._engine_name, self._asking.options.extra)
-        shaped = decoding.get("applied") or ("before" in decoding and "not applied")
+        """Everything that an answer depends on: identity of model and engine, prompt, maximum tokens."""
+        info = identity(self._engine_name, self._source, self._options.engine_options)
+        decoding = decoding_record(self._source, self._engine_name, self._options.engine_options.extra)
+        generation_config = decoding.get("applied") or ("before" in decoding and "not applied")
         return {
             "revision": self._source.revision,
             "engine": self._engine_name,
             "dtype": info.dtype,
-            "prompt": self._asking.prompt.mark,
-            "max_tokens": str(self._asking.max_tokens),
+            "prompt": self._options.prompt.digest,
+            "max_tokens": str(self._options.max_tokens),
             "details": answer_key(dict(info.details)),
             **({"thinking": self._source.thinking} if self._source.thinking else {}),
-            **({"date": self._asking.day.date} if not self._source.served and writes_date(self._source) else {}),
-            **({"generation_config": shaped if isinstance(shaped, str) else json.dumps(shaped)} if shaped else {}),
+            **({"date": self._options.day.date} if not self._source.served and writes_date(self._source) else {}),
+            **({"generation_config": _as_text(generation_config)} if generation_config else {}),
         }
 
     @cached_property
-    def _kept(self) -> AnswerStore | None:
-        """This model's replies so far: the file has other models', too."""
+    def _journal(self) -> AnswerStore | None:
+        """This model's earlier replies; other models' replies in the same file are ignored."""
         return Journal(self._replies, answer_key(self.system, dict(self.parameters))) if self._replies else None
 
     @cached_property
     def _encoder(self) -> Any:
         return encoder_for(self._source)
 
-    def ask(self, texts: Sequence[str], language: str) -> list[dict[str, str]]:
-        """What is said to each text: `text`, `finish` and `thought` (if any) of a `Reply`, as said.
+    def generate(self, texts: Sequence[str], language: str) -> list[dict[str, str]]:
+        """The reply to each text: `text`, `finish` and (if any) `thought` of a `Reply`.
 
-        Raises InputError for a language without a name or a text that the model can't take, EngineError where the engine fails.
+        Raises InputError for a language without a name or a text that cannot be encoded, EngineError if the engine fails.
         """
         rows = [self._row(text, language) for text in texts]
         try:
-            replies = self._opened(rows).generate(rows, self._kept)
+            replies = self._open_engine(rows).generate(rows, self._journal)
         except EngineError as error:
             if error.row is None:
                 raise
@@ -130,21 +129,17 @@ class LLMTranslator:
             for (reply,) in replies
         ]
 
-    def read(self, sources: Sequence[str], language: str, answers: Sequence[Mapping[str, str]]) -> list[Tidied]:
-        """The translation in each source's answer of `ask`."""
-        name = self._asking.prompt.language(language)
+    def parse(self, sources: Sequence[str], language: str, answers: Sequence[Mapping[str, str]]) -> list[ParsedTranslation]:
+        """See ChatTranslator.parse."""
+        name = self._options.prompt.language(language)
         replies = read_replies((answer["text"], answer["finish"], answer.get("thought", "")) for answer in answers)
         return [
-            Tidied("", "thinking") if said.cut else tidied(said.answer, finish, source, name)
+            ParsedTranslation("", "thinking") if said.cut else parse_answer(said.answer, finish, source, name)
             for source, said, finish in zip(sources, replies, map(_finish, answers), strict=True)
         ]
 
-    def translate(self, texts: Sequence[str], language: str) -> list[str]:
-        """The texts in `language`, tidied; empty where nothing was said or the model refused."""
-        return [read.text for read in self.read(texts, language, self.ask(texts, language))]
-
     def _row(self, text: str, language: str) -> Row:
-        turns = self._asking.prompt.turns(text, language)
+        turns = self._options.prompt.turns(text, language)
         try:
             return self._encoded(turns)
         except InputError as error:
@@ -152,7 +147,7 @@ class LLMTranslator:
             raise InputError(what + self._remedy(turns)) from error
 
     def _encoded(self, turns: tuple[Turn, ...]) -> Row:
-        row: Row = self._encoder.encode(Chat(turns, max_tokens=self._asking.max_tokens)).rows[0]
+        row: Row = self._encoder.encode(Chat(turns, max_tokens=self._options.max_tokens)).rows[0]
         return row
 
     def _remedy(self, turns: tuple[Turn, ...]) -> str:
@@ -163,20 +158,24 @@ class LLMTranslator:
             self._encoded(turns[1:])
         except InputError:
             return ""
-        return ": it takes a prompt without `system` (--prompt FILE)"
+        return ": give a prompt without `system` (--prompt FILE)"
 
-    def _opened(self, rows: Sequence[Row]) -> Engine:
-        """The engine, with room for these rows: opened anew where longer ones come than it was opened for."""
+    def _open_engine(self, rows: Sequence[Row]) -> Engine:
+        """The engine, sized for these rows. Reopened if they are longer than it was opened for."""
         longest = max(row.places for row in rows)
         if self._engine is not None and longest > self._longest:
             self._engine.close()
             self._engine = None
         if self._engine is None:
-            # Twice as long as any now: texts of one data set are of a kind.
+            # Twice the present maximum: later texts of the data set are of similar length.
             self._longest = min(2 * longest, max(self._source.context, longest))
             workload = Workload(len(rows), sum(row.places for row in rows), self._longest)
-            self._engine = open_engine(self._engine_name, self._source, self._asking.options, rows, workload)
+            self._engine = open_engine(self._engine_name, self._source, self._options.engine_options, rows, workload)
         return self._engine
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _finish(answer: Mapping[str, str]) -> Finish:

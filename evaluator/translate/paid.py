@@ -1,4 +1,4 @@
-"""Amazon, DeepL and Google through their own client packages (extra `translate`); keys come from the environment."""
+"""Amazon, DeepL and Google, through their client packages (extra `translate`). Keys come from the environment."""
 
 import os
 import time
@@ -18,23 +18,23 @@ RETRIES = 6
 FIRST_WAIT = 1.0
 
 
-class Retry(Exception):  # noqa: N818 - no error: the service asks to come back later
-    """The service is busy or asks for fewer requests."""
+class Retry(Exception):  # noqa: N818 - a signal to retry, not an error
+    """The service is busy or limits the request rate."""
 
 
 class Paid:
-    """What the services have in common: pace, waits and errors. A subclass says how one call is made."""
+    """Rate limiting, retries and errors, common to the services. A subclass implements one call."""
 
     system = ""
     price = 0.0
-    """List price in US dollars per million characters when this was written: for estimates only."""
+    """List price in US dollars per million characters, for estimates only."""
 
     batch = 1
     pause = 0.0
-    """Seconds between the beginnings of two calls."""
+    """Minimum seconds between the starts of two calls."""
 
     def __init__(self, endpoint: str | None = None, sleep: Callable[[float], None] = time.sleep) -> None:
-        """`endpoint` is the service's address if not its usual one. Keys are looked up when they are first needed."""
+        """`endpoint` replaces the service's default address. Keys are read at the first call."""
         self._endpoint = endpoint
         self._sleep = sleep
         self._next = 0.0
@@ -45,20 +45,20 @@ class Paid:
         return {}
 
     def translate(self, texts: Sequence[str], language: str) -> list[str]:
-        """The texts in `language`. Raises EngineError where the service goes on failing, InputError where it refuses."""
-        patient = Retrying(
+        """The texts in `language`. Raises EngineError if all retries fail, InputError if the service rejects the request."""
+        retrying = Retrying(
             retry=retry_if_exception_type(Retry),
             stop=stop_after_attempt(RETRIES + 1),
             wait=wait_exponential(FIRST_WAIT),
             sleep=self._sleep,
         )
         try:
-            answers = patient(self._paced, list(texts), language)
+            answers = retrying(self._paced, list(texts), language)
         except RetryError as error:
             last = error.last_attempt.exception()
             raise EngineError(f"{self.system} failed {RETRIES + 1} times: {last}") from last
         if len(answers) != len(texts):
-            raise EngineError(f"{self.system} answered {len(answers)} of {len(texts)} texts")
+            raise EngineError(f"{self.system} returned {len(answers)} translations of {len(texts)} texts")
         return answers
 
     def _paced(self, texts: list[str], language: str) -> list[str]:
@@ -93,7 +93,7 @@ def _package(name: str) -> Any:
 
 
 class AmazonTranslate(Paid):
-    """Amazon Translate; AWS_REGION, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or any other source that boto3 knows."""
+    """Amazon Translate. Needs AWS_REGION, and AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or other credentials for boto3."""
 
     system = "amazon_translate"
     price = 15.0
@@ -122,19 +122,19 @@ class AmazonTranslate(Paid):
                 error.response["ResponseMetadata"]["HTTPStatusCode"]
             ):
                 raise Retry(str(error)) from error
-            raise InputError(f"amazon_translate refuses: {error}") from error
+            raise InputError(f"amazon_translate rejected the request: {error}") from error
         except (errors.HTTPClientError, errors.ConnectionError) as error:
             raise Retry(str(error)) from error
 
 
 class DeepL(Paid):
-    """DeepL; DEEPL_AUTH_KEY."""
+    """DeepL. Needs DEEPL_AUTH_KEY."""
 
     system = "deepl"
     price = 25.0
     batch = 50
     variants: Mapping[str, str] = {"en": "EN-US", "pt": "PT-PT", "zh": "ZH-HANS"}
-    """Languages that DeepL wants a variant of."""
+    """Languages for which DeepL requires a variant."""
 
     @cached_property
     def _client(self) -> Any:
@@ -152,11 +152,11 @@ class DeepL(Paid):
         except deepl.DeepLException as error:
             if passes(error.http_status_code or 0):
                 raise Retry(str(error)) from error
-            raise InputError(f"deepl refuses: {error}") from error
+            raise InputError(f"deepl rejected the request: {error}") from error
 
 
 class Google(Paid):
-    """Google Cloud Translation, version 3; GOOGLE_CLOUD_PROJECT and GOOGLE_APPLICATION_CREDENTIALS."""
+    """Google Cloud Translation, version 3. Needs GOOGLE_CLOUD_PROJECT and GOOGLE_APPLICATION_CREDENTIALS."""
 
     system = "google_translate"
     price = 20.0
@@ -193,5 +193,5 @@ class Google(Paid):
         except errors.GoogleAPICallError as error:
             if passes(error.code or 0):
                 raise Retry(str(error)) from error
-            raise InputError(f"google_translate refuses: {error}") from error
+            raise InputError(f"google_translate rejected the request: {error}") from error
         return [translation.translated_text for translation in answer.translations]

@@ -1,4 +1,4 @@
-"""How a language model is asked for a translation: the program's own words, or a file of the user's (TOML)."""
+"""The prompt for translations by a language model: the default, or a user's TOML file."""
 
 import hashlib
 import re
@@ -18,7 +18,7 @@ NAMES = LANGUAGES | {
     "be": "Belarusian", "hi": "Hindi", "id": "Indonesian", "is": "Icelandic", "ja": "Japanese", "ko": "Korean", "sr": "Serbian",
     "vi": "Vietnamese", "zh": "Chinese",
 }  # fmt: skip
-"""What languages are called in a prompt; a prompt's file may name others."""
+"""Language code → name in prompts; a prompt file may add others."""
 
 
 class _Example(Table):
@@ -27,7 +27,7 @@ class _Example(Table):
 
 
 class _File(Table):
-    prompt: str = Field(min_length=1, description="the question, with {text} and {language}")
+    prompt: str = Field(min_length=1, description="the prompt, with {text} and {language}")
     system: str | None = Field(None, min_length=1)
     languages: dict[str, str] = Field(default_factory=dict)
     examples: dict[str, list[_Example]] = Field(default_factory=dict)
@@ -36,20 +36,21 @@ class _File(Table):
     @classmethod
     def _marked(cls, prompt: str) -> str:
         if prompt.count("{text}") != 1:
-            raise ValueError("the prompt must hold {text} exactly once")
+            raise ValueError("the prompt must contain {text} exactly once")
         if "{language}" not in prompt:
-            raise ValueError("the prompt must hold {language}")
+            raise ValueError("the prompt must contain {language}")
         return prompt.strip("\n")
 
 
 @dataclass(frozen=True, slots=True)
 class TranslationPrompt:
-    """A question; `text` is the TOML that it was read from.
+    """A prompt template.
 
     Attributes:
-        prompt, system: what is said, with {text} (the prompt alone) and {language}.
-        languages: names by code, besides NAMES.
-        examples: (English, translation) pairs by code, shown before the question.
+        prompt, system: user and system message with {language}; the user message also with {text}.
+        languages: language code → name, in addition to NAMES.
+        examples: language code → (English, translation) pairs for few-shot prompting.
+        text: the TOML source.
     """
 
     prompt: str
@@ -60,42 +61,42 @@ class TranslationPrompt:
 
     @classmethod
     def parse(cls, text: str, where: str) -> Self:
-        """From a file's text. Raises InputError with a line for each mistake: `where` (its file), line, key."""
+        """Parse TOML. Raises InputError with one line per mistake: `where` (the file), line, key."""
         document = Document(where, text)
-        found = document.checked(_File, document.content())
-        examples = {code: tuple((one.source, one.target) for one in pairs) for code, pairs in found.examples.items()}
-        return cls(found.prompt, found.system, found.languages, examples, text)
+        file = document.checked(_File, document.content())
+        examples = {code: tuple((one.source, one.target) for one in pairs) for code, pairs in file.examples.items()}
+        return cls(file.prompt, file.system, file.languages, examples, text)
 
     @property
-    def mark(self) -> str:
-        """Sixteen digits that tell this prompt from others; part of the answers' identity."""
+    def digest(self) -> str:
+        """16 hexadecimal digits of the hash of `text`; part of the cache key."""
         return hashlib.sha256(self.text.encode()).hexdigest()[:16]
 
     def language(self, code: str) -> str:
-        """What a language is called. Raises InputError for one without a name."""
+        """A language's name. Raises InputError if it is unknown."""
         name = self.languages.get(code) or NAMES.get(code)
         if name is None:
-            raise InputError(f'no name for language {code!r}: give one in --prompt FILE ([languages], {code} = "…")')
+            raise InputError(f'language {code!r} has no name: give one in --prompt FILE ([languages], {code} = "…")')
         return name
 
     def turns(self, text: str, code: str) -> tuple[Turn, ...]:
-        """The question about a text, with what comes before it. The text may hold anything, markers too."""
+        """The chat for a text: system message, examples, prompt. Braces in the text are not placeholders."""
         name = self.language(code)
         turns = [Turn("system", self.system.replace("{language}", name))] if self.system else []
         for source, target in self.examples.get(code, ()):
-            turns += [Turn("user", self._asked(source, name)), Turn("assistant", target)]
-        return (*turns, Turn("user", self._asked(text, name)))
+            turns += [Turn("user", self._filled(source, name)), Turn("assistant", target)]
+        return (*turns, Turn("user", self._filled(text, name)))
 
-    def _asked(self, text: str, name: str) -> str:
-        said = {"text": text, "language": name}
-        return re.sub(r"\{(text|language)\}", lambda match: said[match[1]], self.prompt)
+    def _filled(self, text: str, name: str) -> str:
+        values = {"text": text, "language": name}
+        return re.sub(r"\{(text|language)\}", lambda match: values[match[1]], self.prompt)
 
 
-def own_prompt() -> TranslationPrompt:
-    """The program's."""
+def default_prompt() -> TranslationPrompt:
+    """The built-in prompt."""
     return TranslationPrompt.parse(Path(__file__).with_name("translate.toml").read_text("utf8"), "translate.toml")
 
 
-def given_prompt(path: Path) -> TranslationPrompt:
-    """A file's. Raises InputError."""
-    return TranslationPrompt.parse(Document.read(path, "--prompt wants a TOML file").text, str(path))
+def read_prompt(path: Path) -> TranslationPrompt:
+    """A user's prompt file. Raises InputError."""
+    return TranslationPrompt.parse(Document.read(path, "--prompt needs a TOML file").text, str(path))

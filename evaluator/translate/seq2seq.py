@@ -1,4 +1,4 @@
-"""Any encoder-decoder translation model that transformers loads: NLLB, M2M100, mBART, Marian."""
+"""Encoder-decoder translation models of transformers: NLLB, M2M100, mBART, Marian."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -19,26 +19,26 @@ NLLB = {
     "ru": "rus_Cyrl", "sk": "slk_Latn", "sl": "slv_Latn", "sr": "srp_Cyrl", "sv": "swe_Latn", "tr": "tur_Latn",
     "uk": "ukr_Cyrl", "vi": "vie_Latn", "zh": "zho_Hans",
 }  # fmt: skip
-"""Language codes of NLLB (FLORES-200); others can be given as they are, e.g. `isl_Latn`."""
+"""Language code → NLLB's code (FLORES-200). Other NLLB codes can be given directly, e.g. `isl_Latn`."""
 
-LONGEST = 256
-"""Most tokens of a translation; the same for all, so that an answer doesn't depend on what else is in its batch."""
+MAX_TOKENS = 256
+"""Maximum tokens of a translation; constant, so that a translation does not depend on its batch."""
 
 
 class Seq2SeqTranslator:
-    """A local or hub model, decoded greedily or with beams."""
+    """A local or Hub model, decoded greedily or with beam search."""
 
     price = 0.0
     batch = 64
 
     def __init__(self, spec: str, *, beams: int = 1, device: str = "auto") -> None:
-        """Find the model; it is loaded with the first text. Raises InputError for one that is no encoder-decoder model.
+        """Resolve the model; it is loaded with the first text. Raises InputError for other than encoder-decoder models.
 
-        A spec that ends in `?pickle` allows pickled weights, in `?trust-remote-code` its repository's programs.
+        `?pickle` at the end of the spec allows pickled weights, `?trust-remote-code` code from the model's repository.
         """
         self._source = local_source(spec)
         if "seq2seq" not in self._source.heads:
-            raise InputError(f"model {spec} is no encoder-decoder model: it can't translate")
+            raise InputError(f"model {spec} is not an encoder-decoder model: for a chat model write llm:{spec}")
         self._source = with_file_tokens(self._source, (), translating=True)
         self._beams = beams
         self._device = device
@@ -67,18 +67,18 @@ class Seq2SeqTranslator:
 
     @property
     def parameters(self) -> Mapping[str, str]:
-        """Revision, number of beams, and what else the model's identity says: its own code, whose tokens it reads."""
+        """Revision, number of beams, and the revision of remote code and the tokenizer file if they are used."""
         code = {"code": self._source.code.revision} if self._source.code else {}
         tokens = {"tokenizer": FILE} if self._source.tokenizer and self._source.tokenizer.differ else {}
         return {"revision": self._source.revision, "beams": str(self._beams), **code, **tokens}
 
     @cached_property
     def settings(self) -> Mapping[str, Any]:
-        """What the model's generation_config.json sets: part of a translation model (its revision pins it), and applied."""
+        """The settings of the model's generation_config.json, which are applied."""
         return recommended(self._source)
 
     def translate(self, texts: Sequence[str], language: str) -> list[str]:
-        """The texts in `language`. Raises InputError for a language that the model has no code for."""
+        """The texts in `language`. Raises InputError if the model has no code for the language."""
         import torch
 
         prefix, options = self._target(language)
@@ -89,15 +89,15 @@ class Seq2SeqTranslator:
                 attention_mask=inputs["attention_mask"],
                 num_beams=self._beams,
                 do_sample=False,
-                max_new_tokens=LONGEST,
+                max_new_tokens=MAX_TOKENS,
                 **options,
             )
         return [text.strip() for text in self._tokenizer.batch_decode(output, skip_special_tokens=True)]
 
     def _inputs(self, texts: Sequence[str], prefix: str) -> Any:
-        """The model's inputs: a control token is one in the prefix, and characters in a text.
+        """The model's inputs. Control tokens are recognised in the prefix but not in texts.
 
-        Raises InputError for a text that the tokenizer can only read as holding a control token.
+        Raises InputError for a text that the tokenizer cannot encode without control tokens.
         """
         return self._tokenizer.pad({"input_ids": [self._ids(text, prefix) for text in texts]}, return_tensors="pt")
 
@@ -111,7 +111,7 @@ class Seq2SeqTranslator:
         return [*(self._reader.control_ids(prefix) if prefix else ()), *ids]
 
     def _target(self, language: str) -> tuple[str, dict[str, Any]]:
-        """What says to the model which language is wanted: a prefix of the text, or the first token it has to write."""
+        """How the model is told the target language: a prefix of the text, or options of `generate`."""
         tokens: Mapping[str, int] = self._tokenizer.get_vocab()
         english = next((code for code in (NLLB["en"], "__en__", "en_XX") if code in tokens), None)
         if english is not None:
@@ -119,8 +119,8 @@ class Seq2SeqTranslator:
             known = self._source.tokenizer
             if known and known.differ is None and tokens[english] not in self._reader.tokens("a").ids:
                 raise InputError(
-                    f"model {self.system}: its {FILE} marks no text as English, and {known.instead_of}, which would, "
-                    "doesn't load here: use a model whose tokenizer transformers loads"
+                    f"model {self.system}: its {FILE} adds no token for English, and its tokenizer class {known.instead_of} "
+                    "can't be loaded: use a model whose tokenizer transformers loads"
                 )
         for code in (NLLB.get(language, language), f"__{language}__", f"{language}_XX", f"{language}_{language.upper()}"):
             if code in tokens:
@@ -128,5 +128,5 @@ class Seq2SeqTranslator:
         if f">>{language}<<" in tokens:
             return f">>{language}<< ", {}
         if self._source.config.model_type == "marian" and not any(token.startswith(">>") for token in tokens):
-            return "", {}  # one target language only
-        raise InputError(f"model {self.system} has no code for {language!r}: give the model's own code")
+            return "", {}  # a model with a single target language
+        raise InputError(f"model {self.system} has no code for language {language!r}: give the model's own code")

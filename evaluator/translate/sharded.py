@@ -1,29 +1,30 @@
-"""A local translation model on several devices at once: Ray actors that each hold a copy share the batches."""
+"""A local translation model on several devices: each Ray actor holds a copy and translates part of the batches."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from evaluator.translate.base import Talker, TranslationOutcome, Translator, make_translator
+from evaluator.translate.base import ChatTranslator, Translator, make_translator
+from evaluator.translate.parsing import ParsedTranslation
 
 
 class _Worker:
-    """One copy of a translator (a Ray actor)."""
+    """A Ray actor with one copy of the translator."""
 
     def __init__(self, spec: str, options: tuple[Any, ...]) -> None:
         self._translator = make_translator(spec, *options)
 
     def answers(self, texts: Sequence[str], language: str) -> Sequence[Any]:
-        one = self._translator
-        return one.ask(texts, language) if isinstance(one, Talker) else one.translate(texts, language)
+        copy = self._translator
+        return copy.generate(texts, language) if isinstance(copy, ChatTranslator) else copy.translate(texts, language)
 
 
 class ShardedTranslator:
-    """A translator whose batches are spread over `workers` Ray actors; its answers and its cache keys are the single one's."""
+    """A translator that distributes batches over `workers` Ray actors. Answers and cache keys are those of a single copy."""
 
     price = 0.0
 
     def __init__(self, spec: str, options: tuple[Any, ...], workers: int, *, gpus: float = 0.0) -> None:
-        """Start the actors on the Ray that this process is connected to; `gpus` is what each of them takes."""
+        """Start the actors on the connected Ray cluster, with `gpus` GPUs each."""
         import ray
         from ray.util import ActorPool
 
@@ -40,12 +41,12 @@ class ShardedTranslator:
 
     @property
     def parameters(self) -> Mapping[str, str]:
-        """Those of one copy."""
+        """See Translator.parameters."""
         return self._one.parameters
 
     @property
     def batch(self) -> int:
-        """A batch for every actor."""
+        """One batch for each actor."""
         return self._one.batch * self._workers
 
     def translate(self, texts: Sequence[str], language: str) -> list[str]:
@@ -59,18 +60,16 @@ class ShardedTranslator:
         return [answer for part in answers for answer in part]
 
 
-class ShardedTalker(ShardedTranslator):
-    """The same of a translator whose answers have to be read."""
+class ShardedChatTranslator(ShardedTranslator, ChatTranslator):
+    """A sharded ChatTranslator."""
 
-    def ask(self, texts: Sequence[str], language: str) -> list[dict[str, str]]:
-        """See Talker.ask."""
+    translate = ChatTranslator.translate
+
+    def generate(self, texts: Sequence[str], language: str) -> list[dict[str, str]]:
+        """See ChatTranslator.generate."""
         return self._answers(texts, language)
 
-    def read(self, sources: Sequence[str], language: str, answers: Sequence[Mapping[str, str]]) -> Sequence[TranslationOutcome]:
-        """See Talker.read."""
-        assert isinstance(self._one, Talker)
-        return self._one.read(sources, language, answers)
-
-    def translate(self, texts: Sequence[str], language: str) -> list[str]:
-        """See Translator.translate."""
-        return [read.text for read in self.read(texts, language, self.ask(texts, language))]
+    def parse(self, sources: Sequence[str], language: str, answers: Sequence[Mapping[str, str]]) -> list[ParsedTranslation]:
+        """See ChatTranslator.parse."""
+        assert isinstance(self._one, ChatTranslator)
+        return self._one.parse(sources, language, answers)

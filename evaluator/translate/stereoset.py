@@ -1,4 +1,4 @@
-"""StereoSet in a new language: contexts, words, sentences and target terms through a translator, with checks."""
+"""Translate StereoSet's contexts, words, sentences and target terms into a new language, with checks."""
 
 import csv
 import io
@@ -13,7 +13,7 @@ from evaluator.vocabulary import Samples
 from evaluator_serving.errors import InputError
 
 PLACEHOLDERS = (BLANK, f"[{BLANK}]", "____", "XXX")
-"""What stands for BLANK while a context is translated: the next one is tried where one is lost."""
+"""Placeholders for BLANK in a context that is translated: the next is tried if the translation loses one."""
 
 MARKS = ".!?"
 _SAME_MARK = {"。": ".", "．": ".", "।": ".", "۔": ".", "！": "!", "？": "?", "؟": "?"}
@@ -23,7 +23,7 @@ FAILURE_COLUMNS = ("example", "field", "source", "translation", "reason")
 
 
 class Translate(Protocol):
-    """What is needed of a translator here."""
+    """The part of a translator's interface that is used here."""
 
     def translate(self, texts: Sequence[str], language: str) -> list[str]:
         """The texts in `language`, in their order."""
@@ -41,7 +41,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A field whose translation can't be used."""
+    """A field whose translation cannot be used."""
 
     field: Field
     translation: str
@@ -50,29 +50,29 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class TranslatedFile:
-    """`data` is a StereoSet file's content; examples with a failure are not in it."""
+    """`data` is a StereoSet file's content without the examples that have a failure."""
 
     data: Mapping[str, Any]
     failures: tuple[Failure, ...]
 
     @property
     def examples(self) -> int:
-        """Examples that came through."""
+        """Number of examples in `data`."""
         return sum(len(self.data["data"][test]) for test in TESTS)
 
 
 def translate_stereoset(
     samples: Samples, translator: Translate, language: str, repairs: Mapping[tuple[str, str], str]
 ) -> TranslatedFile:
-    """Translate all examples. `repairs` are hand-made translations by (example, field); they are checked like the others.
+    """Translate all examples. `repairs`: (example, field) → corrected translation; they are checked like the others.
 
-    Candidate sentences of the intrasentence test are the translated context with the translated word in place of BLANK, as in
-    the published translations. Raises what the translator raises.
+    A candidate sentence of the intrasentence test is the translated context with BLANK replaced by the translated word, as
+    in the published translations. Raises InputError and EngineError as the translator does.
     """
     fields = list(_fields(samples))
     unknown = set(repairs) - {(field.example, field.name) for field in fields}
     if unknown:
-        raise InputError(f"repair of {'/'.join(min(unknown))}: there is no such example and field: correct the repairs file")
+        raise InputError(f"repair of {'/'.join(min(unknown))}: no such example and field: correct the repairs file")
     done: dict[tuple[str, str], str] = dict(repairs)
     todo = [field for field in fields if (field.example, field.name) not in done]
     plain = [field for field in todo if BLANK not in field.source]
@@ -83,7 +83,7 @@ def translate_stereoset(
     failures = []
     for field in fields:
         key = field.example, field.name
-        done[key] = _tidied(field, done[key])
+        done[key] = _stripped(field, done[key])
         if reason := problem(field, done[key]):
             failures.append(Failure(field, done[key], reason))
     wrong = {failure.field.example for failure in failures}
@@ -98,7 +98,7 @@ def _fields(samples: Samples) -> Iterator[Field]:
 
 
 def _blanks(fields: Sequence[Field], translator: Translate, language: str) -> dict[tuple[str, str], str]:
-    """Translations of contexts with BLANK; the last attempt's where every placeholder is lost."""
+    """Translations of contexts with BLANK; the first attempt's if every placeholder is lost."""
     done: dict[tuple[str, str], str] = {}
     pending = list(fields)
     for placeholder in PLACEHOLDERS:
@@ -107,25 +107,25 @@ def _blanks(fields: Sequence[Field], translator: Translate, language: str) -> di
         lost = []
         for field in pending:
             answer = answers[field.source.replace(BLANK, placeholder)].replace(placeholder, BLANK)
-            # The first attempt is what a person who repairs it wants to see, unless a later one is right.
-            kept = answer.count(BLANK) == field.source.count(BLANK)
-            if kept or placeholder == PLACEHOLDERS[0]:
+            # Without a valid attempt the first one is reported for repair.
+            valid = answer.count(BLANK) == field.source.count(BLANK)
+            if valid or placeholder == PLACEHOLDERS[0]:
                 done[field.example, field.name] = answer
-            if not kept:
+            if not valid:
                 lost.append(field)
         pending = lost
     return done
 
 
 def _mark(text: str) -> str:
-    """The full stop, exclamation or question mark at a text's end, empty if there is none."""
+    """The final full stop, exclamation mark or question mark of a text; empty if there is none."""
     last = text.rstrip().rstrip(_CLOSING)[-1:]
     last = _SAME_MARK.get(last, last)
     return last if last and last in MARKS else ""
 
 
-def _tidied(field: Field, translation: str) -> str:
-    """Without outer spaces; a word or term without the full stop that some systems put behind everything."""
+def _stripped(field: Field, translation: str) -> str:
+    """The translation without outer spaces, and a word or term without the full stop that some systems append."""
     text = translation.strip()
     whole = field.name == "context" or (field.test == "intersentence" and field.name != "target")
     if not whole and not _mark(field.source):
@@ -134,12 +134,12 @@ def _tidied(field: Field, translation: str) -> str:
 
 
 def problem(field: Field, translation: str) -> str | None:
-    """Why a translation can't be used, None if it can."""
+    """Why a translation cannot be used, None if it can."""
     if not translation:
         return "empty translation"
-    wanted, found = field.source.count(BLANK), translation.count(BLANK)
-    if found != wanted:
-        return f"{BLANK} occurs {found} times instead of {wanted}"
+    expected, actual = field.source.count(BLANK), translation.count(BLANK)
+    if actual != expected:
+        return f"{BLANK} occurs {actual} times instead of {expected}"
     if _mark(translation) != _mark(field.source):
         return f"ends in {_mark(translation) or 'no mark'!r}, the source in {_mark(field.source) or 'no mark'!r}"
     return None
@@ -174,7 +174,7 @@ def _content(samples: Samples, done: Mapping[tuple[str, str], str], wrong: set[s
 
 
 def failures_csv(failures: Sequence[Failure]) -> str:
-    """The failures as CSV with the columns FAILURE_COLUMNS; with its translations corrected it is a repairs file."""
+    """The failures as CSV with the columns FAILURE_COLUMNS. With corrected translations it serves as a repairs file."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(FAILURE_COLUMNS)

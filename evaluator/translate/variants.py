@@ -1,4 +1,4 @@
-"""Translations of a GEST-like data set, plain and prompted, and the gender pairs made of them (method.md §1.5)."""
+"""Plain and prompted translations of a GEST-like data set, and gender pairs made from them (method.md §1.5)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from evaluator.gender.variants import OPPOSITE, Built, PlainTranslation, PromptS
 from evaluator.gender.verdict import Gender
 
 Translate = Callable[[Sequence[str], str], list[str]]
-"""Texts and a language to the texts in that language."""
-Find = Callable[[Sequence[str], str], Sequence[str | None]]
-"""The same, with None where there is no translation."""
+"""(texts, language) → translations."""
+Lookup = Callable[[Sequence[str], str], Sequence[str | None]]
+"""(texts, language) → translations, None for each that is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class SystemTranslations:
 
 @dataclass(frozen=True, slots=True)
 class PromptedSystem:
-    """Whom the prompts are put to, and how: He/She said (`pronoun`, as published) or The man/The woman said (`noun`)."""
+    """The system that translates prompts, and their style: `pronoun` (He/She said: published) or `noun` (The man/woman)."""
 
     system: str
     style: PromptStyle = "pronoun"
@@ -38,11 +38,11 @@ def translate_sentences(frame: pl.DataFrame, translate: Translate, language: str
 
 
 def gender_pairs(
-    frame: pl.DataFrame, plain: SystemTranslations, prompted: Find, detector: GenderDetector, asked: PromptedSystem
+    frame: pl.DataFrame, plain: SystemTranslations, prompted: Lookup, detector: GenderDetector, target: PromptedSystem
 ) -> Built:
-    """Pairs of the samples whose plain translation has a gender: only the opposite gender's prompt is translated.
+    """Pairs for samples whose plain translation has a gender; only the prompt of the opposite gender is translated.
 
-    `frame` has the columns `sentence` and `group` (the stereotype's number). DeepL to Czech is asked without a colon.
+    `frame` has the columns `sentence` and `group` (the stereotype's number). DeepL's Czech prompts have no colon.
     """
     translations = dict(plain.pairs)
     sentences = frame["sentence"].to_list()
@@ -51,14 +51,14 @@ def gender_pairs(
         PlainTranslation(sentence, int(group), translations[sentence], verdict)
         for sentence, group, verdict in zip(sentences, frame["group"], verdicts, strict=True)
     ]
-    colon = not (asked.system == "deepl" and plain.language == "cs")
-    wanted: dict[tuple[str, Gender], str] = {
+    colon = not (target.system == "deepl" and plain.language == "cs")
+    prompts: dict[tuple[str, Gender], str] = {
         (sample.original, OPPOSITE[sample.verdict.gender]): prompt(
-            sample.original, OPPOSITE[sample.verdict.gender], asked.style, colon
+            sample.original, OPPOSITE[sample.verdict.gender], target.style, colon
         )
         for sample in samples
         if sample.verdict.gender != "unknown"
     }
-    answers = prompted(list(wanted.values()), plain.language)
-    found = {key: answer for key, answer in zip(wanted, answers, strict=True) if answer is not None}
-    return build_pairs(samples, found, asked.system, plain.language)
+    answers = prompted(list(prompts.values()), plain.language)
+    opposite = {key: answer for key, answer in zip(prompts, answers, strict=True) if answer is not None}
+    return build_pairs(samples, opposite, target.system, plain.language)

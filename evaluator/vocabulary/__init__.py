@@ -1,6 +1,6 @@
-"""The words that the packages share: values and frames that travel from data sets over tasks and measures to reports.
+"""Values and frames exchanged between data sets, tasks, measures and reports.
 
-Nothing here imports anything of this project but the requests of `evaluator_serving`.
+Imports nothing of this project except the requests of `evaluator_serving`.
 """
 
 from evaluator.vocabulary.layout import Contour, Layout, Overview, Scatter, Side, plain_layout

@@ -1,4 +1,4 @@
-"""How a task's rows are shown: what goes where in tables and plots, and by which names."""
+"""How a task's rows are arranged and labelled in tables and plots."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,12 +11,12 @@ Side = Literal["first", "second", "other"]
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """A measure that is plotted for all models side by side.
+    """A measure plotted for all models side by side.
 
     Attributes:
-        measure: its name.
-        neutral: its unbiased value.
-        meaning: a sentence without its full stop in plain words: what a value above and below the unbiased one means.
+        measure: name.
+        neutral: the unbiased value.
+        meaning: what values above and below the unbiased one mean; a sentence without full stop.
     """
 
     measure: str
@@ -26,7 +26,7 @@ class Overview:
 
 @dataclass(frozen=True, slots=True)
 class Contour:
-    """A line through points (x, y) of a scatter plot, with what it stands for."""
+    """A labelled line through points (x, y) of a scatter plot."""
 
     label: str
     points: tuple[tuple[float, float], ...]
@@ -34,15 +34,15 @@ class Contour:
 
 @dataclass(frozen=True, slots=True)
 class Scatter:
-    """Two measures, or one measure of two groups, against each other: a point a model and language.
+    """Scatter plot of two measures, or of one measure in two groups: one point per model and language.
 
     Attributes:
         x, y: the measures.
-        x_group, y_group: of which group, where they have groups.
-        identity: whether x and y have one scale, so that the line on which they are equal is drawn.
+        x_group, y_group: their groups, if any.
+        identity: draw the line x = y.
         neutral: the unbiased x and y, drawn as lines.
         contours: lines of equal value of a third measure.
-        note: how to read it, a sentence.
+        note: how to read the plot, a sentence.
     """
 
     x: str
@@ -57,28 +57,28 @@ class Scatter:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What goes where in tables and plots.
+    """Arrangement of a task's measures in tables and plots.
 
     Attributes:
-        summary: measures shown with a row for each model and template.
-        summary_groups: the groups whose rows they are (null: rows without a group); more than one are rows of their own.
-        details: measures shown by group, the groups as rows; figures show them as a heat map and with intervals.
-        relative: those of `details` whose level tells nothing: the heat map shows them against their mean over the groups.
-        neutrals: measure of `details` → its unbiased value, where it isn't one of `overview`.
+        summary: measures in the table with one row per model and template.
+        summary_groups: groups of the summary's rows (None: rows without a group); each further group adds rows.
+        details: measures shown by group, one row per group; figures show them as a heat map and with intervals.
+        relative: measures of `details` without absolute meaning: the heat map divides them by their mean over the groups.
+        neutrals: measure of `details` → its unbiased value, if it is not in `overview`.
         ranks: measures whose distribution over models and templates is shown by group.
-        pairs: correlations of pairs, of which the mean and the range are shown.
-        overview: measures compared between models in a plot.
+        pairs: pairwise correlations, shown as mean and range.
+        overview: measures plotted for all models.
         by_language: measures compared between languages and models, in a table and a heat map.
-        language_ranks: measures of which is shown how a group's values differ between languages.
-        scatters: pairs of measures that are plotted against each other.
-        cautions: what must not be concluded from the numbers, a sentence each.
-        groups: group → its name, in the order of the tables. Of a measure with very many groups only these are shown.
-        polarity: group → its pole, for the groups that have one.
-        poles: what the first and the second word of every pair stand for, where there are such; a high value means the first.
-        lowest: what a group of the lowest rank is, where there are ranks (`feminine`).
-        names: measure → what a reader is shown for it, where it isn't its name.
-        notes: measure → what a reader must know of it, shown under each table with that measure.
-        log_axis: whether plots of `details` and `overview` have logarithmic axes (ratios do).
+        language_ranks: measures for which a group's spread between languages is shown.
+        scatters: scatter plots.
+        cautions: conclusions that the numbers do not support, a sentence each.
+        groups: group → name, in the order of tables. Of a measure with many groups only these are shown.
+        polarity: group → pole, for groups that have one.
+        poles: meaning of the first and the second word of every pair; a high value means the first.
+        lowest: meaning of the lowest rank (`feminine`).
+        names: measure → displayed name, if different.
+        notes: measure → note shown under each table with that measure.
+        log_axis: whether plots of `details` and `overview` have logarithmic axes (for ratios).
     """
 
     summary: tuple[str, ...]
@@ -104,34 +104,34 @@ class Layout:
     def __post_init__(self) -> None:
         """Check that groups belong to the layout's poles. Raises ValueError."""
         if other := set(self.polarity.values()) - set(self.poles):
-            raise ValueError(f"groups belong to {', '.join(sorted(other))}, the poles are {' and '.join(self.poles)}")
+            raise ValueError(f"polarity names {', '.join(sorted(other))}, but the poles are {' and '.join(self.poles)}")
 
     def named(self, group: str) -> str:
-        """A group with its name, `9 self-confident`."""
+        """A group with its name: `9 self-confident`."""
         name = self.groups.get(group, group)
         return name if name == group else f"{group} {name}"
 
     def shown(self, measure: str) -> str:
-        """What a reader is shown for a measure."""
+        """The displayed name of a measure."""
         return self.names.get(measure, measure)
 
     def neutral(self, measure: str) -> float | None:
-        """A measure's unbiased value, where it has one."""
-        known = {overview.measure: overview.neutral for overview in (*self.overview, *self.by_language)}
-        return known.get(measure, self.neutrals.get(measure))
+        """The unbiased value of a measure, None if it has none."""
+        values = {overview.measure: overview.neutral for overview in (*self.overview, *self.by_language)}
+        return values.get(measure, self.neutrals.get(measure))
 
     def side(self, group: str) -> Side:
-        """Which of the poles a group belongs to."""
+        """The pole of a group."""
         pole = self.polarity.get(group)
         return "other" if pole is None else "first" if pole == self.poles[0] else "second"
 
     def mark(self, pole: str) -> str:
-        """A pole's initial in brackets, or its name where both begin alike."""
+        """A pole's initial in brackets, or its name if both poles have the same initial."""
         return f"({pole if self.poles[0][0] == self.poles[1][0] else pole[0]})"
 
 
 def plain_layout(rows: pl.DataFrame) -> Layout:
-    """Measures without groups (or with group `all`) in the summary, the others by group."""
+    """A default layout: measures without groups (or with group `all`) in the summary, the others by group."""
     whole = pl.col("group").is_null() | (pl.col("group") == "all")
     summary = rows.filter(whole)["measure"].unique(maintain_order=True)
     details = rows.filter(~whole)["measure"].unique(maintain_order=True)

@@ -1,4 +1,4 @@
-"""Frames that travel between packages, by their columns: per-sample scores, and the rows of a report."""
+"""Columns of the frames exchanged between packages: per-sample scores, and report rows."""
 
 import polars as pl
 
@@ -11,7 +11,7 @@ SCORES: dict[str, pl.DataType] = {
     "group": pl.String(),
     "score": pl.Float64(),
 }
-"""Columns and types of per-sample scores (natural log). A task may carry further columns behind these."""
+"""Columns and types of per-sample scores (natural log). A task may append further columns."""
 
 TIDY: dict[str, pl.DataType] = {
     "model": pl.String(),
@@ -31,20 +31,19 @@ TIDY: dict[str, pl.DataType] = {
     "protocol": pl.String(),
     "condition": pl.String(),
 }
-"""Columns and types of every report row; null where a column does not apply.
+"""Columns and types of report rows; null if a column does not apply.
 
-`interval` says how `low` and `high` were made (names in `evaluator.measures.intervals`), null where there are none; `pole` is
-the name of the pole that a GEST-like measure's group, or its rate over groups (q_f, q_m, q_family), belongs to; `other` is the
-template or model that a correlation of pairs is with; `protocol` is how the models were asked, `condition` the name of
-the system prompt under which this one was (null where none was chosen); reports fill both in.
+- `interval`: method of `low` and `high` (names in `evaluator.measures.intervals`).
+- `pole`: pole of a GEST-like measure's group, or of a rate over groups (q_f, q_m, q_family).
+- `other`: the second template or model of a correlation.
+- `protocol`, `condition`: the run's protocol, and the name of the model's system prompt; filled in by reports.
 """
 
 
 def tidy(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows with exactly the columns TIDY, in their order and types; a column that they lack is null.
+    """Rows with exactly the columns TIDY, in order and type; missing columns are null.
 
-    Every number is finite or null: a value that isn't (a mean over nothing, the exponential of too much) is not defined and
-    becomes null with its interval, a bound that isn't becomes null alone.
+    Numbers that are not finite become null: a value (an empty mean, an overflow) together with its interval, a bound alone.
     """
     absent = [pl.lit(None, dtype).alias(name) for name, dtype in TIDY.items() if name not in rows.columns]
     rows = rows.with_columns(absent).select(pl.col(name).cast(dtype) for name, dtype in TIDY.items())

@@ -1,4 +1,4 @@
-"""A data set on its way to the models: where it is, its samples, the requests that they became."""
+"""Data sources, samples, and the requests made from samples."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
@@ -11,16 +11,16 @@ from evaluator.vocabulary.options import Protocol_
 from evaluator_serving.requests import Request
 
 ORDER = "order"
-"""Column of a sample's place in the order in which limits take samples, from 0: a limit N takes the places below N."""
+"""Column with a sample's rank (from 0) in the order in which limits select samples: a limit N selects ranks below N."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataSource:
-    """Where and how data sets are read.
+    """Location of the data sets, and the protocol for reading them.
 
     Attributes:
         folder: --data or EVALUATOR_DATA, in the layout of the public files; None for the cache.
-        protocol: whose rules choose and draw the samples, where the released code's differ (`prepare.load_tasks` sets it).
+        protocol: rules for selecting and drawing samples, where the released code differs (set by `prepare.load_tasks`).
     """
 
     folder: Path | None = None
@@ -70,15 +70,15 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class ExistingAnswers:
-    """Answers that exist already, of one system: a task that asks no model scores them.
+    """Existing answers of one system, scored by a task that runs no model.
 
     Attributes:
-        system: the name that it has in results.
-        part: what of it this is (a language).
-        answers: what `Task.score` takes, with a column `request` that its table has too.
-        source: what they were made of (a sha256, a detector), for the record.
-        failures: what is missing in them and may still come, a line each.
-        left_out: what was answered with nothing, for good, a line each: no failure, but told with every number.
+        system: name in results.
+        part: the part of the system's answers (a language).
+        answers: input of `Task.score`, with a column `request` that refers to the task's table.
+        source: provenance (a sha256, a detector), recorded in run.json.
+        failures: missing answers that may be added later, a line each.
+        left_out: samples without an answer for good, a line each: not failures, but reported with every number.
     """
 
     system: str
@@ -94,13 +94,13 @@ class Samples:
     """A loaded data set.
 
     Attributes:
-        frame: one row a sample, with a column `sample` (row of the data set from 0), the task's own columns and, where the data
-            set calls its samples otherwise than by their row, `id`.
-        sha256: file name → sha256 of each file it was read from (written into run.json).
-        dropped: reason → count of rows left out on purpose, with nothing hidden.
-        failures: (sample or example id, reason) of rows that are wrong and were skipped; they are listed in the report.
-        facts: what else a reader of the numbers must know of the data, for the task's entry in run.json (see `reports.notes`).
-        whole: samples of the data set where `frame` may hold only those that a limit takes.
+        frame: one row per sample, with a column `sample` (row of the data set, from 0), the task's columns and, if the data
+            set has its own ids, `id`.
+        sha256: file name → sha256 of each file that was read (recorded in run.json).
+        dropped: reason → number of rows skipped on purpose (reported).
+        failures: (sample or example id, reason) of invalid rows, which were skipped (listed in the report).
+        facts: further facts on the data for the task's entry in run.json (see `reports.notes`).
+        whole: number of samples in the data set, if `frame` may hold only those selected by a limit.
     """
 
     frame: pl.DataFrame
@@ -112,7 +112,7 @@ class Samples:
 
     @property
     def size(self) -> int:
-        """Samples of the data set, with a limit or without."""
+        """Number of samples in the data set, regardless of a limit."""
         return self.frame.height if self.whole is None else self.whole
 
 
@@ -121,9 +121,9 @@ class Rendered:
     """Requests for the samples of one task.
 
     Attributes:
-        table: a row for each sample × template × request with columns `sample, language, template, group, request` and
-            whatever the task's `score` needs; stored as RUN/samples/TASK.parquet.
-        requests: id → request, every id in `table` present; none where answers are given and no model is asked.
+        table: one row per sample × template × request, with columns `sample, language, template, group, request` and
+            those that the task's `score` needs; stored as RUN/samples/TASK.parquet.
+        requests: id → request, for every id in `table`; empty if existing answers are scored.
     """
 
     table: pl.DataFrame

@@ -134,8 +134,8 @@ class AnswerStore(Protocol):
     def add(self, chat: Chat, reply: Reply) -> None:
         """Keep a reply."""
 
-    def number(self, prefix: tuple[int, ...], token: int) -> float | None:
-        """log P of a token behind others, None where it isn't known."""
+    def logprob(self, prefix: tuple[int, ...], token: int) -> float | None:
+        """log P of a token after a prefix, None if unknown."""
 
-    def add_numbers(self, found: Sequence[tuple[tuple[int, ...], int, float]]) -> None:
-        """Keep such numbers: (prefix, token, log P)."""
+    def add_logprobs(self, entries: Sequence[tuple[tuple[int, ...], int, float]]) -> None:
+        """Store (prefix, token, log P) entries."""

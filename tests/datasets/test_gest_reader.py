@@ -55,7 +55,7 @@ def test_other_columns_and_groups(tmp_path: Path) -> None:
         ('sentence,stereotype\nA,1\n"B,1\nC,1\n', "my.csv, line 3: not valid CSV"),
         ("sentence;stereotype\nA;1\n", "my.csv: no column 'sentence' in line 1 (found: 'sentence;stereotype')"),
         ("sentence,group\nA,1\n", "my.csv: no column 'stereotype' in line 1 (found: 'sentence,group')"),
-        ("sentence,sentence,stereotype\nA,B,1\n", "my.csv: no column 'sentence' in line 1"),
+        ("sentence,sentence,stereotype\nA,B,1\n", "my.csv: more than one column 'sentence' in line 1"),
         ("", "my.csv: no column 'sentence' in line 1 (found: '')"),
         ("sentence,stereotype\n\n", "my.csv: no rows below the header"),
         (

@@ -98,7 +98,7 @@ def test_folders_give_their_text_files_in_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "lines", "said"),
     [
-        ("m_template-0.txt", [1, 2, 3], "has 3 lines, the data set has 4 rows"),
+        ("m_template-0.txt", [1, 2, 3], "has 3 lines, but the data set has 4 rows"),
         ("m_template-0.txt", [1, 2, 3, 4, 5], "has 5 lines"),
         ("m_template-0.txt", [1, 2, "three", 4], "line 3: 'three' is not a number"),
         ("m_template-0.txt", [1, "", 3, 4], "line 2: '' is not a number"),
@@ -144,7 +144,7 @@ def test_not_text(tmp_path: Path) -> None:
 
 def test_two_files_of_one_model_and_template(tmp_path: Path, data: DataSource) -> None:
     paths = [write(tmp_path / folder, "m_template-0.txt", 1, 2, 3, 4) for folder in ("p", "q")]
-    with pytest.raises(InputError, match="are both of m, template 1"):
+    with pytest.raises(InputError, match="are both for m, template 1"):
         import_predictions(paths, "mlm", data, tmp_path / "run")
 
 
@@ -154,7 +154,7 @@ def test_other_scores_under_a_known_name_are_refused(tmp_path: Path, data: DataS
     before, record = values_of(Run.open(out), "m", "3"), Run.open(out).record
     with pytest.raises(InputError, match="has other scores for m, template 3"):
         import_predictions([write(tmp_path / "q", "m_template-0.txt", 4, 3, 2, 1)], "glm", data, out)
-    with pytest.raises(InputError, match="another kind of model than mlm"):
+    with pytest.raises(InputError, match="a model of another kind than mlm"):
         import_predictions([write(tmp_path / "q", "m_template-0.txt", 4, 3, 2, 1)], "mlm", data, out)
     assert values_of(Run.open(out), "m", "3") == before
     assert Run.open(out).record == record

@@ -90,5 +90,5 @@ def test_wrong_files(tmp_path: Path, data: DataSource, content: str, message: st
 def test_two_files_of_one_name(tmp_path: Path, data: DataSource) -> None:
     (tmp_path / "b").mkdir()
     paths = [write(tmp_path / "one_en.json", COMPLETE), write(tmp_path / "b" / "one_en.json", COMPLETE)]
-    with pytest.raises(InputError, match="2 files are of a model called one"):
+    with pytest.raises(InputError, match="2 files have the model name one"):
         import_predictions(paths, "en", data, tmp_path / "run")

@@ -25,7 +25,7 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from evaluator.nsp.train import Trainer, TrainingOptions, _how, default_settings, train
+from evaluator.nsp.train import Trainer, TrainingOptions, _pair_format, default_settings, train
 from evaluator_serving.errors import InputError
 from evaluator_serving.models.classifiers import build, load
 from evaluator_serving.models.next_sentence import NextSentence, next_sentence
@@ -156,7 +156,7 @@ def test_a_killed_training_goes_on_to_the_same_weights(tmp_path: Path, seq2seq: 
     second = start(model, corpus, tmp_path / "cut", 3)
     output, progress = second.communicate(timeout=300)
     assert second.returncode == 0, progress
-    assert "going on after step" in progress
+    assert "resuming after step" in progress
     assert not partial.exists()
     whole, cut = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "cut"))
     assert whole.keys() == cut.keys()
@@ -180,7 +180,7 @@ def test_the_result_is_a_model_folder(tmp_path: Path, corpus: Path, seq2seq: boo
     assert (result.steps, result.pairs, result.accuracy) == (2, 16, None)
     seen: list[str] = []
     assert train(source, [corpus], settings, tmp_path / "out", report=seen.append) == result
-    assert "finished already" in seen[0]
+    assert "already finished" in seen[0]
     with pytest.raises(InputError, match="was trained with another seed"):
         train(source, [corpus], replace(settings, seed=settings.seed + 1), tmp_path / "out", report=seen.append)
     with pytest.raises(InputError, match="was trained with another model"):
@@ -216,10 +216,10 @@ def test_labels_of_unlike_length(unlike_labels: ModelSource, corpus: Path, tmp_p
     vocab = tokens.get_vocab()
     zero, one, front, end = (vocab[piece] for piece in ("0", "▁1", "▁", "</s>"))
     assert (tokens("0").input_ids, tokens("1").input_ids) == ([front, zero, end], [one, end])
-    how, targets = _how(unlike_labels, tokens, TrainingOptions())
+    how, targets = _pair_format(unlike_labels, tokens, TrainingOptions())
     assert (how.labels, how.forced) == ((zero, one), (0, front))
     assert targets.tolist() == [[front, zero, end], [front, one, end]]
-    how, targets = _how(unlike_labels, tokens, TrainingOptions(released_targets=True))
+    how, targets = _pair_format(unlike_labels, tokens, TrainingOptions(released_targets=True))
     assert (how.labels, how.forced) == ((zero, one), (0, GREEDY))
     assert targets.tolist() == [[zero], [one]]
     for released in (False, True):
@@ -231,7 +231,7 @@ def test_labels_of_unlike_length(unlike_labels: ModelSource, corpus: Path, tmp_p
 def test_released_score_is_read_at_the_second_step_of_generation(unlike_labels: ModelSource) -> None:
     tokens = load_tokenizer(unlike_labels)
     core = T5ForConditionalGeneration.from_pretrained(unlike_labels.path).eval()
-    how, _ = _how(unlike_labels, tokens, TrainingOptions(released_targets=True))
+    how, _ = _pair_format(unlike_labels, tokens, TrainingOptions(released_targets=True))
     texts = ["the nurse is a woman", "my child", "He said: I am the boss"]
     inputs = tokens(texts, ["she is", "you feel tired, always", "cry"], padding=True, return_tensors="pt")
     inputs = {name: inputs[name] for name in ("input_ids", "attention_mask")}

@@ -47,7 +47,7 @@ def test_a_table_adds_and_wins(tmp_path: Path) -> None:
         ("model,tuned\nold,yes\nold,no\n", "line 3: 'old' is there twice"),
         ("model,tuned\nnone,yes\n", "none of its models is in the run, which has adapted, old, small"),
         ("model,tuned\nold\n", "line 2: 1 field instead of 2"),
-        ("model,model\nold,a\n", "no column 'model' in line 1"),
+        ("model,model\nold,a\n", "more than one column 'model' in line 1"),
         ("", "no column 'model'"),
     ],
 )

@@ -19,7 +19,7 @@ from evaluator.store.run import Run
 from evaluator.sweep.config import read_sweep
 from evaluator.tasks import chosen_tasks
 from evaluator.translate.cache import CachedTranslator
-from evaluator.translate.llm import Asking, LLMTranslator
+from evaluator.translate.llm import LLMOptions, LLMTranslator
 from evaluator.vocabulary import DataSource, Inputs
 from evaluator_serving.chats import Chat, Day, Turn
 from evaluator_serving.encoding import encoder_for
@@ -145,14 +145,14 @@ def test_a_date_of_the_users(models: dict[str, Path], data: Path, tmp_path: Path
 
 def test_translations_are_found_again_whatever_the_day_is(models: dict[str, Path], tmp_path: Path) -> None:
     def translator(**how: Any) -> LLMTranslator:
-        return LLMTranslator(str(models["dated"]), Asking(engine="transformers", max_tokens=2, **how))
+        return LLMTranslator(str(models["dated"]), LLMOptions(engine="transformers", max_tokens=2, **how))
 
     assert translator().parameters["date"] == "2026-01-01"
     assert translator(day=Day.chosen("2025-03-09")).parameters["date"] == "2025-03-09"
     cached = CachedTranslator(translator(), AnswerCache(tmp_path / "a.jsonl"))
     said = cached.translate(["I cook."], "sk")
     assert CachedTranslator(translator(), AnswerCache(tmp_path / "a.jsonl"), offline=True).translate(["I cook."], "sk") == said
-    plain = LLMTranslator(str(models["plain"]), Asking(engine="transformers", max_tokens=2))
+    plain = LLMTranslator(str(models["plain"]), LLMOptions(engine="transformers", max_tokens=2))
     assert "date" not in plain.parameters
 
 

@@ -59,7 +59,7 @@ def test_its_lines_are_json_where_the_commands_are(tmp_path: Path, capfd: pytest
         given = [sys.executable, "-c", "raise SystemExit(2)", "--log-format", "json"]
         assert [attempt(tmp_path / "marks", given) for _ in range(2)] == [2, 2]
         (line,) = capfd.readouterr().err.splitlines()
-        assert json.loads(line)["message"].startswith("evaluator: refused before and nothing has changed since")
+        assert json.loads(line)["message"].startswith("evaluator: refused before, and its input has not changed")
     finally:
         logs.use("text")
 
@@ -75,7 +75,7 @@ def test_arguments_that_are_no_files_and_places_that_cannot_be_written(
     given = [sys.executable, "-c", "raise SystemExit(2)", "x" * 5000, "\udcff", str(large), "http://bob:s3cret@proxy"]
     assert attempt(tmp_path / "file" / "marks", given) == 2
     said = capfd.readouterr().err
-    assert "that it was refused can't be remembered in" in said
+    assert "the marker of a refused command can't be written to" in said
     assert "Traceback" not in said
     assert attempt(tmp_path / "marks", given) == 2
     (mark,) = (tmp_path / "marks").iterdir()

@@ -176,5 +176,5 @@ def test_models_and_translations_in_one_command(tmp_path: Path) -> None:
 
 
 def test_groups_of_unknown_poles_are_refused() -> None:
-    with pytest.raises(ValueError, match="groups belong to young, the poles are old and rich"):
+    with pytest.raises(ValueError, match="polarity names young, but the poles are old and rich"):
         Layout((), polarity={"a": "young"}, poles=("old", "rich"))

@@ -103,7 +103,7 @@ def test_money(tmp_path: Path) -> None:
     cache = AnswerCache(tmp_path / "answers.jsonl")
     lines: list[str] = []
     dear = Echo(price=1e6)  # a dollar a character
-    with pytest.raises(InputError, match=r"about \$4\.00 for 4 characters, more than \$3\.00"):
+    with pytest.raises(InputError, match=r"about \$4\.00 for 4 characters, more than the limit of \$3\.00"):
         CachedTranslator(dear, cache, budget=Budget(3), report=lines.append).translate(["ab", "cd"], "sk")
     assert dear.asked == []
     assert lines == ["echo: 4 characters in 2 texts, about $4.00"]

@@ -26,9 +26,9 @@ from evaluator.tasks.gest_mt import find_translations
 from evaluator.translate.base import make_translator
 from evaluator.translate.cache import CachedTranslator
 from evaluator.translate.folder import read_translations
-from evaluator.translate.llm import Asking, LLMTranslator
-from evaluator.translate.made import Made
-from evaluator.translate.prompt import TranslationPrompt, own_prompt
+from evaluator.translate.llm import LLMOptions, LLMTranslator
+from evaluator.translate.prompt import TranslationPrompt, default_prompt
+from evaluator.translate.provenance import TranslationRecord
 from evaluator.vocabulary import DataSource, Inputs
 from evaluator_serving.budget import Budget, CostError
 from evaluator_serving.chats import Chat, Turn
@@ -64,15 +64,15 @@ def test_turns() -> None:
     odd = (Turn("user", "Say in Elvish : I {text}."), Turn("assistant", "Eu {language}."))
     assert prompt.turns("a {language} {text} b", "xx") == (Turn("system", "You speak Elvish."), *examples, *odd, asked)
     assert [turn.content for turn in prompt.turns("a", "sk")] == ["You speak Slovak.", "Say in Slovak : a"]
-    assert own_prompt().turns("a", "sk")[-1].content.endswith("\n\na")
-    with pytest.raises(InputError, match=r"no name for language 'yy': give one"):
+    assert default_prompt().turns("a", "sk")[-1].content.endswith("\n\na")
+    with pytest.raises(InputError, match=r"language 'yy' has no name: give one"):
         prompt.turns("a", "yy")
-    assert own_prompt().mark != prompt.mark
+    assert default_prompt().digest != prompt.digest
 
 
 def test_all_mistakes_of_a_prompt_are_told() -> None:
     with pytest.raises(
-        InputError, match=r"here, line 1: prompt: the prompt must hold \{text\}(?s:.*)line 2: sistem: unknown key"
+        InputError, match=r"here, line 1: prompt: the prompt must contain \{text\}(?s:.*)line 2: sistem: unknown key"
     ):
         TranslationPrompt.parse('prompt = "a {language}"\nsistem = "b"', "here")
     example = 'prompt = "{text} {language}"\n[[examples.sk]]\nfrom = "a"\ntoo = "b"'
@@ -82,7 +82,7 @@ def test_all_mistakes_of_a_prompt_are_told() -> None:
 
 def test_says_what_plain_generate_says(model: Path) -> None:
     """Each text alone, the most probable token again and again."""
-    prompt = own_prompt()
+    prompt = default_prompt()
     tokens = transformers.AutoTokenizer.from_pretrained(model)
     plain: Any = transformers.AutoModelForCausalLM.from_pretrained(model).eval()
     expected = []
@@ -95,31 +95,31 @@ def test_says_what_plain_generate_says(model: Path) -> None:
                 logits = plain(input_ids=torch.cat([ids, torch.tensor([written], dtype=torch.long)], 1)).logits[0, -1]
                 written.append(int(logits.argmax()))
         expected.append(tokens.decode(written, skip_special_tokens=True))
-    found = LLMTranslator(str(model), Asking(engine="transformers", max_tokens=16)).ask(TEXTS, "sk")
+    found = LLMTranslator(str(model), LLMOptions(engine="transformers", max_tokens=16)).generate(TEXTS, "sk")
     assert [answer["text"] for answer in found] == expected
     assert len(set(expected)) > 1
 
 
 def test_what_an_answer_depends_on_is_its_key(model: Path, tmp_path: Path) -> None:
     other = TranslationPrompt.parse(PROMPT, "here")
-    ways = (Asking(max_tokens=4), Asking(max_tokens=5), Asking(max_tokens=4, prompt=other))
-    keys = [dict(LLMTranslator(str(model), asking).parameters) for asking in ways]
-    assert keys[0] == dict(LLMTranslator(str(model), Asking(max_tokens=4)).parameters)
+    ways = (LLMOptions(max_tokens=4), LLMOptions(max_tokens=5), LLMOptions(max_tokens=4, prompt=other))
+    keys = [dict(LLMTranslator(str(model), llm_options).parameters) for llm_options in ways]
+    assert keys[0] == dict(LLMTranslator(str(model), LLMOptions(max_tokens=4)).parameters)
     assert len({json.dumps(key, sort_keys=True) for key in keys}) == 3
 
 
 def test_models_that_can_not(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"generates no text: it can't translate"):
+    with pytest.raises(InputError, match=r"can't generate text: for an encoder-decoder model"):
         LLMTranslator(str(tiny_model("bert", tmp_path / "masked")))
     with pytest.raises(InputError, match="no option speed"):
-        LLMTranslator(str(tiny_talker(tmp_path / "model")), Asking(options=EngineOptions(extra={"speed": "1"})))
+        LLMTranslator(str(tiny_talker(tmp_path / "model")), LLMOptions(engine_options=EngineOptions(extra={"speed": "1"})))
     with pytest.raises(InputError, match=r"llm:SPEC"):
         make_translator("llm")
     system = "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}" + CHAT_TEMPLATE
-    for template, remedy in ((system, r": it takes a prompt without `system` \(--prompt FILE\)$"), (None, r"\)$")):
+    for template, remedy in ((system, r": give a prompt without `system` \(--prompt FILE\)$"), (None, r"\)$")):
         made = LLMTranslator(str(tiny_talker(tmp_path / "model", template)))
         with pytest.raises(InputError, match=r"no chat template for a system turn.*" + remedy):
-            made.ask(["I cook."], "sk")
+            made.generate(["I cook."], "sk")
 
 
 # --- an endpoint ------------------------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ def test_models_that_can_not(tmp_path: Path) -> None:
 
 def served(server: ChatServer, cache: Path, **extra: str) -> CachedTranslator:
     options = EngineOptions(extra={"concurrency": "2", "retries": "1", **extra})
-    made = LLMTranslator(server.spec, Asking(options=options), cache.with_suffix(".replies.jsonl"))
+    made = LLMTranslator(server.spec, LLMOptions(engine_options=options), cache.with_suffix(".replies.jsonl"))
     return CachedTranslator(made, AnswerCache(cache))
 
 
@@ -217,7 +217,7 @@ def test_two_translators_of_a_command_have_one_purse(tmp_path: Path) -> None:
     talking: Any = {"dtype": "float32", "device": "auto", "engine": "auto", "prompt": None, "max_tokens": None}
     talking["extra"] = ("prompt_price=1", "answer_price=1", "concurrency=1")
     each, texts = (PROMPT_TOKENS + ANSWER_TOKENS) / 1e6, [f"text {i}" for i in range(8)]
-    most = Prices(1, 1).most(Chat(own_prompt().turns(texts[0], "sk")))
+    most = Prices(1, 1).most(Chat(default_prompt().turns(texts[0], "sk")))
     with ChatServer() as server, ChatServer(model="other") as second:
         money = Money(False, Budget((8 + 2.5) * each + most))
         first, other = (open_translator(f"llm:{s.spec}", tmp_path / "a.jsonl", money, talking) for s in (server, second))
@@ -259,12 +259,10 @@ def test_every_way_to_translate_has_a_folder_of_its_own(tmp_path: Path) -> None:
         translate(server, "--prompt", str(prompt))
         asked = len(server.bodies)
         assert {path.name for path in out.iterdir() if path.is_dir()} == {"talker", "talker+short"}
-        with pytest.raises(InputError, match=r"talker/sk holds translations that were made otherwise \(other revision\)"):
+        with pytest.raises(InputError, match=r"talker/sk holds other translations \(different revision\)"):
             translate(second)
         prompt.write_text('prompt = "In {language}: {text}"')
-        with pytest.raises(
-            InputError, match=r"talker\+short/sk .* \(other prompt\): give these a name of their own with --name"
-        ):
+        with pytest.raises(InputError, match=r"talker\+short/sk .* \(different prompt\): give these another name with --name"):
             translate(server, "--prompt", str(prompt))
         assert (len(server.bodies), len(second.bodies)) == (asked, 0)
         translate(second, "--name", "second")
@@ -278,7 +276,7 @@ def test_every_way_to_translate_has_a_folder_of_its_own(tmp_path: Path) -> None:
     assert made["outcomes"]["refused"] == sum(not target for target in read_translations(found.path).values()) > 0
     assert any(f"{made['outcomes']['refused']} refused" in line for line in part.left_out)
     found.path.write_text(found.path.read_text() + "edited,upravené\n")
-    assert Made.of(found.path) is None, "it is no longer what was made"
+    assert TranslationRecord.of(found.path) is None, "it is no longer what was made"
 
 
 def test_killed_at_an_endpoint_and_resumed(tmp_path: Path) -> None:

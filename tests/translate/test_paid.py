@@ -120,7 +120,7 @@ def test_gives_up_in_the_end(kind: type[Paid], server: Server) -> None:
 @SERVICES
 def test_a_refusal_is_not_repeated(kind: type[Paid], server: Server) -> None:
     server.errors = [400]
-    with pytest.raises(InputError, match="refuses"):
+    with pytest.raises(InputError, match="rejected the request"):
         make(kind, server, []).translate(["a"], "xx")
     assert len(server.seen) == 1
 

@@ -25,7 +25,7 @@ from evaluator_serving.errors import InputError
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Random weights rarely write the token that ends a text, and nothing is learnt from hundreds of tokens."""
-    monkeypatch.setattr(seq2seq, "LONGEST", 24)
+    monkeypatch.setattr(seq2seq, "MAX_TOKENS", 24)
 
 
 TEXTS = ["I cook.", "I work with my friends every day.", "I always think quietly."]
@@ -40,8 +40,8 @@ def greedy(folder: Path, architecture: str, text: str, first: str | None) -> str
     if first is not None:
         written.append(tokenizer.convert_tokens_to_ids(first))
     with torch.inference_mode():
-        while len(written) <= seq2seq.LONGEST and written[1:][-1:] != [tokenizer.eos_token_id]:
-            if len(written) == seq2seq.LONGEST and model.generation_config.forced_eos_token_id is not None:
+        while len(written) <= seq2seq.MAX_TOKENS and written[1:][-1:] != [tokenizer.eos_token_id]:
+            if len(written) == seq2seq.MAX_TOKENS and model.generation_config.forced_eos_token_id is not None:
                 break  # Marian's last token has to be the end's
             logits = model(input_ids=source, decoder_input_ids=torch.tensor([written])).logits[0, -1]
             if model.config.model_type == "marian":
@@ -67,9 +67,9 @@ def test_the_language_is_the_models_own(tmp_path: Path) -> None:
     translator = Seq2SeqTranslator(str(tiny_model("m2m100", tmp_path / "model")))
     assert translator.translate(TEXTS, "sk") != translator.translate(TEXTS, "pl")
     assert translator.translate(TEXTS, "sk") == translator.translate(TEXTS, "slk_Latn")
-    with pytest.raises(InputError, match="has no code for 'de'"):
+    with pytest.raises(InputError, match="has no code for language 'de'"):
         translator.translate(TEXTS, "de")
-    with pytest.raises(InputError, match="no encoder-decoder model"):
+    with pytest.raises(InputError, match="is not an encoder-decoder model"):
         Seq2SeqTranslator(str(tiny_model("gpt2", tmp_path / "causal")))
 
 
@@ -165,6 +165,7 @@ def test_codes_of_languages_stand_around_the_files_tokens(tmp_path: Path) -> Non
     assert translator.parameters["tokenizer"] == "tokenizer.json"
     (model / "tokenizer_config.json").write_text(json.dumps(configured | {"tokenizer_class": "M2M100Tokenizer"}))
     with pytest.raises(
-        InputError, match=r"its tokenizer\.json marks no text as English, and M2M100Tokenizer, which would, doesn't load"
+        InputError,
+        match=r"its tokenizer\.json adds no token for English, and its tokenizer class M2M100Tokenizer can't be loaded",
     ):
         Seq2SeqTranslator(str(model)).translate(["I cook."], "sk")

@@ -148,7 +148,7 @@ def test_the_command(tmp_path: Path, samples: Samples) -> None:
 
 def test_codes_of_multilingual_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The wanted language is forced as the first token where the model has a code for it, and answers depend on it."""
-    monkeypatch.setattr(seq2seq, "LONGEST", 24)
+    monkeypatch.setattr(seq2seq, "MAX_TOKENS", 24)
     translator = Seq2SeqTranslator(str(tiny_model("t5", tmp_path / "model", seed=2)))
     tokenizer = translator._tokenizer
     tokenizer.add_tokens(["deu_Latn", "eng_Latn"], special_tokens=True)
@@ -157,5 +157,5 @@ def test_codes_of_multilingual_models(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (first, second) == tuple(translator.translate([text], "de")[0] for text in ("the child", "the nurse is strong"))
     assert translator._target("de") == ("", {"forced_bos_token_id": tokenizer.get_vocab()["deu_Latn"]})
     assert translator.parameters["revision"].startswith("sha256:")
-    with pytest.raises(InputError, match="no code for 'sk'"):
+    with pytest.raises(InputError, match="no code for language 'sk'"):
         translator.translate(["x"], "sk")

@@ -197,7 +197,7 @@ class OpenAIEngine(Engine):
         answers: list[NDArray[np.floating]] = [np.full(len(row.lookups), np.nan, dtype=np.float32) for row in rows]
         jobs: list[_Job] = []
         for index, row in enumerate(rows):
-            known = [kept.number(row.ids[: at + 1], token) if kept else None for at, token in row.lookups]
+            known = [kept.logprob(row.ids[: at + 1], token) if kept else None for at, token in row.lookups]
             for lookup, value in enumerate(known):
                 if value is not None:
                     answers[index][lookup] = value
@@ -254,7 +254,7 @@ class OpenAIEngine(Engine):
                 for (index, query), values in zip(jobs, found, strict=True)
                 for cell, value in zip(query.cells, values, strict=True)
             ]
-            kept.add_numbers([(ids[: at + 1], token, value) for at, token, ids, value in lookups if _finite(value)])
+            kept.add_logprobs([(ids[: at + 1], token, value) for at, token, ids, value in lookups if _finite(value)])
         return found
 
     def _answers(self) -> bool:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.translate.tidy import tidied
+from evaluator.translate.parsing import parse_answer
 
 SOURCE = "I work."
 
@@ -36,13 +36,13 @@ SOURCE = "I work."
     ],
 )
 def test_what_is_around_a_translation_goes(said: str, text: str) -> None:
-    found = tidied(said, "stop", SOURCE, "Slovak")
+    found = parse_answer(said, "stop", SOURCE, "Slovak")
     assert (found.text, found.outcome) == (text, "translated")
 
 
 def test_marks_of_the_source_are_the_translations() -> None:
-    assert tidied('"Pracujem."', "stop", '"I work."', "Slovak").text == '"Pracujem."'
-    assert tidied("Prvý.\n\nDruhý.", "stop", "First.\n\nSecond.", "Slovak").text == "Prvý.\n\nDruhý."
+    assert parse_answer('"Pracujem."', "stop", '"I work."', "Slovak").text == '"Pracujem."'
+    assert parse_answer("Prvý.\n\nDruhý.", "stop", "First.\n\nSecond.", "Slovak").text == "Prvý.\n\nDruhý."
 
 
 @pytest.mark.parametrize(
@@ -59,12 +59,12 @@ def test_marks_of_the_source_are_the_translations() -> None:
     ],
 )
 def test_what_becomes_of_a_question(said: str, finish: str, source: str, outcome: str) -> None:
-    found = tidied(said, finish, source, "Slovak")  # type: ignore[arg-type]
+    found = parse_answer(said, finish, source, "Slovak")  # type: ignore[arg-type]
     assert found.outcome == outcome
     assert (not found.text) == (outcome in ("empty", "refused"))
 
 
 @given(st.text(st.characters(categories=["Ll", "Lu", "Zs"]), min_size=1).map(str.strip).filter(bool))
 def test_plain_words_stay_as_they_are(words: str) -> None:
-    found = tidied(words, "stop", SOURCE, "Slovak")
+    found = parse_answer(words, "stop", SOURCE, "Slovak")
     assert found.outcome == "refused" or found.text == words

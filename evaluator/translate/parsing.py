@@ -1,15 +1,15 @@
-"""From what a language model said, its thoughts left out, to a translation: what it wrote around it is taken off by rules.
+"""Extract the translation from a language model's answer (without its reasoning).
 
-In this order, each once, for a source text of one line:
+If the source has one line, these parts are removed, in this order and once each:
 
-1. A first line that ends in a colon and has others below it is an announcement ("Here is the translation:") and goes.
-2. Of what is left the first paragraph counts; what follows a blank line is a remark. Its lines are joined.
-3. A label in front goes: `Translation:`, `Slovak:`, `Slovak translation:`, also in bold (`**Slovak:**`).
-4. A remark in brackets at the end that calls itself one goes: `(Note: …)`, `[Literally: …]`.
-5. Quotation marks, backquotes or asterisks around the whole go, where the source has none around it.
+1. A first line that ends in a colon, if other lines follow ("Here is the translation:").
+2. Everything after the first paragraph. The paragraph's lines are joined.
+3. A label at the beginning: `Translation:`, `Slovak:`, `Slovak translation:`, also in bold (`**Slovak:**`).
+4. A remark in brackets at the end: `(Note: …)`, `[Literally: …]`.
+5. Quotation marks, backquotes or asterisks around the whole, unless the source has them too.
 
-Of a source of several lines only the outer space goes. An answer that the server calls a refusal, or that begins as one where
-the source doesn't, is `refused`; one of which nothing is left is `empty`. Neither is a translation: both become the empty text.
+If the source has several lines, only outer spaces are removed. An answer is `refused` if the server reports a refusal, or if
+it begins like one and the source does not. It is `empty` if nothing is left. Both give an empty translation.
 """
 
 import re
@@ -19,7 +19,8 @@ from typing import Literal
 from evaluator_serving.chats import REFUSAL, Finish
 
 Outcome = Literal["translated", "empty", "refused", "cut", "thinking"]
-"""`cut`: it ended at the most tokens; what there is of it stands. `thinking`: it ended there before the answer began."""
+"""`cut`: generation stopped at the maximum number of tokens, and the partial translation is used. `thinking`: it stopped there
+before the answer began."""
 
 _QUOTES = (
     ('"', '"'), ("“", "”"), ("„", "“"), ("„", "”"), ("‚", "‘"), ("‘", "’"), ("'", "'"), ("«", "»"), ("»", "«"), ("‹", "›"),
@@ -28,24 +29,24 @@ _QUOTES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Tidied:
-    """A translation, and what became of the question."""
+class ParsedTranslation:
+    """A translation (empty if there is none) and its outcome."""
 
     text: str
     outcome: Outcome
 
 
-def tidied(said: str, finish: Finish, source: str, language: str) -> Tidied:
-    """What was said to `source` as a translation; `language` is the language's English name."""
-    begun = re.match(REFUSAL, said.strip().lower()) and not re.match(REFUSAL, source.strip().lower())
-    if finish in ("refused", "filtered") or begun:
-        return Tidied("", "refused")
-    text = said.strip()
+def parse_answer(answer: str, finish: Finish, source: str, language: str) -> ParsedTranslation:
+    """The translation of `source` in an answer; `language` is the language's English name."""
+    refusal = re.match(REFUSAL, answer.strip().lower()) and not re.match(REFUSAL, source.strip().lower())
+    if finish in ("refused", "filtered") or refusal:
+        return ParsedTranslation("", "refused")
+    text = answer.strip()
     if "\n" not in source.strip():
         text = _line(text, source, language)
     if not text:
-        return Tidied("", "empty")
-    return Tidied(text, "cut" if finish == "length" else "translated")
+        return ParsedTranslation("", "empty")
+    return ParsedTranslation(text, "cut" if finish == "length" else "translated")
 
 
 def _line(text: str, source: str, language: str) -> str:
