@@ -49,7 +49,7 @@ _KIND = re.compile(rf".+_({'|'.join(_HEADS)}|)_({'|'.join(_HEADS)})(?:(?:_case)?
 
 
 def kind_of(model: str) -> str | None:
-    """The heads that a model was scored with (as in `evaluator.store.run.heads_key`) and the case unless it is d, from its name.
+    """The heads of a model (see `evaluator.store.run.heads_key`), and the case unless it is d, from its name.
 
     None if the name does not contain them.
     """

@@ -277,7 +277,7 @@ def test_seq2seq(tmp_path: Path, data: DataSource, family: str, tokenizer: str, 
 def test_trained_classifiers(tmp_path: Path, data: DataSource, family: str, architecture: str) -> None:
     source = resolve(str(tiny_model(family, tmp_path / "core")))
     core = getattr(transformers, architecture).from_pretrained(source.path)
-    how, _ = _how(source, load_tokenizer(source), TrainingOptions(prefix="the nurse: "))
+    how, _ = _pair_format(source, load_tokenizer(source), TrainingOptions(prefix="the nurse: "))
     torch.manual_seed(3)
     module = build(core, how)
     tokens = transformers.AutoTokenizer.from_pretrained(source.path)
