@@ -17,7 +17,7 @@ from tiny_models import tiny_model
 
 from evaluator.datasets.stereoset import LABELS
 from evaluator.measures.stereoset import CANDIDATES
-from evaluator.nsp.train import TrainingOptions, _how
+from evaluator.nsp.train import TrainingOptions, _pair_format
 from evaluator.scoring.driver import execute
 from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
