@@ -8,7 +8,6 @@
 These are imported when they are used; `__init__.pyi` tells type checkers what they are.
 """
 
-import importlib
 from typing import Any
 
 __version__ = "0.2.0"
@@ -26,5 +25,7 @@ _PLACES = {
 def __getattr__(name: str) -> Any:
     """The interface for notebooks, imported on its first use."""
     if name in _PLACES:
-        return getattr(importlib.import_module(_PLACES[name]), name)
+        from evaluator_serving.plugins import load_object
+
+        return load_object(f"{_PLACES[name]}:{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import importlib
 import sys
 import traceback
 import warnings
@@ -11,51 +10,41 @@ from typing import Any
 import click
 
 from evaluator import __version__, logs
+from evaluator.cli.lazy_group import LazyGroup
 from evaluator.cli.output import sign_of_life, take_every_character
 from evaluator_serving.errors import EngineError, InputError, UnexpectedError, in_words, lasts
 from evaluator_serving.network import share_authorities
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "run": ("evaluator.cli.run", "Score models on tasks and print the table."),
-    "sweep": ("evaluator.cli.sweep", "Score dozens of models, on one machine or a Ray cluster."),
-    "plan": ("evaluator.cli.plan", "Say what a sweep needs, how it is placed and how long it takes."),
-    "report": ("evaluator.cli.report", "Turn a run's scores into rates with confidence intervals."),
-    "compare": ("evaluator.cli.compare", "Compare models on the same samples; check them before a release."),
-    "validity": ("evaluator.cli.validity", "Correlate GEST with WinoBias over the models of a run."),
-    "scores": ("evaluator.cli.scores", "Print a run's per-sample scores."),
-    "samples": ("evaluator.cli.samples", "List the sentences that drive a rate, or on which two models differ."),
-    "status": ("evaluator.cli.status", "Say how far a run has come."),
-    "engines": ("evaluator.cli.engines", "List what can run a model here, and what each can do."),
-    "bench": ("evaluator.cli.bench", "Measure the throughput of engines on this hardware; compare measurements."),
-    "doctor": ("evaluator.cli.doctor", "Check this installation and machine, and suggest fixes."),
-    "probe": ("evaluator.cli.probe", "Ask one model for the probabilities of some words."),
-    "tasks": ("evaluator.cli.tasks", "List the tasks: what they measure, data, settings."),
-    "data": ("evaluator.cli.data", "List, fetch and check data sets."),
-    "import": ("evaluator.cli.import_", "Make a run out of published score files."),
-    "translate": ("evaluator.cli.translate", "Translate GEST's sentences, plain and as gender pairs."),
-    "gender": ("evaluator.cli.gender", "Tell the first person's grammatical gender, a sentence a line."),
-    "new": ("evaluator.cli.new", "Write an example of a definition, its samples, or a sweep."),
-    "train-nsp": ("evaluator.cli.train_nsp", "Fine-tune a next-sentence classifier out of a generative model."),
-    "translate-dataset": ("evaluator.cli.translate_dataset", "Make a data set in a new language."),
-    "export-results": ("evaluator.cli.export_results", "Write a run's results for other programs."),
-    "export": ("evaluator.cli.export", "Export a masked model as an ONNX graph for fast scoring."),
+    "run": ("evaluator.cli.run:command", "Score models on tasks and print the table."),
+    "sweep": ("evaluator.cli.sweep:command", "Score dozens of models, on one machine or a Ray cluster."),
+    "plan": ("evaluator.cli.plan:command", "Say what a sweep needs, how it is placed and how long it takes."),
+    "report": ("evaluator.cli.report:command", "Turn a run's scores into rates with confidence intervals."),
+    "compare": ("evaluator.cli.compare:command", "Compare models on the same samples; check them before a release."),
+    "validity": ("evaluator.cli.validity:command", "Correlate GEST with WinoBias over the models of a run."),
+    "scores": ("evaluator.cli.scores:command", "Print a run's per-sample scores."),
+    "samples": ("evaluator.cli.samples:command", "List the sentences that drive a rate, or on which two models differ."),
+    "status": ("evaluator.cli.status:command", "Say how far a run has come."),
+    "engines": ("evaluator.cli.engines:command", "List what can run a model here, and what each can do."),
+    "bench": ("evaluator.cli.bench:command", "Measure the throughput of engines on this hardware; compare measurements."),
+    "doctor": ("evaluator.cli.doctor:command", "Check this installation and machine, and suggest fixes."),
+    "probe": ("evaluator.cli.probe:command", "Ask one model for the probabilities of some words."),
+    "tasks": ("evaluator.cli.tasks:command", "List the tasks: what they measure, data, settings."),
+    "data": ("evaluator.cli.data:command", "List, fetch and check data sets."),
+    "import": ("evaluator.cli.import_:command", "Make a run out of published score files."),
+    "translate": ("evaluator.cli.translate:command", "Translate GEST's sentences, plain and as gender pairs."),
+    "gender": ("evaluator.cli.gender:command", "Tell the first person's grammatical gender, a sentence a line."),
+    "new": ("evaluator.cli.new:command", "Write an example of a definition, its samples, or a sweep."),
+    "train-nsp": ("evaluator.cli.train_nsp:command", "Fine-tune a next-sentence classifier out of a generative model."),
+    "translate-dataset": ("evaluator.cli.translate_dataset:command", "Make a data set in a new language."),
+    "export-results": ("evaluator.cli.export_results:command", "Write a run's results for other programs."),
+    "export": ("evaluator.cli.export:command", "Export a masked model as an ONNX graph for fast scoring."),
 }
-"""Command name to (module with a click.Command called `command`, one-line help)."""
+"""Command name → (import path of its click.Command, one-line help)."""
 
 
-class LazyGroup(click.Group):
-    """A group whose commands are modules imported on demand; only their one-line helps are known beforehand."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names in the order of COMMANDS."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the module of `cmd_name`; None for an unknown name (Click then says so)."""
-        if cmd_name not in COMMANDS:
-            return None
-        command: click.Command = importlib.import_module(COMMANDS[cmd_name][0]).command
-        return command
+class MainGroup(LazyGroup):
+    """The program's commands."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Click's; an interruption goes to `main` as it is, before click writes an empty line."""
@@ -64,13 +53,8 @@ class LazyGroup(click.Group):
         except KeyboardInterrupt as error:
             raise click.exceptions.Abort from error
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
-
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=MainGroup, table=COMMANDS, section="Commands", context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="evaluator")
 @click.option("--debug", is_flag=True, help="Show tracebacks instead of one-line errors.")
 def cli(debug: bool) -> None:

@@ -164,7 +164,7 @@ def usable_engines() -> list[str]:
     """Installed engines that run on this machine."""
     from evaluator_serving.registry import known_engines
 
-    return [one.name for one in known_engines() if one.made and not one.problem and one.made.devices != ("server",)]
+    return [one.name for one in known_engines() if one.engine and not one.problem and one.engine.devices != ("server",)]
 
 
 def show(record: Mapping[str, Any]) -> None:

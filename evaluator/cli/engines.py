@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import click
 
 from evaluator.cli.listing import listed
-from evaluator_serving.registry import EngineEntry, known_engines, refused_plugins
+from evaluator_serving.registry import ENGINES, EngineEntry, known_engines
 
 
 @click.command(name="engines")
@@ -21,35 +21,35 @@ def command(as_json: bool) -> None:
       evaluator engines
       evaluator engines --json
     """
-    listed(known_engines(), facts, shown, refused_plugins, as_json=as_json)
+    listed(known_engines(), facts, shown, lambda: ENGINES.refused, as_json=as_json)
 
 
 def facts(known: EngineEntry) -> dict[str, object]:
     """What is known of an engine, as JSON values."""
     told: dict[str, object] = {"name": known.name, "package": known.package, "problem": known.problem}
-    if (made := known.made) is None:
+    if (engine := known.engine) is None:
         return told
     return told | {
-        "summary": made.summary,
-        "devices": list(made.devices),
-        "heads": sorted(made.heads),
-        "dtypes": list(made.dtypes),
-        "options": {option.name: {"help": option.help, "harmless": option.harmless} for option in made.extra},
-        "passes_on": made.passes_on,
+        "summary": engine.summary,
+        "devices": list(engine.devices),
+        "heads": sorted(engine.heads),
+        "dtypes": list(engine.dtypes),
+        "options": {option.name: {"help": option.help, "harmless": option.harmless} for option in engine.extra},
+        "passes_on": engine.passes_on,
     }
 
 
 def shown(known: EngineEntry) -> list[str]:
     """Lines on an engine."""
-    made, origin = known.made, f" [{known.package}]" if known.package else ""
-    if made is None:
+    engine, origin = known.engine, f" [{known.package}]" if known.package else ""
+    if engine is None:
         return [f"{known.name}{origin}: {known.problem}"]
-    lines = [f"{known.name}{origin}: {made.summary}"]
+    lines = [f"{known.name}{origin}: {engine.summary}"]
     if known.problem:
         lines.append(f"  not here: {known.problem}")
-    lines.append(f"  on {_list(made.devices)}; heads {_list(sorted(made.heads))}; dtypes {_list(made.dtypes)}")
-    options = [f"{option.name}{'*' if option.harmless else ''}" for option in made.extra]
-    if made.passes_on:
+    lines.append(f"  on {_list(engine.devices)}; heads {_list(sorted(engine.heads))}; dtypes {_list(engine.dtypes)}")
+    options = [f"{option.name}{'*' if option.harmless else ''}" for option in engine.extra]
+    if engine.passes_on:
         options.append("and all others that its library has")
     if options:
         lines.append(f"  options {_list(options)}")

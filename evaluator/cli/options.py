@@ -262,7 +262,7 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
             default="auto",
             show_default=True,
             metavar="NAME",
-            help=f"What runs the model: auto, {', '.join(ENGINES)}, a plug-in's (see `evaluator engines`), or module:Class.",
+            help=f"What runs the model: auto, {', '.join(ENGINES.own)}, a plug-in (see `evaluator engines`), or module:Class.",
         ),
     ):
         command = option(command)

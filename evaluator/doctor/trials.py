@@ -29,14 +29,14 @@ def engines(seconds: float = SECONDS) -> Iterator[Finding]:
         yield Finding("engine", "", "broken", f"engines can't be listed: {error}", "install the packages missing above")
         return
     for one in known:
-        if one.made is None or one.problem:
+        if one.engine is None or one.problem:
             needed = one.name == NEEDED
             why, _, remedy = one.problem.rpartition(": ")
             yield Finding("engine", one.name, "broken" if needed else "note", why or one.problem, remedy)
-        elif one.made.devices == ("server",):
+        elif one.engine.devices == ("server",):
             remedy = "run with --engine openai --extra url=… when a server is running"
             yield Finding("engine", one.name, "note", "not tried: it needs a running server", remedy)
-        elif not one.made.heads & {"masked", "causal"}:
+        elif not one.engine.heads & {"masked", "causal"}:
             yield Finding("engine", one.name, "note", "not tried: it scores neither masked nor causal requests")
         else:
             yield engine_finding(one.name, run_trial("engine", one.name, seconds))

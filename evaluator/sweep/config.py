@@ -57,7 +57,7 @@ from evaluator.toml_file import Document, MistakesError, Place, Table
 from evaluator.vocabulary import DataSource, Inputs, Protocol_
 from evaluator_serving.engine import BYTES, EngineOptions
 from evaluator_serving.errors import InputError
-from evaluator_serving.registry import engine_names
+from evaluator_serving.registry import ENGINES
 from evaluator_serving.thoughts import CHOICE
 from evaluator_serving.weights.cache import parse_size
 
@@ -69,9 +69,9 @@ FILES = ("samples", "templates", "translations", "wording")
 
 
 def _engine(name: str) -> str:
-    known = ("auto", *engine_names())
+    known = ("auto", *ENGINES)
     if name not in known and not re.fullmatch(r"[\w.]+:\w+", name):
-        raise ValueError(f"{name!r} is not one of {', '.join(known)}, nor module:Class of your own")
+        raise ValueError(f"{name!r} is not one of {', '.join(known)}, nor module:Class")
     return name
 
 

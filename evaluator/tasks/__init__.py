@@ -4,17 +4,15 @@ A new task is one module with a class derived from `base.Task` and a line in `TA
 point of the group `evaluator.tasks`: the task's name to its class, or to a function that makes one.
 """
 
-import importlib
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from evaluator.tasks.base import Task
 from evaluator.vocabulary import DataSource, Inputs
 from evaluator_serving.errors import InputError, in_words
-from evaluator_serving.plugins import Plugin, Plugins, plugins
+from evaluator_serving.plugins import Plugin, Registry, load_object
 
 TASKS: dict[str, str] = {
     "gest": "evaluator.tasks.gest:gest",
@@ -44,8 +42,7 @@ FAMILIES: dict[str, str] = {
 }
 """Tasks called FAMILY-LANGUAGE, to the function that makes one from the language's code (two or three small letters)."""
 
-GROUP = "evaluator.tasks"
-"""Entry points of other packages."""
+_REGISTRY = Registry(TASKS, group="evaluator.tasks")
 
 OPTIONS = {
     "samples": "--samples",
@@ -85,8 +82,7 @@ _TABLES = {"pairs": "pairs", "eurogest": "eurogest", "who": "gest-who"}
 
 def package_of(name: str) -> str:
     """The package, with its version, that a task comes from; empty for the program's own."""
-    plugin = _plugins().found.get(name)
-    return plugin.package if plugin else ""
+    return _REGISTRY.package_of(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +103,7 @@ class TaskEntry:
 
 def task_names() -> tuple[str, ...]:
     """The program's tasks (but not those of a family) and the installed plug-ins'; nothing is imported."""
-    return (*TASKS, *_plugins().found)
+    return tuple(_REGISTRY)
 
 
 def known_tasks() -> Iterator[TaskEntry]:
@@ -116,7 +112,7 @@ def known_tasks() -> Iterator[TaskEntry]:
         yield TaskEntry(name, "", task(name))
     for family in FAMILIES:
         yield TaskEntry(f"{family}-LANGUAGE", "", task(f"{family}-en"))
-    for name, plugin in _plugins().found.items():
+    for name, plugin in _REGISTRY.plugins.items():
         try:
             yield TaskEntry(name, plugin.package, _of_plugin(plugin))
         except InputError as error:
@@ -138,11 +134,7 @@ def tasks_that(fits: Callable[[Task], bool]) -> str:
 
 def refused_plugins() -> tuple[str, ...]:
     """A line on each plug-in whose name is taken."""
-    return _plugins().refused
-
-
-def _plugins() -> Plugins:
-    return plugins(GROUP, TASKS)
+    return _REGISTRY.refused
 
 
 def _of_plugin(plugin: Plugin) -> Task:
@@ -163,21 +155,16 @@ def _of_plugin(plugin: Plugin) -> Task:
 def task(name: str) -> Task:
     """The task called `name`. Raises InputError, naming the known ones, for an unknown name."""
     if name in TASKS:
-        make: Callable[[], Task] = _attribute(TASKS[name])
+        make: Callable[[], Task] = _REGISTRY[name]
         return make()
     family, _, language = name.partition("-")
     if family in FAMILIES and re.fullmatch("[a-z]{2,3}", language):
-        make_for: Callable[[str], Task] = _attribute(FAMILIES[family])
+        make_for: Callable[[str], Task] = load_object(FAMILIES[family])
         return make_for(language)
-    if (plugin := _plugins().found.get(name)) is not None:
+    if (plugin := _REGISTRY.plugins.get(name)) is not None:
         return _of_plugin(plugin)
     families = [f"{family}-LANGUAGE" for family in FAMILIES]
-    raise InputError(f"unknown task {name!r}: choose from {', '.join([*TASKS, *families, *_plugins().found])}")
-
-
-def _attribute(place: str) -> Any:
-    module, attribute = place.split(":")
-    return getattr(importlib.import_module(module), attribute)
+    raise InputError(f"unknown task {name!r}: choose from {', '.join([*TASKS, *families, *_REGISTRY.plugins])}")
 
 
 def chosen_tasks(names: Sequence[str], inputs: Inputs) -> tuple[Task, ...]:

@@ -1,13 +1,12 @@
 """The interface of translators, and their registry."""
 
-import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from evaluator.translate.parsing import ParsedTranslation
 from evaluator_serving.errors import InputError
 from evaluator_serving.models.source import ModelSource
-from evaluator_serving.plugins import plugins
+from evaluator_serving.plugins import Registry
 
 
 class Translator(Protocol):
@@ -51,20 +50,19 @@ class ChatTranslator(Translator, Protocol):
         return [parsed.text for parsed in self.parse(texts, language, self.generate(texts, language))]
 
 
-KINDS: dict[str, str] = {
-    "model": "evaluator.translate.seq2seq:Seq2SeqTranslator",
-    "llm": "evaluator.translate.llm:LLMTranslator",
-    "folder": "evaluator.translate.folder:FolderTranslator",
-    "amazon": "evaluator.translate.paid:AmazonTranslate",
-    "deepl": "evaluator.translate.paid:DeepL",
-    "google": "evaluator.translate.paid:Google",
-}
+KINDS = Registry(
+    {
+        "model": "evaluator.translate.seq2seq:Seq2SeqTranslator",
+        "llm": "evaluator.translate.llm:LLMTranslator",
+        "folder": "evaluator.translate.folder:FolderTranslator",
+        "amazon": "evaluator.translate.paid:AmazonTranslate",
+        "deepl": "evaluator.translate.paid:DeepL",
+        "google": "evaluator.translate.paid:Google",
+    },
+    group="evaluator.translators",
+)
 """Kind → class. `model` and `llm` take a model spec, `folder` a folder of translations; paid services read their keys from the
-environment."""
-
-
-GROUP = "evaluator.translators"
-"""Entry points of plug-ins: kind → a class whose constructor takes nothing, or the text after the colon."""
+environment. The constructor of a plug-in's class takes nothing, or the text after the colon."""
 
 
 _SPECS = ("model", "llm", "folder")
@@ -96,13 +94,8 @@ def make_translator(spec: str, *options: Any) -> Translator:
     `options`: arguments of the kind's class. Raises InputError for an unknown kind, or a missing package or key.
     """
     kind, colon, argument = spec.partition(":")
-    plugin = None if kind in KINDS else plugins(GROUP, KINDS).found.get(kind)
-    if plugin is not None:
-        instance: Translator = plugin.load()(argument) if argument else plugin.load()()
-        return instance
-    if kind not in KINDS or bool(colon) != (kind in _SPECS) or (colon and not argument):
+    own = kind in KINDS.own
+    if kind not in KINDS or (own and (bool(colon) != (kind in _SPECS) or (colon and not argument))):
         raise InputError(f"unknown translator {spec!r}: choose amazon, deepl, google, model:SPEC, llm:SPEC or folder:PATH")
-    module, name = KINDS[kind].split(":")
-    factory: Any = getattr(importlib.import_module(module), name)
-    translator: Translator = factory(argument, *options) if argument else factory(*options)
+    translator: Translator = KINDS[kind](*([argument] if argument else []), *(options if own else []))
     return translator

@@ -35,5 +35,5 @@ def why_slower(source: ModelSource, heads: Iterable[str], options: EngineOptions
 def _usable() -> Iterator[tuple[str, type[Engine]]]:
     """The engines that may be faster than FALLBACK and can be used here."""
     for known in known_engines(AUTO):
-        if known.made and not known.problem:
-            yield known.name, known.made
+        if known.engine and not known.problem:
+            yield known.name, known.engine

@@ -1,14 +1,21 @@
-"""What other installed packages add to this program: entry points, found by group and imported one at a time.
+"""Registries of what is imported when it is asked for: the program's own entries, and entry points of other packages.
 
-One that can't be used is a line, and the others go on.
+A plug-in that cannot be used is one line of output, and the others go on.
 """
 
-from collections.abc import Collection
+import importlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from evaluator_serving.errors import InputError, first_line
+
+
+def load_object(path: str) -> Any:
+    """Import what `module:attribute` names. Raises ImportError or AttributeError where it is not there."""
+    module, _, attribute = path.partition(":")
+    return getattr(importlib.import_module(module), attribute)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,27 +38,60 @@ class Plugin:
 
 
 @dataclass(frozen=True, slots=True)
-class Plugins:
-    """The plug-ins of a group by name, in alphabetical order, and a line on each that isn't among them."""
+class Registry(Mapping[str, Any]):
+    """Names → what they stand for, imported by `registry[name]`.
 
-    found: dict[str, Plugin]
-    refused: tuple[str, ...] = ()
+    A plug-in cannot take a name of the program's own; of two packages with one name the first in the alphabet has it.
 
-
-def plugins(group: str, taken: Collection[str] = ()) -> Plugins:
-    """The installed entry points of a group (`evaluator.engines`); nothing is imported.
-
-    A name in `taken` (the program's own) stays what it is, and of two packages with one name the first in the alphabet has it.
+    Attributes:
+        own: the program's own: name → `module:attribute`.
+        group: entry-point group of other packages' (`evaluator.engines`).
     """
-    found: dict[str, Plugin] = {}
-    refused = []
-    for plugin in sorted((_plugin(entry) for entry in entry_points(group=group)), key=lambda one: (one.name, one.package)):
-        owner = "this program" if plugin.name in taken else found[plugin.name].package if plugin.name in found else None
-        if owner is None:
-            found[plugin.name] = plugin
-        elif plugin.name in taken or found[plugin.name].entry.value != plugin.entry.value:
-            refused.append(f"plug-in {plugin.name!r} of {plugin.package} is left out: {owner} has that name")
-    return Plugins(found, tuple(refused))
+
+    own: Mapping[str, str]
+    group: str
+
+    def __getitem__(self, name: str) -> Any:
+        """Import an entry. Raises KeyError for an unknown name, InputError for a plug-in that cannot be imported."""
+        return load_object(self.own[name]) if name in self.own else self.plugins[name].load()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.own or name in self.plugins
+
+    def __iter__(self) -> Iterator[str]:
+        yield from (*self.own, *self.plugins)
+
+    def __len__(self) -> int:
+        return len(self.own) + len(self.plugins)
+
+    @property
+    def plugins(self) -> dict[str, Plugin]:
+        """The installed plug-ins by name, in alphabetical order; nothing is imported."""
+        found: dict[str, Plugin] = {}
+        for plugin in self._installed():
+            if plugin.name not in self.own:
+                found.setdefault(plugin.name, plugin)
+        return found
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """A line on each plug-in whose name is taken."""
+        owners = {name: (plugin.package, plugin.entry.value) for name, plugin in self.plugins.items()}
+        owners |= dict.fromkeys(self.own, ("this program", ""))
+        return tuple(
+            f"plug-in {plugin.name!r} of {plugin.package} is left out: {owner} has that name"
+            for plugin in self._installed()
+            for owner, value in (owners[plugin.name],)
+            if value != plugin.entry.value
+        )
+
+    def package_of(self, name: str) -> str:
+        """The package, with its version, that an entry comes from; empty for the program's own."""
+        plugin = self.plugins.get(name)
+        return plugin.package if plugin else ""
+
+    def _installed(self) -> list[Plugin]:
+        return sorted(map(_plugin, entry_points(group=self.group)), key=lambda one: (one.name, one.package))
 
 
 def _plugin(entry: EntryPoint) -> Plugin:

@@ -40,7 +40,7 @@ class Broken(TransformersEngine):
 def test_a_model_that_the_preferred_engine_cannot_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, several: bool, way: str
 ) -> None:
-    monkeypatch.setitem(ENGINES, "broken", f"{__name__}:Broken")
+    monkeypatch.setitem(ENGINES.own, "broken", f"{__name__}:Broken")
     monkeypatch.setattr(choose, "known_engines", lambda own: [EngineEntry("broken", "", Broken, "")])
     models = [ModelSpec(str(tiny_model("gpt2", tmp_path / "m", seed=0)), label="m")]
     if several:

@@ -59,7 +59,7 @@ def _engines() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "made_up_engines", module)
         for name in ("OnACard", "Silent"):
-            patch.setitem(ENGINES, name, f"made_up_engines:{name}")
+            patch.setitem(ENGINES.own, name, f"made_up_engines:{name}")
         yield
 
 

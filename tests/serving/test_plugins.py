@@ -11,13 +11,13 @@ from transformers import GPT2Config
 
 from evaluator.cli import cli
 from evaluator.sweep.config import read_sweep
+from evaluator.tasks import task_names
 from evaluator_serving.choose import choose_engine
 from evaluator_serving.engine import Engine, EngineOptions
 from evaluator_serving.errors import InputError
 from evaluator_serving.identity import identity
 from evaluator_serving.models.source import ModelSource
-from evaluator_serving.plugins import plugins
-from evaluator_serving.registry import ENGINES, engine_class, engine_names
+from evaluator_serving.registry import ENGINES, engine_class
 
 Install = Callable[..., None]
 
@@ -59,7 +59,7 @@ def source(tmp_path: Path) -> ModelSource:
 
 def test_a_plug_in_engine_is_an_engine_by_its_name(install: Install, source: ModelSource, tmp_path: Path) -> None:
     install("made-engine", "made_up_module", ENGINE, "made = made_up_module:Made")
-    assert engine_names()[-1] == "made"
+    assert list(ENGINES)[-1] == "made"
     made = engine_class("made")
     assert issubclass(made, Engine)
     assert made.__module__ == "made_up_module"
@@ -161,20 +161,24 @@ def test_names_that_are_taken(install: Install) -> None:
 
 def test_groups_are_apart(install: Install) -> None:
     install("made-engine", "made_up_module", ENGINE, "made = made_up_module:Made", group="evaluator.tasks")
-    assert list(plugins("evaluator.tasks").found) == ["made"]
-    assert "made" not in engine_names()
+    assert task_names()[-1] == "made"
+    assert "made" not in ENGINES
     with pytest.raises(InputError, match="unknown engine 'made': choose one of transformers, onnx, vllm, openai, or"):
         engine_class("made")
 
 
-def test_a_class_named_by_its_path_may_have_a_name_that_nobody_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own `identity(self.name, …)` finds it, once it was named by its path."""
-    (tmp_path / "nobodys.py").write_text(
-        "from evaluator_serving.transformers_engine.engine import TransformersEngine\n"
-        "class Mine(TransformersEngine):\n    name = 'nobodys'\n    harmless = ()\n"
-    )
+PATHS = {
+    "nowhere:Mine": "No module named 'nowhere'.*: is its folder on PYTHONPATH",
+    "nobodys:Other": "has no attribute 'Other'.*: correct module:Class",
+    "nobodys:number": "no class derived from evaluator_serving.engine.Engine",
+    "broken:Mine": "engine 'broken:Mine' can't be imported .ZeroDivisionError: division by zero",
+}
+
+
+def test_an_import_path_that_names_no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "nobodys.py").write_text("number = 3\n")
+    (tmp_path / "broken.py").write_text("1 / 0\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(InputError, match="unknown engine 'nobodys'"):
-        engine_class("nobodys")
-    made = engine_class("nobodys:Mine")
-    assert engine_class("nobodys") is made
+    for path, said in PATHS.items():
+        with pytest.raises(InputError, match=said):
+            engine_class(path)

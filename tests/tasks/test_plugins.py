@@ -1,6 +1,8 @@
 """Tasks of other packages: a dist-info on the path is all that an installed package is to this program."""
 
+import importlib
 import json
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -18,7 +20,6 @@ from evaluator.tasks.stored import task_entry
 from evaluator.translate.base import make_translator
 from evaluator.vocabulary import Inputs, MeasureOptions, Samples
 from evaluator_serving.errors import InputError
-from evaluator_serving.plugins import Plugins
 
 Install = Callable[..., None]
 
@@ -99,7 +100,9 @@ def test_one_that_fails_is_a_line_and_stops_no_other(install: Install) -> None:
 
 
 OWN = """
+import importlib
 import json
+import shutil
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -180,7 +183,8 @@ def test_a_run_of_a_plug_in_with_what_a_user_gave_it_is_restored_as_a_built_in_i
 def test_a_run_of_a_package_that_is_gone_names_it(install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install("own-task", "own_up_task", OWN, "own = own_up_task:Own")
     run = own_run(tmp_path / "run", {"m": 0.5})
-    monkeypatch.setattr("evaluator.tasks._plugins", lambda: Plugins({}))
+    shutil.rmtree(next(tmp_path.glob("own_task-*.dist-info")))
+    importlib.invalidate_caches()
     with pytest.raises(InputError, match=r"task own-3 is one of own-task 1\.5, which isn't installed here: install"):
         build_report(run, MeasureOptions())
 
