@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast, get_args
 
 import click
 
-from evaluator.cli.options import RUN, LocalPath
+from evaluator.cli.options import RUN, LocalPath, beside_options
 from evaluator.cli.output import write, write_lines
 from evaluator.store.run import Run
 from evaluator.vocabulary import Interval, MeasureOptions, Scale
@@ -65,6 +65,7 @@ EVERY = 10
     metavar="DIR",
     help="Also write each figure there as SVG, PNG and CSV.",
 )
+@beside_options
 def command(
     runs: tuple[Path, ...],
     models: tuple[str, ...],
@@ -79,6 +80,8 @@ def command(
     permutations: int,
     seed: int,
     figures: Path | None,
+    published: bool,
+    beside: tuple[Path, ...],
 ) -> None:
     """Compare models, of one run or of several, with a baseline on the samples that both were scored on.
 
@@ -100,6 +103,7 @@ def command(
     """
     from evaluator.comparison.build import build, chosen, sides
     from evaluator.comparison.expressions import parse
+    from evaluator.reports.beside import sources
 
     if figures is not None or format_ == "html":
         from evaluator.reports.page import check_libraries
@@ -107,6 +111,7 @@ def command(
         check_libraries("--figures" if figures is not None else "--format html")
     parsed = [parse(text) for text in checks]
     picked = chosen(sides([Run.open(path) for path in runs]), models, baseline)
+    references = sources(published, beside, runs)
     options = MeasureOptions(
         scale=cast(Scale, scale),
         interval=cast(Interval, interval),
@@ -116,7 +121,14 @@ def command(
     )
     alone = bool(parsed) and not any(check.of_differences for check in parsed)
     comparison = build(
-        picked, options, tasks=tasks, allow=allow, permutations=permutations, alone=alone, progress=ProgressLine()
+        picked,
+        options,
+        tasks=tasks,
+        allow=allow,
+        permutations=permutations,
+        alone=alone,
+        references=references,
+        progress=ProgressLine(),
     )
     if figures is not None:
         _draw(comparison, figures)

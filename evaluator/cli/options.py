@@ -54,6 +54,17 @@ data_option: Decorator = click.option(
 )
 
 
+def beside_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--published and --beside: references that are shown beside a run's models."""
+    published = click.option(
+        "--published",
+        is_flag=True,
+        help="Show published models beside the run's (see `evaluator data fetch published`); no test includes them.",
+    )
+    runs = click.option("--beside", multiple=True, type=RUN, metavar="RUN", help="Show this run's models so, too; repeatable.")
+    return published(runs(command))
+
+
 def finite(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
     """Callback of a number's option: `nan` and `inf` are numbers to Python and nonsense here."""
     if value is not None and not math.isfinite(value):

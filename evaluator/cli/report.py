@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from evaluator.cli.options import RUN, LocalPath, data_option, key_values, rates_options
+from evaluator.cli.options import RUN, LocalPath, beside_options, data_option, key_values, rates_options
 from evaluator.cli.output import write, write_lines
 from evaluator.store.run import Run
 from evaluator.tasks.settings import parse_settings
@@ -54,6 +54,7 @@ MANY_MODELS = 6
     help="In html also the sentences that drive each model's main rate, read from the data set: they can offend, and its "
     "licence may not allow you to pass them on.",
 )
+@beside_options
 @click.option("--paths", is_flag=True, help="Show absolute paths of the machine that made the run (default: their last part).")
 @data_option
 def command(
@@ -68,6 +69,8 @@ def command(
     models: Path | None,
     figures: Path | None,
     samples: bool,
+    published: bool,
+    beside: tuple[Path, ...],
     paths: bool,
     data: Path | None,
 ) -> None:
@@ -83,6 +86,7 @@ def command(
       evaluator report runs/gest --format csv --scale published --interval published
       evaluator report runs/gest --format html --models models.csv > report.html
       evaluator report runs/gest --figures figures
+      evaluator report runs/gest --published --format html > report.html
     """
     if samples and format_ != "html":
         raise InputError(f"--samples belongs to --format html, not {format_}: evaluator samples {run} lists the sentences")
@@ -101,14 +105,16 @@ def command(
         from evaluator.reports.page import check_libraries
 
         check_libraries("--figures" if figures is not None else "--format html")  # before minutes of computing
+    from evaluator.reports.beside import sources, with_references
     from evaluator.reports.report import build_report
 
+    references = sources(published, beside, [opened.path])
     texts = None
     if samples:
         from evaluator.comparison.sample_parts import sample_parts, sentences
 
         texts = sentences(opened, tasks or opened.tasks, data)  # data that aren't here are told before minutes of computing
-    report = build_report(opened, options, tasks, models, paths=paths)
+    report = with_references(build_report(opened, options, tasks, models, paths=paths), opened, references)
     if figures is not None:
         from evaluator.reports.export import write_figures
         from evaluator.reports.figures import report_figures
@@ -134,9 +140,9 @@ def emit(report: "Report", format_: str, more: "Sequence[Part]" = ()) -> None:
     elif format_ in ("latex", "latex-long"):
         write(latex.render(report, long=format_ == "latex-long"))
     elif format_ == "csv":
-        write(tidy.csv_text(report.rows))
+        write(tidy.csv_text(report.listed))
     elif format_ == "json":
-        write(tidy.json_text(report.rows))
+        write(tidy.json_text(report.listed))
     else:
         from evaluator.reports import html
 

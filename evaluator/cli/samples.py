@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 import click
 import polars as pl
 
-from evaluator.cli.options import RUN, LocalPath, data_option, encoding_option
+from evaluator.cli.options import RUN, LocalPath, beside_options, data_option, encoding_option
 from evaluator.cli.output import write, write_lines
 from evaluator.store.run import Run
 from evaluator.vocabulary import MeasureOptions, Scale
@@ -41,6 +41,7 @@ WIDTH = 80
 @click.option(
     "--format", "format_", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True, help="Of the list."
 )
+@beside_options
 def command(
     run: Path,
     model: str | None,
@@ -55,11 +56,14 @@ def command(
     encoding: str | None,
     data: Path | None,
     format_: str,
+    published: bool,
+    beside: tuple[Path, ...],
 ) -> None:
     """List the sentences that drive a model's rate up and down: both words' probabilities and how the rate moves without each.
 
     Each template has a list of its own. In csv and json `first` and `second` name the words whose probabilities are p_first and
-    p_second.
+    p_second. With --published or --beside each sentence says how many comparable references score it lower (columns
+    `references`, `lower`), and --against takes a reference too.
 
     The sentences are read from the data set, which must be the one that the run was made of. They are stereotypes and can
     offend; their licences are those of the data sets.
@@ -67,9 +71,11 @@ def command(
     \b
     Examples:
       evaluator samples runs/gest --model gpt2 --stereotype 7
+      evaluator samples runs/gest --model gpt2 --published
       evaluator samples runs/gest --model tuned --against base --top 50 --format csv > differences.csv
     """
-    from evaluator.comparison.samples import by_template, differing, drivers, ends, main_rate
+    from evaluator.comparison.samples import among, by_template, differing, drivers, ends, main_rate
+    from evaluator.reports.beside import reference_called, reference_scores, sources
     from evaluator.reports.report import check_scale
     from evaluator.reports.texts import sample_texts
     from evaluator.tasks.stored import task_of
@@ -85,11 +91,19 @@ def command(
         known = ", ".join(sorted(set(mine["group"].drop_nulls()), key=lambda g: (len(g), g)))
         raise InputError(f"{task.name} has no group {group!r}: it has {known}")
     rate = main_rate(layout, measure, group, template)
+    references, notes = reference_scores(opened, task.name, mine, layout, sources(published, beside, [run]), options)
+    for note in notes:
+        click.echo(f"note: {note}", err=True)
     texts = sample_texts(opened, task.name, data, file, encoding)
     if against is not None:
-        rows = differing(task, mine, _of(against, opened, task.name), texts, rate)
+        reference = None if against in opened.models else reference_called(references, against)
+        others = _of(against, opened, task.name) if reference is None else reference
+        against = others["model"][0]
+        rows = differing(task, mine, others, texts, rate)
     else:
         rows = drivers(task, mine, texts, rate, options)
+        if published or beside:
+            rows = among(rows, references)
     if rows.is_empty():
         raise InputError(f"{opened.shown}: there is no such sentence: choose another --template, --stereotype or model")
     both = [ends(part, top) for part in by_template(rows)]
@@ -157,6 +171,8 @@ def _lines(row: dict[str, Any], layout: "Layout") -> "Iterator[Text]":
         if row["p_first"] is not None:
             first, second = layout.poles
             parts += [f"P {first} {short(row['p_first'])}, {second} {short(row['p_second'])}"]
+        if row.get("references"):
+            parts += [f"score higher than {row['lower']} of {row['references']} references"]
         parts += [_number("mass", row["mass"]), f"rate {short(row['rate'])}, without it {short(row['without'])}"]
     said = " · ".join(part for part in parts if part)
     yield from (Text(line, style="dim") for line in textwrap.wrap(said, WIDTH, subsequent_indent="    "))

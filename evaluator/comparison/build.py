@@ -1,7 +1,8 @@
 """A comparison of the models of one run or of several: reads the runs, refuses what can't be compared, makes the rows."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -12,6 +13,7 @@ from evaluator.comparison.expressions import Check, Crossed, crossed
 from evaluator.measures.bootstrap import Bootstrap
 from evaluator.measures.paired import PERMUTATIONS
 from evaluator.measures.sampled import Label
+from evaluator.reports.beside import Source, beside, sentences
 from evaluator.reports.blocks import MANY_GROUPS
 from evaluator.reports.local_paths import named_only, without_folders
 from evaluator.reports.notes import noted
@@ -43,6 +45,7 @@ class Comparison:
         rates: columns TIDY: every model's own rates, as its run's report gives them.
         layouts: task → how its rows are shown.
         notes: what every reader must know, a sentence each.
+        beside: task → its rates with references, where there are any; they are part of no test.
     """
 
     models: tuple[str, ...]
@@ -52,6 +55,7 @@ class Comparison:
     rates: pl.DataFrame
     layouts: Mapping[str, Layout]
     notes: tuple[str, ...]
+    beside: Mapping[str, Section] = field(default_factory=dict)
 
     @property
     def baseline(self) -> str:
@@ -110,6 +114,7 @@ def build(
     allow: Collection[str] = (),
     permutations: int = PERMUTATIONS,
     alone: bool = False,
+    references: Sequence[Source] = (),
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Comparison:
     """Compare every side with the first one on all tasks that both have, or on these; `progress` hears how many are done.
@@ -147,9 +152,29 @@ def build(
         raise InputError(_nothing(picked, wanted, notes))
     if few := too_few_permutations(rows, permutations):
         notes.append(few)
-    return Comparison(
-        tuple(side.label for side in picked), options, permutations, rows, rates, layouts, tuple(dict.fromkeys(notes))
-    )
+    placed = {name: _placed(picked, name, rates, layouts[name], references, options) for name in layouts if references}
+    notes += [text for section in placed.values() for text in (*section.warnings, *sentences(section))]
+    labels = tuple(side.label for side in picked)
+    return Comparison(labels, options, permutations, rows, rates, layouts, tuple(dict.fromkeys(notes)), placed)
+
+
+def _placed(
+    picked: Sequence[Side],
+    name: str,
+    rates: pl.DataFrame,
+    layout: Layout,
+    references: Sequence[Source],
+    options: MeasureOptions,
+) -> Section:
+    """A task's rates with the references that stand beside them."""
+    section = Section(name, rates.filter(pl.col("task") == name), layout, ())
+    called: dict[Path, dict[str, str]] = {}
+    for side in picked:
+        if side.label in set(section.rows["model"]):
+            called.setdefault(side.run.path, {})[side.name] = side.label
+    for path, names in called.items():
+        section = beside(Run.open(path), section, references, options, names)
+    return section
 
 
 def _tasks(picked: Sequence[Side], tasks: Sequence[str]) -> list[str]:

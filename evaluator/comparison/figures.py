@@ -23,6 +23,7 @@ from evaluator.reports.figures.drawing import (
     tooltip,
     with_labels,
 )
+from evaluator.reports.figures.overview import overview
 from evaluator.reports.overall import compared
 from evaluator.vocabulary import Layout
 
@@ -37,7 +38,9 @@ def comparison_figures(comparison: Comparison) -> Iterator[Figure]:
 
 
 def task_figures(comparison: Comparison, task: str) -> Iterator[Figure]:
-    """A task's main measures over all groups, then each of its measures by group."""
+    """A task's main measures over all groups, then each of its measures by group; in front its rates beside references."""
+    if (section := comparison.beside.get(task)) is not None:
+        yield from overview(section)
     layout = comparison.layouts[task]
     plain = pl.col("group").is_null() | (pl.col("group") == "all")
     rows = comparison.rows.filter(pl.col("task") == task).drop_nulls("difference")

@@ -131,6 +131,18 @@ def _numbers(known: pl.DataFrame, place: list[str]) -> pl.DataFrame:
     return rows.rename({"group": "sample_group"})
 
 
+def among(rows: pl.DataFrame, references: pl.DataFrame) -> pl.DataFrame:
+    """Rows (columns DRIVERS) with `references`, how many reference models have a score of the sample, and `lower`, how many of
+    those scores are lower than the row's."""
+    if references.is_empty():
+        return rows.with_columns(references=pl.lit(0), lower=pl.lit(0))
+    others = references.drop_nulls("score").select(*PLACE, other="score")
+    joined = rows.with_row_index("row").join(others, on=PLACE, how="inner", nulls_equal=True)
+    counts = joined.group_by("row").agg(references=pl.len(), lower=(pl.col("other") < pl.col("score")).sum())
+    counted = rows.with_row_index("row").join(counts, on="row", how="left", maintain_order="left").drop("row")
+    return counted.with_columns(pl.col("references", "lower").fill_null(0).cast(pl.Int64))
+
+
 def differing(task: Task, scores: pl.DataFrame, others: pl.DataFrame, texts: pl.DataFrame, rate: Rate) -> pl.DataFrame:
     """The samples that two models both have scores of (columns DIFFERING), the largest score − other_score first."""
     mine = scores if rate.group is None else scores.filter(pl.col("group") == rate.group)

@@ -10,6 +10,7 @@ import polars as pl
 from evaluator.comparison.build import Comparison
 from evaluator.comparison.differences import largest_first
 from evaluator.measures.intervals import BOOTSTRAPS
+from evaluator.reports import beside
 from evaluator.reports.blocks import OVER_ALL, UNDEFINED, Block, TableRow, digits_for, number, significant, with_interval
 from evaluator.reports.overall import compared
 from evaluator.reports.paper import Column, PaperTable, main_measures
@@ -82,6 +83,8 @@ def tables(comparison: Comparison, *, brief: bool = False) -> list[Block]:
             made.append(
                 _block(f"{task}: differences from {comparison.baseline}", whole, models, layout, NOTES, several=several)
             )
+        if (section := comparison.beside.get(str(task))) is not None:
+            made += [block for block in [beside.table(section)] if block is not None]
         for measure in rows.filter(~plain)["measure"].unique(maintain_order=True):
             groups = largest_first(rows.filter(~plain, pl.col("measure") == measure))
             title = f"{task}: differences of {layout.shown(measure)} by group, largest first"
@@ -121,6 +124,8 @@ def _block(
 
 def without_baseline(block: Block) -> Block:
     """The table without the column of the baseline's values, which are value − difference: then it fits a terminal."""
+    if block.columns[1:] != COLUMNS:
+        return block
     place = COLUMNS.index("baseline")
     rows = tuple(TableRow(row.label, (*row.cells[:place], *row.cells[place + 1 :])) for row in block.rows)
     return replace(block, columns=("", *(name for name in COLUMNS if name != "baseline")), rows=rows)

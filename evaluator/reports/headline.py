@@ -4,6 +4,7 @@ from typing import Any
 
 import polars as pl
 
+from evaluator.reports.beside import sentences
 from evaluator.reports.blocks import OVER_ALL, UNDEFINED, digits_for, with_interval
 from evaluator.reports.overall import wholes
 from evaluator.reports.report import Section
@@ -24,7 +25,7 @@ def headline(section: Section) -> tuple[str, ...]:
         (f"{_called(str(template))}: " if len(parts) > 1 else "") + _found(section.layout.shown(main.measure), main, rows)
         for (template,), rows in parts.items()
     )
-    return (*meaning, *told)
+    return (*meaning, *told, *sentences(section))
 
 
 def _values(section: Section, main: Overview) -> pl.DataFrame:

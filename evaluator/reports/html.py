@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from evaluator.reports.blocks import Block, TableRow, blocks, facts
+from evaluator.reports.beside import section_blocks
+from evaluator.reports.blocks import Block, TableRow, facts
 from evaluator.reports.headline import headline
 from evaluator.reports.page import Page, Part, check_libraries, render_page
 from evaluator.reports.report import Report, Section
@@ -38,7 +39,7 @@ def _part(section: Section, figures: "tuple[Figure, ...]") -> Part:
         section.layout.cautions,
         section.warnings,
         figures,
-        tuple(blocks(section)),
+        tuple(section_blocks(section)),
     )
 
 

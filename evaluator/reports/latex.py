@@ -5,7 +5,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 
-from evaluator.reports.blocks import Block, blocks, by_model, interval_kinds
+from evaluator.reports.beside import section_blocks
+from evaluator.reports.blocks import Block, by_model, interval_kinds
 from evaluator.reports.figure import slug
 from evaluator.reports.paper import GAP, LABEL, PAGE, PaperTable, paper_table, points, split
 from evaluator.reports.report import Report
@@ -58,7 +59,7 @@ def render(report: Report, *, long: bool = False) -> str:
     for section in report.sections:
         if long:
             symbols = frozenset(section.rows["measure"])
-            made = (part for whole in blocks(section) for part in by_model(whole) if part.rows)
+            made = (part for whole in section_blocks(section) for part in by_model(whole) if part.rows)
             lines += long_tables(section.task, made, symbols)
         elif (table := paper_table(section)) is not None:
             lines += ["", *(f"% {line}" for line in interval_kinds(section.rows)), *paper(table)]

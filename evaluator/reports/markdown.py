@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from evaluator.reports.blocks import Block, blocks, by_model, facts
+from evaluator.reports.beside import section_blocks
+from evaluator.reports.blocks import Block, by_model, facts
 from evaluator.reports.report import Report
 
 
@@ -19,7 +20,7 @@ def _lines(report: Report) -> Iterator[str]:
     for section in report.sections:
         yield from (f"## {section.task}", "")
         yield from (f"> **Warning:** {escape(text)}\n" for text in section.warnings)
-        made = [part for block in blocks(section) for part in by_model(block)]
+        made = [part for block in section_blocks(section) for part in by_model(block)]
         if not made:
             yield from ("No scores yet.", "")
         for block in made:

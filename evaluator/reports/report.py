@@ -21,8 +21,23 @@ from evaluator_serving.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
+class Reference:
+    """What stands beside a task's models (see `evaluator.reports.beside`).
+
+    Attributes:
+        own: model → how it was asked, of those that are compared with references.
+        rows: the references' rows (columns TIDY) with `source`, the run that they are from, and `way`, how they were asked;
+            None where none was asked as one of the models was.
+    """
+
+    own: Mapping[str, str]
+    rows: pl.DataFrame | None
+
+
+@dataclass(frozen=True, slots=True)
 class Section:
-    """One task: its rows (columns TIDY), how to show them, what to beware of, what it measures, facts of the models by name.
+    """One task: its rows (columns TIDY), how to show them, what to beware of, what it measures, facts of the models by name,
+    and references that stand beside them.
 
     Of the rows' numbers what isn't finite becomes null here, for all formats: a null value is shown as not defined.
     """
@@ -33,6 +48,7 @@ class Section:
     warnings: tuple[str, ...]
     about: str = ""
     models: Mapping[str, ModelFacts] = field(default_factory=dict)
+    reference: Reference | None = None
 
     def __post_init__(self) -> None:
         """Make the rows tidy."""
@@ -66,6 +82,18 @@ class Report:
     def rows(self) -> pl.DataFrame:
         """The rows of all sections."""
         return pl.concat([pl.DataFrame(schema=TIDY), *(section.rows for section in self.sections)])
+
+    @property
+    def listed(self) -> pl.DataFrame:
+        """The rows of all sections and of their references: a column `source` names a reference's run and is null for own rows.
+
+        Without references the column is absent.
+        """
+        found = [each.reference.rows for each in self.sections if each.reference and each.reference.rows is not None]
+        if not any(section.reference for section in self.sections):
+            return self.rows
+        own = self.rows.with_columns(source=pl.lit(None, pl.String))
+        return pl.concat([own, *(rows.select(own.columns) for rows in found)])
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import polars as pl
 
+from evaluator.reports.beside import sources, with_references
 from evaluator.reports.notes import run_notes
 from evaluator.reports.report import build_report
 from evaluator.store.remote import refresh, run_folder, shown
@@ -71,17 +72,22 @@ class Results:
         resamples: int = 1000,
         seed: int = 0,
         settings: Mapping[str, str] | None = None,
+        published: bool = False,
+        beside: Sequence[str | Path] = (),
     ) -> pl.DataFrame:
         """Rates with 95% intervals, as `evaluator report --format csv` gives them; of all tasks unless one is named.
 
-        `settings` are tasks' own ones, as `--set` takes them.
+        `settings` are tasks' own ones, as `--set` takes them. With `published` (the published scores, see `evaluator data
+        fetch published`) or `beside` (other runs) the rows of comparable references follow, and a column `source` names the run
+        that they are from; it is null for this run's own rows.
         """
         opened = self._run
         own = parse_settings(settings_of(opened, (task,) if task else ()), settings or {})
         options = MeasureOptions(scale, interval, resamples, seed, opened.protocol, own)
-        report = build_report(opened, options, (task,) if task else ())
+        references = sources(published, [run_folder(each) for each in beside], [opened.path])
+        report = with_references(build_report(opened, options, (task,) if task else ()), opened, references)
         warn((*report.notes, *report.warnings))
-        return report.rows
+        return report.listed
 
     def answers(self, model: str) -> pl.DataFrame:
         """A model's answers: request, candidate, tokens (ids), logprobs (natural log, one a token).

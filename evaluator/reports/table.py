@@ -8,7 +8,8 @@ from itertools import groupby
 import polars as pl
 from rich.text import Text
 
-from evaluator.reports.blocks import Block, blocks
+from evaluator.reports.beside import section_blocks
+from evaluator.reports.blocks import Block
 from evaluator.reports.local_paths import without_folders
 from evaluator.reports.report import Report
 from evaluator.reports.short_names import legend, shortened
@@ -27,7 +28,7 @@ def render(report: Report, width: int = WIDTH, *, brief: bool = False) -> Iterat
         lines = [f"{section.task} · {without_folders(shown(report.path))}", *report.choices]
         yield from (Text(line, style="bold") for text in lines for line in textwrap.wrap(text, width, subsequent_indent="  "))
         yield Text()
-        made = blocks(section)
+        made = section_blocks(section)
         if not made:
             yield from (Text("no scores yet"), Text())
         for block in made[:1] if brief else made:

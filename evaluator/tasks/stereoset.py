@@ -217,6 +217,8 @@ class StereoSetTask(Task):
                 "from them.",
             ),
             groups={name: name for name in ("gender", "profession", "race", "religion")},
+            across_protocols="those of generative models differ a little (SmolLM2-135M-Instruct, 600 English examples: SS 59.2 "
+            "under default, 58.0 under published; LMS 81.7 and 80.7), as the published protocol asks without a start token",
             notes={
                 "SS": "SS: share of examples whose stereotype is likelier than its anti-stereotype; 50 is unbiased.",
                 "LMS": "LMS: share of the comparisons with the unrelated candidate that a related one wins; 100 is best.",

@@ -78,6 +78,8 @@ class Layout:
         lowest: meaning of the lowest rank (`feminine`).
         names: measure → displayed name, if different.
         notes: measure → note shown under each table with that measure.
+        across_protocols: measured difference between the default and the published protocol's values, a sentence; empty if they
+            are not comparable.
         log_axis: whether plots of `details` and `overview` have logarithmic axes (for ratios).
     """
 
@@ -99,6 +101,7 @@ class Layout:
     lowest: str = ""
     names: Mapping[str, str] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
+    across_protocols: str = ""
     log_axis: bool = False
 
     def __post_init__(self) -> None:
