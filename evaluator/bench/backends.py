@@ -14,6 +14,7 @@ from typing import IO, Any, Protocol
 from evaluator.bench import harness, messages
 from evaluator.bench.counter import Counter
 from evaluator.bench.job import BenchJob, BenchWorkload
+from evaluator_serving.devices import bfloat16_units
 
 WARM_UP = 8
 """Requests scored before the measurement: the first pass allocates and compiles."""
@@ -212,7 +213,8 @@ class HarnessBackend:
 
 
 class Ceilings:
-    """This machine's current rates, measured with torch: a large matrix product and a memory copy."""
+    """This machine's current rates, measured with torch: a large matrix product (on CPUs with units for bfloat16 another one in
+    that dtype) and a memory copy."""
 
     def __init__(self, job: BenchJob) -> None:
         import torch
@@ -224,17 +226,28 @@ class Ceilings:
         if job.threads:  # 0 on GPUs
             torch.set_num_threads(job.threads)
         self._side = side
-        self._a, self._b = (torch.randn(side, side, device=self._device).to(dtype) for _ in range(2))
+        self._products = {"matrix_gflop_s": self._product(dtype)}
+        if not on_gpu and bfloat16_units() and torch.backends.mkldnn.is_available():
+            self._products["bfloat16_gflop_s"] = self._product(torch.bfloat16)
         self._source = torch.ones((1 << 28) if on_gpu else (1 << 25), device=self._device)
         self._target = torch.empty_like(self._source)
 
     def measure(self) -> dict[str, float]:
         """GFLOP/s, and GB/s read and written: the best of several measurements."""
+
+        rates = {name: 2 * self._side**3 / self._best(product, 6) / 1e9 for name, product in self._products.items()}
+        copy = self._best(lambda: self._target.copy_(self._source), 4)
+        return {**rates, "memory_gb_s": 2 * self._source.nbytes / copy / 1e9}
+
+    def _product(self, dtype: Any) -> Callable[[], object]:
+        """A large product in a dtype; of bfloat16 on a CPU with a weight that is laid out once."""
         import torch
 
-        product = self._best(lambda: torch.mm(self._a, self._b), 6)
-        copy = self._best(lambda: self._target.copy_(self._source), 4)
-        return {"matrix_gflop_s": 2 * self._side**3 / product / 1e9, "memory_gb_s": 2 * self._source.nbytes / copy / 1e9}
+        a, b = (torch.randn(self._side, self._side, device=self._device).to(dtype) for _ in range(2))
+        if dtype != torch.bfloat16 or self._device.startswith("cuda"):
+            return lambda: torch.mm(a, b)
+        packed = torch.ops.mkldnn._reorder_linear_weight(b, self._side)
+        return lambda: torch.ops.mkldnn._linear_pointwise(a, packed, None, "none", [], "")
 
     def _best(self, call: Callable[[], object], times: int) -> float:
         import torch

@@ -140,14 +140,17 @@ def _shares(
     """The backend's shares of the machine's matrix-product rate and memory bandwidth while it computes.
 
     Work: 2 operations per weight and forward token, and 2 per element of the vocabulary's matrix and position read. A
-    forward pass reads every weight once.
+    forward pass reads every weight once. Products of bfloat16 are compared with the
+    machine's own rate for them.
     """
     if not busy or not ceilings:
         return {}
+    bfloat16 = worker.job.dtype in ("bfloat16", "bf16x2") and "bfloat16_gflop_s" in ceilings
+    peak = ceilings["bfloat16_gflop_s" if bfloat16 else "matrix_gflop_s"]
     flop = 2.0 * (model["tokens"] * model["body"] + model["reads"] * model["vocabulary_head"])
-    shares = {"gflop_s": flop / busy / 1e9, "share_of_matrix_peak": flop / busy / 1e9 / ceilings["matrix_gflop_s"]}
+    shares = {"gflop_s": flop / busy / 1e9, "share_of_matrix_peak": flop / busy / 1e9 / peak}
     if passes := worker.total("passes"):
-        layers = BYTES[worker.job.dtype]
+        layers = 2 if worker.job.dtype == "bf16x2" else BYTES[worker.job.dtype]
         vocabulary = BYTES["float32"] if worker.job.dtype == "int8" else layers  # int8 covers the layers' matrices only
         moved = passes * (model["body"] * layers + model["vocabulary_head"] * vocabulary)
         shares |= {"passes": passes, "computed_tokens": worker.total("computed")}

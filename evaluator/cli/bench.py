@@ -178,6 +178,8 @@ def show(record: Mapping[str, Any]) -> None:
     ]
     if ceilings:
         rates = f"{ceilings['matrix_gflop_s']:.0f} GFLOP/s, copies {ceilings['memory_gb_s']:.0f} GB/s"
+        if "bfloat16_gflop_s" in ceilings:
+            rates = f"{rates}, products of bfloat16 {ceilings['bfloat16_gflop_s']:.0f} GFLOP/s"
         lines.append(f"measured peak of this machine: matrix products {rates}")
     _echo(lines, console.width)
     ways = [way for way in record["ways"] if "error" not in way]

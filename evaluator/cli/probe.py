@@ -85,7 +85,7 @@ def command(
     name = choose_engine(source, {row.head for row in encoded.rows}, options, ready=True) if auto else engine["engine"]
     loaded = open_engine(name, source, options, encoded.rows)
     try:
-        if auto and is_checked(name):
+        if auto and is_checked(name, options.dtype):
             verify_engine(loaded, source, options, encoded.rows)
         chunk = make_chunk([encoded])
         (answer,) = assemble(chunk, loaded.score(chunk.merged.rows))

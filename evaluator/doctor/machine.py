@@ -12,6 +12,7 @@ import psutil
 
 from evaluator.doctor.finding import Finding
 from evaluator.sweep.hardware import GIB, Gpu, gpus
+from evaluator_serving.devices import bfloat16_units
 from evaluator_serving.memory import available_memory, usable_cores
 
 SHARED = Path("/dev/shm")
@@ -24,6 +25,7 @@ MEMORY_LEAST = 2 * GIB
 def findings() -> Iterator[Finding]:
     """All checks of the machine."""
     yield _processors()
+    yield _bfloat16()
     yield _memory(available_memory(), psutil.virtual_memory().total)
     if SHARED.is_dir():
         usage = shutil.disk_usage(SHARED)
@@ -37,6 +39,18 @@ def _processors() -> Finding:
     if threads and threads.isdigit() and int(threads) > cores:
         return Finding("cpu", "", "warning", text, "more threads than cores are slow: lower or unset OMP_NUM_THREADS")
     return Finding("cpu", "", "ok", text)
+
+
+def _bfloat16() -> Finding:
+    """Which dtypes are fast here."""
+    found = {
+        "amx_bf16": "matrix units: bfloat16 and bf16x2 are several times as fast as float32",
+        "avx512_bf16": "vector units: bfloat16 is up to twice as fast as float32, bf16x2 as fast",
+    }
+    units = bfloat16_units()
+    if units is None:
+        return Finding("cpu", "bfloat16", "note", "no units for bfloat16 are known: float32 is fastest")
+    return Finding("cpu", "bfloat16", "ok", f"{units}, {found[units]}")
 
 
 def _memory(free: int, total: int) -> Finding:

@@ -195,9 +195,13 @@ def _same_as(name: str, entry: Entry) -> Iterator[str]:
 
 
 def _approximate(name: str, entry: Entry) -> Iterator[str]:
-    if entry.get("dtype") == "int8":
+    arithmetic = {
+        "int8": "int8 arithmetic is an approximation",
+        "bf16x2": f"float32 multiplied as sums of bfloat16 numbers (bf16x2) by the {entry.get('engine')} engine",
+    }
+    if told := arithmetic.get(entry.get("dtype", "")):
         verified = entry.get("verified")
-        yield f"{name}: int8 arithmetic is an approximation" + (f"; {verified}." if isinstance(verified, str) else ".")
+        yield f"{name}: {told}" + (f"; {verified}." if isinstance(verified, str) else ".")
     if quantized := entry.get("details", {}).get("quantization"):
         yield f"{name}: its weights were quantized to {quantized} when they were loaded, an approximation."
 

@@ -54,7 +54,7 @@ def prepare_model(
     ModelError where no task is left.
     """
     setup = set_up_model(spec, source, run, tasks, renderer)
-    source, heads, skipped_tasks = setup.source, dict(setup.heads), dict(setup.skipped_tasks)
+    spec, source, heads, skipped_tasks = setup.spec, setup.source, dict(setup.heads), dict(setup.skipped_tasks)
     tables = {task: renderer.render(task, used).table for task, used in heads.items()}
     requests = renderer.requests(heads)
     done, failed = _settled(run.out, setup)

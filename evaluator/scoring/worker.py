@@ -114,7 +114,7 @@ class Worker:
             verified: str | bool | None = None
             chats_alone = bool(load.rows) and all(row.chat is not None for row in load.rows)
             exact = False
-            if is_checked(load.engine) and not chats_alone:
+            if is_checked(load.engine, load.options.dtype) and not chats_alone:
                 found = verify_engine(self._engine, source, load.options, load.rows) if load.verify else None
                 verified, exact = str(found) if found else False, found is not None and found.by_oracle
             load.earlier.check(self._engine, min(TOLERANCE[load.options.dtype], UNPROVEN) if exact else UNPROVEN)

@@ -3,9 +3,16 @@
 import ctypes
 import re
 import sys
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal
 
 from evaluator_serving.errors import InputError
+
+Bfloat16Units = Literal["amx_bf16", "avx512_bf16"]
+"""What multiplies bfloat16 numbers in a CPU, as /proc/cpuinfo calls it: matrix units (several times as fast as float32), or
+vector units (twice as fast)."""
 
 
 def has_cuda() -> bool:
@@ -51,3 +58,15 @@ def has_driver() -> bool:
     except OSError:
         return False
     return True
+
+
+@cache
+def bfloat16_units() -> Bfloat16Units | None:
+    """The fastest units for products of bfloat16 in this machine's CPU; None where there are none, or none are known."""
+    try:
+        flags = set(Path("/proc/cpuinfo").read_text(encoding="utf8", errors="replace").split())
+    except OSError:
+        return None
+    if "avx512_bf16" not in flags:
+        return None  # oneDNN's kernels want both
+    return "amx_bf16" if {"amx_bf16", "amx_tile"} <= flags else "avx512_bf16"

@@ -27,8 +27,8 @@ DeviceKind = Literal["cpu", "cuda", "server"]
 Spread = Literal["one", "layers", "tensors"]
 """How an engine lays one model over several devices: not at all, some layers on each, or a share of every tensor on each."""
 
-BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "int8": 1}
-"""The dtypes that there are, with bytes a number."""
+BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "bf16x2": 4, "int8": 1}
+"""The dtypes that there are, with bytes a number. bf16x2 is float32, multiplied as sums of two bfloat16 numbers."""
 
 CHUNK_SECONDS = 5
 """About how much work one chunk is: what a crash can lose."""
@@ -44,7 +44,7 @@ class EngineOptions:
     """How an engine is asked to run; a field that an engine has no use for is refused by it, not ignored.
 
     Attributes:
-        dtype: `float32`, `float64`, `float16`, `bfloat16` or `int8` (ONNX only).
+        dtype: one of BYTES.
         device: `auto`, `cpu`, `cuda`, `cuda:1`, …
         batch_tokens: most padded tokens in one forward batch; None lets the engine choose.
         tensor_parallel, pipeline_parallel, quantization: passed through to vLLM.

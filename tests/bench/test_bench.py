@@ -23,6 +23,7 @@ from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.sweep.benches import Hardware, keep, measured_in
 from evaluator.sweep.planning.plan import encoded_counts
 from evaluator.tasks.pairs import custom as own_pairs
+from evaluator_serving.devices import bfloat16_units
 from evaluator_serving.errors import EngineError, InputError
 from tests.tiny_models import tiny_model
 
@@ -118,13 +119,24 @@ def worker(engine: str, walls: list[float], **answer: Any) -> BackendProcess[Ben
     return made
 
 
-@pytest.mark.parametrize(("dtype", "moved"), [("float64", 7e6 * 8), ("bfloat16", 7e6 * 2), ("int8", 5e6 + 2e6 * 4)])
+@pytest.mark.parametrize(
+    ("dtype", "moved"), [("float64", 7e6 * 8), ("bfloat16", 7e6 * 2), ("bf16x2", 7e6 * 2), ("int8", 5e6 + 2e6 * 4)]
+)
 def test_weights_are_read_in_their_own_size(dtype: str, moved: float) -> None:
     """int8 is of the layers' matrices; the vocabulary's stays as it was."""
     one = worker("onnx", [2.0, 3.0], passes=4, computed=600)
     one.job = replace(one.job, dtype=dtype)
     (told,) = record([one], [{"matrix_gflop_s": 100.0, "memory_gb_s": 10.0}], {}, CPU)["ways"]
     assert told["share_of_memory_bandwidth"] == pytest.approx(8 * moved / 2.0 / 1e9 / 10.0, rel=1e-3)
+
+
+@pytest.mark.parametrize(("dtype", "peak"), [("float32", 100.0), ("bfloat16", 400.0), ("bf16x2", 400.0)])
+def test_products_of_bfloat16_are_compared_with_their_own_peak(dtype: str, peak: float) -> None:
+    one = worker("transformers", [2.0, 3.0])
+    one.job = replace(one.job, dtype=dtype)
+    rates = {"matrix_gflop_s": 100.0, "bfloat16_gflop_s": 400.0, "memory_gb_s": 10.0}
+    (told,) = record([one], [rates], {}, CPU)["ways"]
+    assert told["share_of_matrix_peak"] == pytest.approx(2 * (1000 * 5e6 + 40 * 2e6) / 2.0 / 1e9 / peak, rel=1e-3)
 
 
 def test_rates_and_shares_by_hand() -> None:
@@ -267,4 +279,6 @@ def test_a_way_that_cannot_start_is_told_without_secrets(monkeypatch: pytest.Mon
 def test_a_machine_whose_threads_are_not_told_has_rates() -> None:
     """On a GPU ways have no number of threads."""
     rates = Ceilings(BenchJob(backend="ceilings", engine="", model="m", task="gest", limit=8, threads=0)).measure()
-    assert min(rates["matrix_gflop_s"], rates["memory_gb_s"]) > 0
+    assert rates.keys() >= {"matrix_gflop_s", "memory_gb_s"}
+    assert ("bfloat16_gflop_s" in rates) == (bfloat16_units() is not None)
+    assert min(rates.values()) > 0

@@ -12,6 +12,7 @@ from evaluator.doctor.examine import unmet
 from evaluator.doctor.finding import Finding
 from evaluator.doctor.packages import findings as packages
 from evaluator.sweep.hardware import Gpu
+from evaluator_serving.devices import bfloat16_units
 
 SMI = "| NVIDIA-SMI 580.65.06    Driver Version: 580.65.06    CUDA Version: 13.0     |"
 H100 = Gpu("0", "GPU-1", "NVIDIA H100 80GB HBM3", 79 << 30)
@@ -101,6 +102,23 @@ def test_folders_and_shared_memory(tmp_path: Path) -> None:
     assert environment.space("cache", tmp_path / "file" / "b").state == "broken"
     assert machine.shared_memory(64 << 20, 64 << 20).state == "warning"
     assert machine.shared_memory(8 << 30, 8 << 30).state == "ok"
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("fma avx2", "no units for bfloat16 are known: float32 is fastest"),
+        ("avx512f avx512_bf16", "avx512_bf16, vector units: bfloat16 is up to twice as fast as float32, bf16x2 as fast"),
+        (
+            "avx512_bf16 amx_bf16 amx_tile",
+            "amx_bf16, matrix units: bfloat16 and bf16x2 are several times as fast as float32",
+        ),
+    ],
+)
+def test_units_for_bfloat16(monkeypatch: pytest.MonkeyPatch, flags: str, said: str) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: f"processor : 0\nflags\t\t: fpu {flags} sse\n")
+    monkeypatch.setattr(machine, "bfloat16_units", bfloat16_units.__wrapped__)
+    assert next(one.text for one in machine.findings() if one.name == "bfloat16") == said
 
 
 def test_a_user_without_a_home_and_a_folder_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

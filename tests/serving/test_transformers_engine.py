@@ -63,14 +63,21 @@ def largest(got: Sequence[np.ndarray], expected: Sequence[Sequence[float]]) -> f
 
 @pytest.mark.parametrize(
     ("dtype", "tolerance", "kind"),
-    [("float64", 1e-9, np.float64), ("float32", 1e-4, np.float32), ("bfloat16", 0.6, np.float32), ("float16", 0.1, np.float32)],
+    [
+        ("float64", 1e-9, np.float64),
+        ("float32", 1e-4, np.float32),
+        ("bf16x2", 1e-3, np.float32),
+        ("bfloat16", 0.6, np.float32),
+        ("float16", 0.1, np.float32),
+    ],
 )
 def test_every_dtype_is_as_exact_as_it_can_be(folder: Path, dtype: str, tolerance: float, kind: type) -> None:
     engine = engine_of(folder, dtype=dtype)
     got = engine.score(ROWS)
     assert {array.dtype for array in got} == {np.dtype(kind)}
     assert largest(got, loop(folder, ROWS)) < tolerance
-    assert engine.details() == {"device": "cpu"}
+    assert engine.details()["device"] == "cpu"
+    assert ("linear_layers" in engine.details()) == (dtype in ("bf16x2", "bfloat16"))
 
 
 @pytest.mark.parametrize("trees", [True, False])
@@ -84,7 +91,7 @@ def test_rows_on_either_side_of_longropes_limit_share_no_batch(
         Row("causal", tuple((7 * i + j) % 90 + 5 for j in range(n)), ((n - 1, 9), (n // 2, 11))) for i, n in enumerate(lengths)
     ]
     if not trees:
-        monkeypatch.setattr(Forward, "check", lambda forward, _: setattr(forward, "packs", False))
+        monkeypatch.setattr(Forward, "check", lambda forward, _, split: setattr(forward, "packs", False))
     engine = engine_of(tmp_path, rows, dtype="float64", batch_tokens=4096)
     assert engine._forwards["causal"].packs is trees
     assert engine._mates["causal"].mates == "any"

@@ -17,13 +17,13 @@ from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.rows import GREEDY, Head, Row
 
-TOLERANCE = {"float64": 1e-8, "float32": 1e-4, "float16": 0.02, "bfloat16": 0.1}
+TOLERANCE = {"float64": 1e-8, "float32": 1e-4, "float16": 0.02, "bfloat16": 0.1, "bf16x2": 1e-4}
 """How far log P of earlier tokens may move when later ones change (natural log).
 
 All inputs have one shape, so every kernel adds in one order: of 25 causal architectures none moves at all in any dtype, but
 mixtures of experts by up to 8e-6 in float32. Models that see ahead move by 0.3 to 7.
 """
-APART = {"float64": 1e-6, "float32": 1e-3, "float16": 0.1, "bfloat16": 0.6}
+APART = {"float64": 1e-6, "float32": 1e-3, "float16": 0.1, "bfloat16": 0.6, "bf16x2": 1e-3}
 """The same between inputs of different length, which kernels may add in different orders. ProphetNet's move by 0.3 to 2."""
 QUANTIZED = 1.0
 """The same where activations may be quantized with one scale for all tokens."""

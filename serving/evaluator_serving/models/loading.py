@@ -16,6 +16,7 @@ DTYPES = {
     "float64": torch.float64,
     "float16": torch.float16,
     "bfloat16": torch.bfloat16,
+    "bf16x2": torch.float32,
 }
 
 

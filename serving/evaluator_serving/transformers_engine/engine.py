@@ -59,7 +59,9 @@ class TransformersEngine(Engine):
         self.check(source, options, heads)
         self.check_here(options, heads)
         self._source = source
+        self._dtype_name = options.dtype
         self._dtype = DTYPES[options.dtype]
+        self._split = options.dtype == "bf16x2"
         self._device = _device(options.device)
         self.device_kind = "cuda" if self._device.type == "cuda" else "cpu"
         # On a CPU the devices of a replica are threads of one process, with one memory.
@@ -78,7 +80,8 @@ class TransformersEngine(Engine):
     def check_here(cls, options: EngineOptions, heads: frozenset[str]) -> None:
         """Raise InputError as any engine does, and for what is no device of this one."""
         super().check_here(options, heads)
-        _device(options.device)
+        if _device(options.device).type == "cuda" and options.dtype == "bf16x2":
+            raise InputError("dtype bf16x2 is for CPUs: use float32 or bfloat16 on a GPU, or --device cpu")
 
     @classmethod
     def preference(cls, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> int:
@@ -86,11 +89,17 @@ class TransformersEngine(Engine):
         return 1
 
     def details(self) -> dict[str, Any]:
-        """The device's name, and `padding`: head → which rows may share a batch, where a row's numbers depend on the others."""
+        """The device's name; `padding`: head → which rows may share a batch, where a row's numbers depend on the others;
+        `linear_layers`: head → how they are multiplied, on CPUs in bfloat16 and bf16x2."""
         on_gpu = self._device.type == "cuda"
         padding = {head: found.facts for head, found in self._mates.items() if found.mates != "any"}
         device = torch.cuda.get_device_name(self._device) if on_gpu else "cpu"
-        return {"device": device, **({"padding": padding} if padding else {})}
+        ways = {head: forward.products for head, forward in self._forwards.items() if "bf" in self._dtype_name and not on_gpu}
+        return {
+            "device": device,
+            **({"padding": padding} if padding else {}),
+            **({"linear_layers": ways} if ways else {}),
+        }
 
     def score(self, rows: Sequence[Row]) -> list[Numbers]:
         """Log-probabilities (float32, float64 if that is the dtype) of every row's lookups, in the rows' order.
@@ -139,16 +148,19 @@ class TransformersEngine(Engine):
             self._generation = Generation(model, Speech.of(self._source), self._dtype_name, self._batch_tokens, asked)
         return self._generation
 
+    def fall_back(self) -> bool:
+        """Multiply in float32 what was multiplied in bfloat16 (bf16x2); says whether anything was."""
+        split, self._split = self._split, False
+        for forward in self._forwards.values() if split else ():
+            forward.lay_out(split=False)
+        return split
+
     def close(self) -> None:
         """Free the models; the engine isn't used again."""
         self._forwards.clear()
         self._generation = None
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
-
-    @property
-    def _dtype_name(self) -> str:
-        return str(self._dtype).removeprefix("torch.")
 
     @property
     def _precision(self) -> type[np.floating]:
@@ -172,7 +184,7 @@ class TransformersEngine(Engine):
             loaded = self._generation.model if self._generation and head == "causal" else None
             model = loaded or load(self._source, head, self._dtype, self._device, self._spread)
             try:
-                forward = _checked(model, head, rows)
+                forward = _checked(model, head, rows, split=self._split)
                 self._mates[head] = self._find_mates(forward, rows)
             except InputError as error:
                 raise InputError(f"model {self._source.spec}: {error}") from error
@@ -247,17 +259,17 @@ def _by_head(rows: Sequence[Row]) -> dict[Head, list[int]]:
     return members
 
 
-def _checked(model: Any, head: Head, rows: Sequence[Row]) -> Forward:
+def _checked(model: Any, head: Head, rows: Sequence[Row], *, split: bool) -> Forward:
     """A model's forward pass, checked on the shortest of `rows` and on one as long as the longest, if that fits in memory."""
     shortest, longest = (choose(rows, key=lambda row: len(row.ids)) for choose in (min, max))
     forward = Forward(model, head)
     try:
-        forward.check([shortest, longest])
+        forward.check([shortest, longest], split=split)
     except RuntimeError as error:
         if not _out_of_memory(error):
             raise
         forward = Forward(model, head)
-        forward.check([shortest])
+        forward.check([shortest], split=split)
     return forward
 
 

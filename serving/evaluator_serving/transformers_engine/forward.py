@@ -15,8 +15,9 @@ from evaluator_serving.batching import positions
 from evaluator_serving.models.config import context, padding, rotary_turn, window
 from evaluator_serving.packing import Packed, pack
 from evaluator_serving.rows import GREEDY, Head, Row
-from evaluator_serving.transformers_engine import folding, products
+from evaluator_serving.transformers_engine import folding
 from evaluator_serving.transformers_engine.folding import Fold
+from evaluator_serving.transformers_engine.products import pack_weights, possible, unpack_weights
 from evaluator_serving.transformers_engine.watching import Watch, counts_places
 
 _CLOSE = {torch.float64: 1e-5, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 2e-1}
@@ -50,7 +51,8 @@ class Forward:
     - `folds`: in the place of the mask, attention goes row by row over such a tree (`folding`).
     - `encodes`: an encoder-decoder model encodes each text once, and its decoder gets the states without the text.
 
-    On CPUs the weights of linear layers are laid out for products once (`products`), where that changes nothing else either.
+    On CPUs the weights of linear layers are laid out for products once, where that changes nothing else either; `products` says
+    how they are multiplied.
 
     Rows share a tree only up to the length that was checked, and only of a model that takes positions as they are given instead
     of counting its input's places, and whose layers see every earlier token at that length: one that `chooses` them, or has a
@@ -65,6 +67,7 @@ class Forward:
         self.folds = self.packs and folding.install(model)
         self.encodes = head == "seq2seq"
         self.chooses = False
+        self.products = "as PyTorch does"
         self._longest = min(window(model.config), rotary_turn(model.config) or math.inf)
 
     @property
@@ -73,10 +76,13 @@ class Forward:
         config = self.model.config
         return int(config.num_labels if self.head == "pair" else config.get_text_config().vocab_size)
 
-    def check(self, rows: Sequence[Row]) -> None:
-        """Compare the tricks with the plain forward pass, on the first of `rows`; trees, on rows as long as the last one."""
+    def check(self, rows: Sequence[Row], *, split: bool = False) -> None:
+        """Compare the tricks with the plain forward pass, on the first of `rows`; trees, on rows as long as the last one.
+
+        `split`: see `products.pack_weights`.
+        """
         wanted = {"gathers": self.gathers, "packs": self.packs, "folds": self.folds, "encodes": self.encodes}
-        lays_out = products.possible(self.model)
+        lays_out = possible(self.model)
         if not any(wanted.values()) and not lays_out:
             return
         self.gathers = self.packs = self.folds = self.encodes = False
@@ -100,24 +106,32 @@ class Forward:
             except Exception:  # whatever a model raises that has no use for positions or a mask of its own
                 return False
 
-        for trick, possible in wanted.items():
-            setattr(self, trick, possible)
-            setattr(self, trick, possible and good(trick))
-        if lays_out and not (self._lay_out() and good("products")):
-            products.unpack_weights(self.model)
+        for trick, borne in wanted.items():
+            setattr(self, trick, borne)
+            setattr(self, trick, borne and good(trick))
+        for way in (True, False) if split else (False,):
+            if lays_out and self.lay_out(split=way) and good("products"):
+                return
+        self._as_loaded()
 
     def _watched(self, row: Row) -> tuple[Tensor, Watch]:
         """The logits of one row's reads, and what the model called for them."""
         with Watch() as watch:
             return self._read([row]), watch
 
-    def _lay_out(self) -> bool:
-        """Lay out the weights for products. Says whether that could be done with all of them."""
+    def lay_out(self, *, split: bool) -> bool:
+        """Lay out the weights for products (see `products.pack_weights`). Says whether that could be done with all of them."""
+        self._as_loaded()
         try:
-            products.pack_weights(self.model)
+            self.products = pack_weights(self.model, split=split)
         except Exception:  # whatever oneDNN raises for a shape that it has no layout for
             return False
         return True
+
+    def _as_loaded(self) -> None:
+        """Undo what was laid out."""
+        unpack_weights(self.model)
+        self.products = "as PyTorch does"
 
     def logits(self, rows: Sequence[Row]) -> tuple[Tensor, list[dict[int, int]]]:
         """Logits [n, vocabulary] in the model's dtype and, per row, which of the n belong to each position read."""
