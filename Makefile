@@ -75,7 +75,7 @@ validators: $(VALIDATORS_ENV)/.ready
 
 $(VALIDATORS_ENV)/.ready: Makefile
 	$(PYTHON) -m venv $(VALIDATORS_ENV)
-	$(VALIDATORS_ENV)/bin/pip install --quiet "cffconvert==2.0.*" "roc-validator==0.13.*" pydantic numpy jinja2 pytablewriter pyyaml tqdm
+	$(VALIDATORS_ENV)/bin/pip install --quiet "cffconvert==2.0.*" "roc-validator==0.13.*" "rocrate==0.16.*" pydantic numpy jinja2 pytablewriter pyyaml tqdm
 	$(VALIDATORS_ENV)/bin/pip install --quiet --no-deps --ignore-requires-python every-eval-ever==0.3.0 lm-eval==0.4.13
 	touch $@
 

@@ -11,7 +11,7 @@ These are imported when they are used; `__init__.pyi` tells type checkers what t
 from typing import Any
 
 __version__ = "0.2.0"
-__all__ = ["Results", "__version__", "compare", "export_results", "open", "run"]
+__all__ = ["Results", "__version__", "archive", "cite", "compare", "export_results", "open", "run", "verify"]
 
 _PLACES = {
     "run": "evaluator.scoring.run",
@@ -19,6 +19,9 @@ _PLACES = {
     "open": "evaluator.reports.results",
     "compare": "evaluator.comparison.function",
     "export_results": "evaluator.exports.write",
+    "cite": "evaluator.exports.citation",
+    "archive": "evaluator.exports.archive",
+    "verify": "evaluator.exports.archive",
 }
 
 

@@ -1,4 +1,7 @@
 from evaluator.comparison.function import compare as compare
+from evaluator.exports.archive import archive as archive
+from evaluator.exports.archive import verify as verify
+from evaluator.exports.citation import cite as cite
 from evaluator.exports.write import export_results as export_results
 from evaluator.reports.results import Results as Results
 from evaluator.reports.results import open as open

@@ -38,6 +38,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train-nsp": ("evaluator.cli.train_nsp:command", "Fine-tune a next-sentence classifier out of a generative model."),
     "translate-dataset": ("evaluator.cli.translate_dataset:command", "Make a data set in a new language."),
     "export-results": ("evaluator.cli.export_results:command", "Write a run's results for other programs."),
+    "cite": ("evaluator.cli.cite:command", "Print BibTeX of a run's program, data sets and methods."),
+    "archive": ("evaluator.cli.archive:command", "Write a run and its rates into one file (RO-Crate)."),
+    "verify": ("evaluator.cli.verify:command", "Compute an archive's rates again and compare them."),
     "export": ("evaluator.cli.export:command", "Export a masked model as an ONNX graph for fast scoring."),
 }
 """Command name → (import path of its click.Command, one-line help)."""

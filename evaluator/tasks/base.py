@@ -5,6 +5,7 @@ scores of one model) → `sampled` (scores of one model and language → samplin
 (tidy rows of all models, with intervals).
 """
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -84,6 +85,17 @@ class Task(ABC):
     def reads(self) -> Sequence[str]:
         """Names of the data sets that it reads (`evaluator data list`); none for one whose data come otherwise."""
         return ()
+
+    @property
+    def methods(self) -> Sequence[str]:
+        """Keys in `datasets/references.bib` of the publications that its method comes from."""
+        return ()
+
+    @property
+    def references(self) -> Sequence[str]:
+        """Keys in `datasets/references.bib` of what to cite: its method, then its data sets."""
+        read = (datasets()[name].references for name in self.reads if name in datasets())
+        return tuple(dict.fromkeys([*self.methods, *itertools.chain.from_iterable(read)]))
 
     @property
     def takes(self) -> frozenset[str]:

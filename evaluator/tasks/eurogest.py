@@ -73,6 +73,7 @@ class EuroGest(Task):
         template: the only template that is asked; None for each sentence's own.
     """
 
+    methods: ClassVar[Sequence[str]] = ("eurogest",)
     skips_unaskable: ClassVar[bool] = True
     strata: ClassVar[tuple[str, ...]] = ("language", "group")
     heads: ClassVar[frozenset[str]] = frozenset({"masked", "causal"})

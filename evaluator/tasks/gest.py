@@ -60,6 +60,7 @@ class GestTask(Task):
         takes: the user's files that it can be made with.
     """
 
+    methods: ClassVar[Sequence[str]] = ("gest",)
     strata: ClassVar[tuple[str, ...]] = ("polarity", "group")
     measures: ClassVar[Sequence[str]] = MEASURES
     made_of: ClassVar[str] = "gest"

@@ -67,6 +67,7 @@ class GestMtTask(Task):
         files: the translations that are scored.
     """
 
+    methods: ClassVar[Sequence[str]] = ("gest",)
     about: ClassVar[str] = "how often translations into languages with gendered forms make the speaker a man: p_i, f_s, f_m"
     reads: ClassVar[Sequence[str]] = ("gest",)
     takes: ClassVar[frozenset[str]] = frozenset({"translations", "languages", "encoding"})

@@ -54,6 +54,7 @@ class GestSlavicTask(Task):
         name: the task's name.
     """
 
+    methods: ClassVar[Sequence[str]] = ("gest",)
     strata: ClassVar[tuple[str, ...]] = ("language", "polarity", "group")
 
     about: ClassVar[str] = "GEST for Slavic masked models: pairs of translations that differ in the gender of one word"

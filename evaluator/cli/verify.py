@@ -1,0 +1,29 @@
+"""`evaluator verify`: an archive's rates computed again."""
+
+from pathlib import Path
+
+import click
+
+from evaluator.cli.options import LocalPath
+
+
+@click.command(name="verify")
+@click.argument("file", metavar="OUT.zip", type=LocalPath(path_type=Path, dir_okay=False))
+def command(file: Path) -> None:
+    """Check the files of an archive, compute its rates again and compare them; exit code 3 where something differs.
+
+    \b
+    Example:
+      evaluator verify gest.zip
+    """
+    from evaluator.exports.archive import TOLERANCE, verify
+
+    found = verify(file)
+    made, here = found.versions
+    by = f"with version {here}" if made == here else f"with version {here}, made with {made}"
+    for line in found.wrong:
+        click.echo(line, err=True)
+    if found.wrong:
+        click.echo(f"{file}: does not hold ({by})", err=True)
+        raise click.exceptions.Exit(3)
+    click.echo(f"{file}: {found.rates:,} rates hold ({by}; largest difference {found.largest:.1g}, allowed {TOLERANCE:g})")
