@@ -86,7 +86,8 @@ def archive(
         sentences = sample_texts(opened, name, Path(data) if data else None)
         path = f"texts/{folder_name(name)}.csv"
         files[path] = sentences.write_csv().encode()
-        texts |= {path: read for read in tasks[name].reads[:1]}
+        if tasks[name].reads:
+            texts[path] = tasks[name].reads[0]
     read = dict.fromkeys(name for task in tasks.values() for name in task.reads if name in datasets())
     models = ", ".join(opened.models)
     contents = Contents(
