@@ -97,7 +97,7 @@ def for_each_model(
             with errors.of(model.name, refuse=True):
                 prepared.append(prepare_one(model, sources[model.name], spec, tasks, renderer))
     if errors and not prepared:
-        raise errors.told()
+        raise errors.combined()
     return tasks, prepared, errors
 
 
@@ -201,7 +201,7 @@ def score_models(
     replica_source: Callable[[ProgressView], ReplicaSource] | None = None,
     exporter: Exporter | None = None,
 ) -> Failures:
-    """Score the models with the supplier's replicas (None: in this process). Returns the errors of those that weren't finished.
+    """Score the models with replicas from `replica_source` (None: this process). Returns the errors of unfinished models.
 
     Metrics go to the exporter, and where `spec` says. With one model its error is raised.
     """
@@ -222,5 +222,5 @@ def score_models(
         loop = Loop(run, view, replicas, Meter(run.path.name, exporters), verify=spec.verify, strict=spec.strict)
         errors.update(loop.execute(ready.models))
     if errors and len(spec.models) == 1:
-        raise errors.told()
+        raise errors.combined()
     return errors

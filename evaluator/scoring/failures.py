@@ -1,4 +1,4 @@
-"""What one model throws is that model's failure: the others of the command go on. And how failures are written down."""
+"""An error in one model fails that model; the others of the command continue. Also: how failures are recorded."""
 
 import contextlib
 import gc
@@ -15,10 +15,10 @@ class Failures(dict[str, Exception]):
 
     @contextlib.contextmanager
     def of(self, name: str, *, refuse: bool = False) -> Iterator[None]:
-        """Run the body; an error in it is kept as this model's, and what its frames hold (weights) is freed.
+        """Run the body. An error in it becomes this model's, and what its frames hold (weights) is freed.
 
-        Not kept, but raised: that the run's own folder can't be written, an interruption, and with `refuse` (nothing has been
-        loaded yet) wrong input other than a model that contradicts itself or lies on no machine.
+        Raised instead: that the run's folder cannot be written, an interruption, and with `refuse` (nothing is loaded yet)
+        invalid input, except errors of the model itself or of a missing machine.
         """
         try:
             yield
@@ -33,8 +33,8 @@ class Failures(dict[str, Exception]):
         if name in self:
             free(self[name])
 
-    def told(self) -> Exception:
-        """One error that says them all: wrong input if every one of them is."""
+    def combined(self) -> Exception:
+        """One error with all messages: InputError if all of them are."""
         if len(self) == 1:
             return next(iter(self.values()))
         text = "; ".join(f"{name}: {in_words(error)}" for name, error in self.items())

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from evaluator.scoring.replica import ActiveReplica, Call, Offer, Replica, State
+from evaluator.scoring.replica import ActiveReplica, Assignment, Call, LoopState, Replica
 from evaluator.scoring.score import Scored
 from evaluator.scoring.worker import Load, Loaded, Worker
 from evaluator_serving.checks.verify import needs_weights
@@ -17,7 +17,7 @@ Value = TypeVar("Value")
 
 
 class Later(Generic[Value]):
-    """A call that is made when its result is asked for: nothing runs beside the loop, and Ctrl-C stops it where it is."""
+    """A call that runs when its result is requested: nothing runs beside the loop, and Ctrl-C interrupts it."""
 
     def __init__(self, function: Callable[..., Value], *arguments: Any) -> None:
         self._function = function
@@ -38,7 +38,7 @@ class LocalReplica:
         self.placement = sizes
 
     def options(self, asked: EngineOptions) -> EngineOptions:
-        """As they were asked."""
+        """Unchanged."""
         return asked
 
     def fetch(self, load: Load) -> Call[None]:
@@ -59,7 +59,7 @@ class LocalReplica:
 
 
 class ThisProcess:
-    """The supplier of the one replica that this process is."""
+    """The source of the one replica that this process is."""
 
     depth = 1
     start_deadline = float("inf")
@@ -67,21 +67,21 @@ class ThisProcess:
     def __init__(self) -> None:
         self._worker = Worker()
 
-    def offers(self, state: State) -> Sequence[Offer]:
+    def next_assignments(self, state: LoopState) -> Sequence[Assignment]:
         """The next model with work, while none is at work."""
         return [] if state.active_replicas else self._following(state)
 
-    def _following(self, state: State) -> list[Offer]:
+    def _following(self, state: LoopState) -> list[Assignment]:
         model = next((m for m in state.models.values() if m.has_work), None)
         if model is None:
             return []
-        return [Offer(model.name, LocalReplica(self._worker, model.prepared.spec.options.sizes()))]
+        return [Assignment(model.name, LocalReplica(self._worker, model.prepared.spec.options.sizes()))]
 
     def wait(self, calls: Sequence[Call[Any]]) -> Call[Any] | None:
         """The first one: asking for its result makes the call."""
         return calls[0] if calls else None
 
-    def fetching(self, load: Load) -> str:
+    def fetch_note(self, load: Load) -> str:
         """How much is fetched from the hub."""
         origin = load.source.origin
         if not isinstance(origin, HubModel) or not needs_weights(load.engine, load.source, load.options, verify=load.verify):
@@ -89,32 +89,32 @@ class ThisProcess:
         missing = missing_bytes(origin)
         return f"fetching {readable(missing)} of weights from the hub" if missing else ""
 
-    def loaded(self, active: ActiveReplica, state: State) -> None:
-        """Nothing is read ahead: there is nobody to do it."""
+    def loaded(self, active: ActiveReplica, state: LoopState) -> None:
+        """Nothing is prefetched."""
 
-    def stay(self, active: ActiveReplica, model: str, state: State) -> Replica:
+    def reuse(self, active: ActiveReplica, model: str, state: LoopState) -> Replica:
         """This process."""
         return LocalReplica(self._worker, state.models[model].prepared.spec.options.sizes())
 
-    def follow(self, active: ActiveReplica, state: State, *, free: bool) -> Offer | None:
+    def reassign(self, active: ActiveReplica, state: LoopState, *, free: bool) -> Assignment | None:
         """The next model with work."""
         return next(iter(self._following(state)), None)
 
-    def released(self) -> Sequence[ActiveReplica]:
-        """None is: there is one."""
+    def preempted(self) -> Sequence[ActiveReplica]:
+        """None: there is one replica."""
         return []
 
-    def again(self, active: ActiveReplica, state: State) -> None:
-        """This process isn't lost while it can be asked."""
+    def reschedule(self, active: ActiveReplica, state: LoopState) -> None:
+        """Never called: this process cannot be lost."""
 
-    def out_of_reach(self, state: State) -> Mapping[str, Exception]:
-        """None is."""
+    def infeasible(self, state: LoopState) -> Mapping[str, Exception]:
+        """None."""
         return {}
 
     def end(self, replica: Replica) -> None:
-        """Close what is loaded; what went wrong before is what is told."""
+        """Close the engine. Errors here are suppressed: the error that came before is the one to report."""
         with contextlib.suppress(Exception):
             self._worker.close()
 
     def close(self) -> None:
-        """Nothing was asked for."""
+        """There are no pending requests."""

@@ -1,7 +1,6 @@
-"""The one scoring loop: chunks wait, are in flight, done or given up, whatever scores them (see `replica`).
+"""The scoring loop: hands chunks to replicas (see `replica`), stores their answers and handles their failures.
 
-The supplier says which replica starts on which model; here is what is asked of it then, what becomes of its answers, and what
-of its failures. Answers are stored by this process alone.
+The replica source decides which replica starts on which model. Only this process stores answers.
 """
 
 import contextlib
@@ -15,7 +14,7 @@ from evaluator.scoring.pending_chunks import PendingChunks, chunk_name
 from evaluator.scoring.prepared_model import PreparedModel, engine_rows
 from evaluator.scoring.progress import ProgressView
 from evaluator.scoring.recovery import answers_to_repeat, recover
-from evaluator.scoring.replica import ActiveReplica, Call, LostError, Model, Offer, ReplicaSource, State
+from evaluator.scoring.replica import ActiveReplica, Assignment, Call, LoopState, LostError, Model, ReplicaSource
 from evaluator.scoring.score import Scored, requests_of_row, start_record
 from evaluator.scoring.skip_rules import name_samples
 from evaluator.scoring.worker import Load, Loaded
@@ -45,12 +44,12 @@ class Loop:
         self._meter = meter
         self._verify = verify
         self._strict = strict
-        self._state = State({})
+        self._state = LoopState({})
         self._timed = 0
 
     def execute(self, models: Sequence[PreparedModel]) -> dict[str, Exception]:
         """Score all models. Returns the errors of those that could not be finished."""
-        self._state = State({model.name: Model(model, failed=len(model.given_up)) for model in models})
+        self._state = LoopState({model.name: Model(model, failed=len(model.given_up)) for model in models})
         done = [model.name for model in models if not model.encoded]
         self._run.clear_model_failure(*done)
         for name in done:
@@ -60,9 +59,9 @@ class Loop:
         self._meter.begin(state)
         try:
             while state.active_replicas or any(model.has_work for model in state.models.values()):
-                for offer in self._replica_source.offers(state):
-                    self._begin(offer)
-                for active in self._replica_source.released():
+                for assignment in self._replica_source.next_assignments(state):
+                    self._begin(assignment)
+                for active in self._replica_source.preempted():
                     self._release(active)
                 self._meter.look(state)
                 self._step()
@@ -85,7 +84,7 @@ class Loop:
         now = time.monotonic()
         for active in [m for m in self._state.active_replicas if now > m.deadline]:
             self._too_late(active)
-        for name, error in self._replica_source.out_of_reach(self._state).items():
+        for name, error in self._replica_source.infeasible(self._state).items():
             self._give_up(self._state.models[name], error)
 
     @contextlib.contextmanager
@@ -105,17 +104,17 @@ class Loop:
             self._lost(active, str(lost))
             return
         except EngineError as error:
-            if not active.flight or error.row is None:
+            if not active.in_flight or error.row is None:
                 raise
             self._row_failed(active, error, error.row)
             return
-        if active.flight:
-            _, chunk = active.flight.popleft()
+        if active.in_flight:
+            _, chunk = active.in_flight.popleft()
             self._store(active, chunk, value)
             self._feed(active)
             return
-        assert active.busy is not None
-        done, _ = active.busy
+        assert active.pending_call is not None
+        done, _ = active.pending_call
         if done == "fetch":
             self._load(active)
         elif done == "load":
@@ -125,23 +124,23 @@ class Loop:
 
     # --- a replica's life ----------------------------------------------------------------------------------------
 
-    def _begin(self, offer: Offer) -> None:
+    def _begin(self, assignment: Assignment) -> None:
         """Have the weights brought to a replica's machine. That takes as long as it takes: only loading has a deadline."""
-        model = self._state.models[offer.model]
-        active = ActiveReplica(model, offer.replica, model.numbers, time.monotonic())
-        model.numbers += 1
+        model = self._state.models[assignment.model]
+        active = ActiveReplica(model, assignment.replica, model.replicas_started, time.monotonic())
+        model.replicas_started += 1
         self._state.active_replicas.append(active)
         with self._guarded(model):
             if model.workload is None:
                 self._size(model)
             load = self._load_of(active)
-            if note := self._replica_source.fetching(load):
+            if note := self._replica_source.fetch_note(load):
                 self._view.state(model.name, "loading", note, replica=active.number)
-            active.busy = "fetch", active.replica.fetch(load)
+            active.pending_call = "fetch", active.replica.fetch(load)
 
     def _size(self, model: Model) -> None:
         """Say what an engine is loaded with: room for all models that it may score."""
-        alike = [other for other in self._state.alike(model) if other.has_work]
+        alike = [other for other in self._state.sharing_weights(model) if other.has_work]
         rows, workload = engine_rows([other.prepared for other in alike])
         for other in alike:
             other.rows, other.workload = rows, workload
@@ -166,13 +165,13 @@ class Loop:
         how = f"with the weights of {held_for}" if held_for else f"loading into {info.engine} ({info.dtype})"
         note = f"{how}{which}"
         self._view.state(active.model.name, "loading", note, replica=active.number)
-        active.busy = "load", active.replica.load(self._load_of(active))
+        active.pending_call = "load", active.replica.load(self._load_of(active))
         active.deadline = time.monotonic() + self._replica_source.start_deadline
 
     def _loaded(self, active: ActiveReplica, loaded: Loaded) -> None:
         model = active.model
-        active.busy = None
-        active.loaded, active.since, active.deadline = loaded, time.monotonic(), float("inf")
+        active.pending_call = None
+        active.loaded, active.loaded_at, active.deadline = loaded, time.monotonic(), float("inf")
         model.start_failures = 0
         self._meter.loaded(active)
         if model.work is None:
@@ -189,33 +188,33 @@ class Loop:
         """Give a replica chunks; where it has none and none waits, it is done with its model."""
         work = active.model.work
         assert work is not None
-        while not active.leaving and self._has_room(active, work) and (chunk := work.take()):
-            active.flight.append((active.replica.score(chunk), chunk))
-        if active.flight:
+        while not active.draining and self._has_room(active, work) and (chunk := work.take()):
+            active.in_flight.append((active.replica.score(chunk), chunk))
+        if active.in_flight:
             return
-        other = None if active.leaving else self._state.next_alike(active.model)
+        other = None if active.draining else self._state.next_sharing_weights(active.model)
         if other is not None:
             self._go_over(active, other)
         else:
-            active.busy = "close", active.replica.close()
+            active.pending_call = "close", active.replica.close()
             active.deadline = time.monotonic() + min(CLOSE_SECONDS, self._replica_source.start_deadline)
 
     def _has_room(self, active: ActiveReplica, work: PendingChunks) -> bool:
         """Whether a replica takes another chunk. One that may be deadly is alone with it: what was scored just before may not
         arrive when the process dies, and would be blamed for it.
         """
-        if not active.flight or work.next is None:
+        if not active.in_flight or work.next is None:
             return True
-        held = [chunk for _, chunk in active.flight]
+        held = [chunk for _, chunk in active.in_flight]
         return len(held) < self._replica_source.depth and not any(map(work.doubtful, [*held, work.next]))
 
     def _go_over(self, active: ActiveReplica, other: Model) -> None:
         """A replica is done with its model, and goes on with another one of which it has loaded all."""
-        replica = self._replica_source.stay(active, other.name, self._state)
+        replica = self._replica_source.reuse(active, other.name, self._state)
         self._state.active_replicas.remove(active)
         self._finish(active.model)
-        after = ActiveReplica(other, replica, other.numbers, time.monotonic())
-        other.numbers += 1
+        after = ActiveReplica(other, replica, other.replicas_started, time.monotonic())
+        other.replicas_started += 1
         self._state.active_replicas.append(after)
         with self._guarded(other):
             self._load(after, active.model.name)
@@ -231,20 +230,20 @@ class Loop:
         self._view.advance(name, len(scored.answers), replica=active.number, chunk=chunk_name(chunk))
         active.scored += 1
         if active.scored == 1 and active.loaded is not None:
-            seconds = {**active.loaded.seconds, "first_answer": time.monotonic() - active.begun}
+            seconds = {**active.loaded.seconds, "first_answer": time.monotonic() - active.started_at}
             reused = active.loaded.reused
             self._run.add_start(name, start_record(active.number, replica.where, replica.placement, seconds, reused=reused))
 
     def _closed(self, active: ActiveReplica, *, free: bool) -> None:
         """A replica is done with its model: it takes another one, or ends."""
-        offer = self._replica_source.follow(active, self._state, free=free)
-        if offer is None:
+        assignment = self._replica_source.reassign(active, self._state, free=free)
+        if assignment is None:
             self._drop(active)
         else:
             self._state.active_replicas.remove(active)
         self._finish(active.model)
-        if offer is not None:
-            self._begin(offer)
+        if assignment is not None:
+            self._begin(assignment)
 
     def _release(self, active: ActiveReplica) -> None:
         """A replica ends while its model has work: at once while it loads, else with the chunks that it holds."""
@@ -254,7 +253,7 @@ class Loop:
         if active.loaded is None:
             self._drop(active)
         else:
-            active.leaving = True
+            active.draining = True
 
     def _drop(self, active: ActiveReplica) -> None:
         if active in self._state.active_replicas:
@@ -263,8 +262,8 @@ class Loop:
 
     def _finish(self, model: Model) -> None:
         """A model is done when its last replica is: those that still load would find nothing to do."""
-        if model.error is None and not model.has_work and all(m.loaded is None for m in self._state.of(model)):
-            for active in self._state.of(model):
+        if model.error is None and not model.has_work and all(m.loaded is None for m in self._state.replicas_of(model)):
+            for active in self._state.replicas_of(model):
                 self._drop(active)
             self._note_replies(model)
             self._run.clear_model_failure(model.name)
@@ -284,7 +283,7 @@ class Loop:
     def _lost(self, active: ActiveReplica, how: str) -> None:
         """A replica's process is gone. While it scored, its first chunk is suspect; the others only wait again."""
         model = active.model
-        if not active.flight:
+        if not active.in_flight:
             if active.loaded is None:
                 self._start_failed(active, f"died while it loaded ({how})", START_ATTEMPTS)
             else:  # it was closing
@@ -292,8 +291,8 @@ class Loop:
                 self._finish(model)
             return
         assert model.work is not None
-        (_, suspect), *others = active.flight
-        active.flight.clear()
+        (_, suspect), *others = active.in_flight
+        active.in_flight.clear()
         for _, chunk in reversed(others):
             model.work.give_back(chunk)
         given_up = model.work.killed(suspect)
@@ -321,8 +320,8 @@ class Loop:
             self._restart(active)
             return
         tried = f"a replica {reason}; {model.start_failures} starts in a row failed"
-        if any(other.loaded is not None for other in self._state.of(model)):
-            # The model isn't at fault: another replica of it is at work. The supplier may still start one where that pays.
+        if any(other.loaded is not None for other in self._state.replicas_of(model)):
+            # The model isn't at fault: another replica of it is active. The source may still start one where that pays.
             self._view.state(model.name, "running", f"{tried}, the others go on", replica=active.number)
         else:
             self._give_up(model, EngineError(f"{model.name}: {tried}"))
@@ -331,7 +330,7 @@ class Loop:
         """Ask for a replica of a model again, if there is still something for it to do."""
         if active.model.has_work:
             self._meter.restarted(active.model.name)
-            self._replica_source.again(active, self._state)
+            self._replica_source.reschedule(active, self._state)
         else:
             self._finish(active.model)
 
@@ -339,7 +338,7 @@ class Loop:
         """A row of the first chunk can't be scored: the requests that read it are tried apart, or given up."""
         model = active.model
         assert model.work is not None
-        _, chunk = active.flight.popleft()
+        _, chunk = active.in_flight.popleft()
         self._meter.chunk_failed(model.name)
         self._requests_failed(model, model.work.failed(chunk, requests_of_row(chunk, row)), error)
         self._feed(active)
@@ -370,7 +369,7 @@ class Loop:
             self._note_replies(model)
             record_failures(self._run, {model.name: error})
             self._view.state(model.name, "failed", in_words(error))
-        for active in self._state.of(model):
+        for active in self._state.replicas_of(model):
             self._drop(active)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from evaluator.scoring.replica import ActiveReplica, State
+from evaluator.scoring.replica import ActiveReplica, LoopState
 from evaluator.scoring.score import Scored
 from evaluator.scoring.sentences import Sentences
 
@@ -95,7 +95,7 @@ class Meter:
         self._sentences: dict[str, Sentences] = {}
         self._published = 0.0
 
-    def begin(self, state: State) -> None:
+    def begin(self, state: LoopState) -> None:
         """The models are known: counters stand at 0, so that their first step is a rate already."""
         for name, model in state.models.items():
             for metric in METRICS:
@@ -146,14 +146,14 @@ class Meter:
         """Something was done that needn't be done again."""
         self._set(PROGRESS, time.time())
 
-    def look(self, state: State, *, now: bool = False) -> None:
+    def look(self, state: LoopState, *, now: bool = False) -> None:
         """Read what is waiting and at work, and hand everything to the exporters, at most once a second unless `now`."""
         if not self._exporters or not (now or time.monotonic() - self._published >= PUBLISH_EVERY):
             return
         for name, model in state.models.items():
-            active_replicas = state.of(model)
+            active_replicas = state.replicas_of(model)
             self._set(CHUNKS, len(model.work.waiting) if model.work else 0, model=name, state="waiting")
-            self._set(CHUNKS, sum(len(m.flight) for m in active_replicas), model=name, state="in_flight")
+            self._set(CHUNKS, sum(len(m.in_flight) for m in active_replicas), model=name, state="in_flight")
             self._set(REPLICAS, len(active_replicas), model=name)
             prepared = model.prepared
             settled = len(prepared.answered) + len(prepared.given_up) + self._get(REQUESTS, name) + self._get(FAILURES, name)

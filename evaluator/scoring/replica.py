@@ -1,7 +1,7 @@
-"""What the one loop (`loop`) asks of whatever scores: replicas and their supplier. This process is one (`local`), Ray another.
+"""The interface between the scoring loop (`loop`) and what scores: replicas and their source, this process (`local`) or Ray.
 
-A replica is a process that holds one loaded model at a time. What it is asked returns at once with a `Call`; replicas of one
-supplier work side by side, and the calls of one replica one after the other, in their order.
+A replica is a process that holds one loaded model at a time. Its methods return a `Call` at once. Replicas of one source run in
+parallel; the calls of one replica run one after the other, in order.
 """
 
 from collections import deque
@@ -24,16 +24,16 @@ class LostError(Exception):
 
 
 class Call(Protocol[Value]):
-    """A result that comes later."""
+    """A future result."""
 
     def result(self) -> Value:
         """The result, once `ReplicaSource.wait` named this call. Raises what the call raised, LostError without an answer."""
 
 
 class Replica(Protocol):
-    """A process on devices of its own. The order of calls is: fetch, load, score as often as there are chunks, close.
+    """A process with its own devices. The order of calls is: fetch, load, score for each chunk, close.
 
-    Before it closes it may be asked to load for another model with the same weights: they stay.
+    Before it closes it can load another model with the same weights, which then stay in memory.
     """
 
     @property
@@ -62,15 +62,15 @@ class Replica(Protocol):
 
 @dataclass(slots=True)
 class Model:
-    """One model of the loop: its work, and how that went so far.
+    """A model in the loop: its work and the state of that work.
 
     Attributes:
-        rows, workload: what engines are loaded with, known once a replica is asked for it.
-        work: its chunks, cut when the first replica says where it computes; chunks: how many they were.
-        numbers: replicas that were asked for it so far.
-        start_failures: since one last loaded.
-        failed: requests that are given up.
-        error: what ended it.
+        rows, workload: what engines are loaded with; set when its first replica starts.
+        work: its chunks, cut when the first replica reports its device; chunks: their number.
+        replicas_started: number of replicas started for it so far.
+        start_failures: failed starts since a replica last loaded.
+        failed: number of requests that were given up.
+        error: the error that ended it.
     """
 
     prepared: PreparedModel
@@ -78,7 +78,7 @@ class Model:
     workload: Workload | None = None
     work: PendingChunks | None = None
     chunks: int = 0
-    numbers: int = 0
+    replicas_started: int = 0
     start_failures: int = 0
     failed: int = 0
     error: Exception | None = None
@@ -95,69 +95,70 @@ class Model:
 
     @property
     def left(self) -> float:
-        """The part of its chunks that nobody has begun."""
+        """The share of its chunks that no replica has taken."""
         return 1.0 if self.work is None else len(self.work.waiting) / max(1, self.chunks)
 
 
 @dataclass(slots=True, eq=False)
 class ActiveReplica:
-    """A replica at work on a model.
+    """A replica that is assigned to a model. Times are monotonic seconds.
 
     Attributes:
-        number: which of its model's.
-        begun: the monotonic moment when it was asked to fetch.
-        deadline: when its present call must have come back.
-        loaded: what it said when it had loaded; since: the moment.
-        scored: chunks that it has scored.
-        leaving: whether it ends when it has scored what it holds, although its model has more.
-        flight: chunks that it holds; what else it was asked to do is `busy`.
+        number: its number among the replicas of its model.
+        started_at: when it was told to fetch the weights.
+        deadline: when the current call must have returned.
+        loaded: the result of loading; loaded_at: when it came.
+        scored: number of chunks that it has scored.
+        draining: it finishes the chunks that it holds and then ends, although its model has more.
+        in_flight: chunks that it holds, with their calls.
+        pending_call: the other call that it is running: fetch, load or close.
     """
 
     model: Model
     replica: Replica
     number: int
-    begun: float
+    started_at: float
     deadline: float = float("inf")
     loaded: Loaded | None = None
-    since: float = 0.0
+    loaded_at: float = 0.0
     scored: int = 0
-    leaving: bool = False
-    flight: deque[tuple[Call[Scored], Chunk]] = field(default_factory=deque)
-    busy: tuple[str, Call[Any]] | None = None
+    draining: bool = False
+    in_flight: deque[tuple[Call[Scored], Chunk]] = field(default_factory=deque)
+    pending_call: tuple[str, Call[Any]] | None = None
 
     @property
     def call(self) -> Call[Any]:
         """The call whose result comes next."""
-        if self.flight:
-            return self.flight[0][0]
-        assert self.busy is not None, "it is always asked for something"
-        return self.busy[1]
+        if self.in_flight:
+            return self.in_flight[0][0]
+        assert self.pending_call is not None, "an active replica always has a call"
+        return self.pending_call[1]
 
 
 @dataclass(slots=True)
-class State:
-    """What is going on: the models by name, and the replicas at work. A supplier reads it, the loop alone changes it."""
+class LoopState:
+    """The models by name, and the active replicas. A replica source reads it; only the loop changes it."""
 
     models: dict[str, Model]
     active_replicas: list[ActiveReplica] = field(default_factory=list)
 
-    def of(self, model: Model) -> list[ActiveReplica]:
-        """The replicas at work on a model."""
+    def replicas_of(self, model: Model) -> list[ActiveReplica]:
+        """The active replicas of a model."""
         return [active for active in self.active_replicas if active.model is model]
 
-    def alike(self, model: Model) -> list[Model]:
-        """The model and the others for which the same is loaded: what scores one of them can score the next."""
+    def sharing_weights(self, model: Model) -> list[Model]:
+        """The model and the others that load the same weights: a replica of one of them can score the next."""
         return [other for other in self.models.values() if other.prepared.load_key == model.prepared.load_key]
 
-    def next_alike(self, model: Model) -> Model | None:
-        """What a replica of a model goes over to when that has nothing left for it: one that nobody is at work on first."""
-        waiting = [other for other in self.alike(model) if other is not model and other.has_work]
-        return min(waiting, key=lambda other: len(self.of(other)), default=None)
+    def next_sharing_weights(self, model: Model) -> Model | None:
+        """The next model with the same weights, one without an active replica first; None if there is none."""
+        waiting = [other for other in self.sharing_weights(model) if other is not model and other.has_work]
+        return min(waiting, key=lambda other: len(self.replicas_of(other)), default=None)
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """A replica that is ready for a model: the supplier's word on what starts next."""
+class Assignment:
+    """A replica that is to start on a model."""
 
     model: str
     replica: Replica
@@ -167,39 +168,42 @@ class ReplicaSource(Protocol):
     """Where replicas come from, and which model each takes."""
 
     depth: int
-    """Chunks that a replica holds: one that it scores, the others so that it never waits."""
+    """Chunks that a replica holds: the one that it scores, and others so that it never idles."""
     start_deadline: float
     """Seconds that a replica may take to load."""
 
-    def offers(self, state: State) -> Sequence[Offer]:
-        """Replicas that are ready to start on a model now."""
+    def next_assignments(self, state: LoopState) -> Sequence[Assignment]:
+        """Replicas that can start on a model now."""
 
     def wait(self, calls: Sequence[Call[Any]]) -> Call[Any] | None:
-        """Wait for one of these calls (there may be none) to come back; None where a while has passed without."""
+        """Wait until one of these calls (there may be none) has returned. Returns None after a while without one."""
 
-    def fetching(self, load: Load) -> str:
-        """What people are told while the weights come; empty if there is nothing to tell."""
+    def fetch_note(self, load: Load) -> str:
+        """The progress line while weights are fetched; empty if nothing is fetched."""
 
-    def loaded(self, active: ActiveReplica, state: State) -> None:
-        """A replica has loaded: what comes next on its machine may be read ahead."""
+    def loaded(self, active: ActiveReplica, state: LoopState) -> None:
+        """Called when a replica has loaded: the source can prefetch the next model on its machine."""
 
-    def stay(self, active: ActiveReplica, model: str, state: State) -> Replica:
-        """The replica of a member, with what it has loaded, as that of another model with the same weights."""
+    def reuse(self, active: ActiveReplica, model: str, state: LoopState) -> Replica:
+        """The replica with its loaded weights, for another model that has the same weights."""
 
-    def follow(self, active: ActiveReplica, state: State, *, free: bool) -> Offer | None:
-        """What a replica that has closed its engine takes next (`free`: in the same process), None if it is to end."""
+    def reassign(self, active: ActiveReplica, state: LoopState, *, free: bool) -> Assignment | None:
+        """The next model for the devices of a replica that has closed its engine; None if the replica is to end.
 
-    def released(self) -> Sequence[ActiveReplica]:
-        """Replicas that are to end now although their models have work, which others of them do; each is named once."""
+        `free`: the engine's memory has been freed, so that the same process can load another model.
+        """
 
-    def again(self, active: ActiveReplica, state: State) -> None:
-        """A replica was lost, and its model still has work: it is wanted first."""
+    def preempted(self) -> Sequence[ActiveReplica]:
+        """Replicas to end now although their models have work, which other replicas do. Each is returned once."""
 
-    def out_of_reach(self, state: State) -> Mapping[str, Exception]:
-        """Models for which no replica can be had any more, and why."""
+    def reschedule(self, active: ActiveReplica, state: LoopState) -> None:
+        """Called when a replica was lost and its model still has work: the model comes first in the queue."""
+
+    def infeasible(self, state: LoopState) -> Mapping[str, Exception]:
+        """Models that no machine can run any more, with the errors that say why."""
 
     def end(self, replica: Replica) -> None:
         """End a replica, whatever it is doing, and free its devices."""
 
     def close(self) -> None:
-        """The loop has ended: nothing that was asked for is wanted any more."""
+        """Called when the loop has ended: cancel pending requests for devices."""

@@ -86,7 +86,7 @@ def test_what_may_pass_is_no_wrong_input(error: type[InputError], code: int) -> 
     assert cli._told(error("the line")) == ("the line", code)
     failed = Failures({"a": error("one"), "b": InputError("two")})
     assert failed.only_input is (code == 2)
-    assert cli._told(failed.told()) == ("a: one; b: two", code)
+    assert cli._told(failed.combined()) == ("a: one; b: two", code)
 
 
 @pytest.mark.parametrize(

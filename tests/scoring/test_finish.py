@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from evaluator.scoring.loop import START_ATTEMPTS, Loop
-from evaluator.scoring.replica import ActiveReplica, Model, State
+from evaluator.scoring.replica import ActiveReplica, LoopState, Model
 from evaluator.scoring.worker import Loaded
 
 
@@ -18,15 +18,15 @@ def test_a_replica_that_still_loads_is_ended_with_the_last_one_that_scores(scori
     over: list[Any] = []
     run = SimpleNamespace(clear_model_failure=lambda name: None)
     view = SimpleNamespace(state=lambda *words: said.append(words))
-    replica_source = SimpleNamespace(end=over.append, follow=lambda *_, **__: None)
+    replica_source = SimpleNamespace(end=over.append, reassign=lambda *_, **__: None)
     loop = Loop(run, view, replica_source, SimpleNamespace(), verify=True, strict=False)  # type: ignore[arg-type]
     model = Model(SimpleNamespace(name="m", encoded=(1,), kinds={}))  # type: ignore[arg-type]
     model.work = SimpleNamespace(waiting=[])  # type: ignore[assignment]
     loaded = Loaded("cpu", {}, None)
     closing = ActiveReplica(model, "closing", 0, 0.0, loaded=loaded)  # type: ignore[arg-type]
     loading = ActiveReplica(model, "loading", 1, 0.0)  # type: ignore[arg-type]
-    last = ActiveReplica(model, "scoring", 2, 0.0, loaded=loaded, flight=deque([(None, None)]))  # type: ignore[list-item, arg-type]
-    loop._state = State({"m": model}, [closing, loading, *([last] if scoring else [])])
+    last = ActiveReplica(model, "scoring", 2, 0.0, loaded=loaded, in_flight=deque([(None, None)]))  # type: ignore[list-item, arg-type]
+    loop._state = LoopState({"m": model}, [closing, loading, *([last] if scoring else [])])
     loop._closed(closing, free=True)
     assert over == ended
     assert loop._state.active_replicas == ([loading, last] if scoring else [])
@@ -38,7 +38,7 @@ def test_starts_that_fail_end_a_model_that_no_other_replica_scores(at_work: bool
     """Deaths while loading, by chance or of one bad machine: what another replica can score needn't be lost."""
     asked: list[Any] = []
     given_up: list[str] = []
-    replica_source = SimpleNamespace(end=lambda replica: None, again=lambda active, state: asked.append(active.number))
+    replica_source = SimpleNamespace(end=lambda replica: None, reschedule=lambda active, state: asked.append(active.number))
     view = SimpleNamespace(state=lambda *words, **named: None)
     meter = SimpleNamespace(restarted=lambda name: None)
     loop = Loop(SimpleNamespace(), view, replica_source, meter, verify=True, strict=False)  # type: ignore[arg-type]
@@ -46,7 +46,7 @@ def test_starts_that_fail_end_a_model_that_no_other_replica_scores(at_work: bool
     model = Model(SimpleNamespace(name="m", encoded=(1,), kinds={}))  # type: ignore[arg-type]
     model.work = SimpleNamespace(waiting=["chunk"])  # type: ignore[assignment]
     scoring = ActiveReplica(model, "scoring", 9, 0.0, loaded=Loaded("cpu", {}, None))  # type: ignore[arg-type]
-    loop._state = State({"m": model}, [scoring] if at_work else [])
+    loop._state = LoopState({"m": model}, [scoring] if at_work else [])
     for number in range(START_ATTEMPTS + 1):
         active = ActiveReplica(model, "loading", number, 0.0)  # type: ignore[arg-type]
         loop._state.active_replicas.append(active)

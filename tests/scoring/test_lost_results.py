@@ -7,7 +7,7 @@ import pytest
 from evaluator.scoring.driver import prepare, score_models
 from evaluator.scoring.local import Later, LocalReplica, ThisProcess
 from evaluator.scoring.record import record
-from evaluator.scoring.replica import ActiveReplica, Call, LostError, Offer, State
+from evaluator.scoring.replica import ActiveReplica, Assignment, Call, LoopState, LostError
 from evaluator.scoring.score import Scored
 from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.scoring.worker import Worker
@@ -47,10 +47,10 @@ class Mortals(ThisProcess):
         self.poison = poison
         self.most = 0
 
-    def _following(self, state: State) -> list[Offer]:
-        return [Offer(offer.model, Mortal(self._worker, self.poison)) for offer in super()._following(state)]
+    def _following(self, state: LoopState) -> list[Assignment]:
+        return [Assignment(assignment.model, Mortal(self._worker, self.poison)) for assignment in super()._following(state)]
 
-    def again(self, active: ActiveReplica, state: State) -> None:
+    def reschedule(self, active: ActiveReplica, state: LoopState) -> None:
         self.most = max(self.most, active.number)
 
 

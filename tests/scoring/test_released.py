@@ -10,7 +10,7 @@ import pytest
 from evaluator.scoring.driver import prepare, score_models
 from evaluator.scoring.local import LocalReplica, ThisProcess
 from evaluator.scoring.record import record
-from evaluator.scoring.replica import ActiveReplica, Call, Offer, Replica, State
+from evaluator.scoring.replica import ActiveReplica, Assignment, Call, LoopState, Replica
 from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.scoring.worker import Worker
 from evaluator.tasks.gest import custom
@@ -37,26 +37,26 @@ class TwoReplicas(ThisProcess):
     def replica(self) -> LocalReplica:
         return LocalReplica(Worker(), {})
 
-    def offers(self, state: State) -> Sequence[Offer]:
+    def next_assignments(self, state: LoopState) -> Sequence[Assignment]:
         self.active_replicas = self.active_replicas or list(state.active_replicas)
         if state.active_replicas:
             return []
         name = next(name for name, model in state.models.items() if model.has_work)
-        return [Offer(name, self.replica()) for _ in range(2 if name == "first" else 1)]
+        return [Assignment(name, self.replica()) for _ in range(2 if name == "first" else 1)]
 
     def wait(self, calls: Sequence[Call[Any]]) -> Call[Any] | None:
         self.turn += 1
         return calls[0 if self.loading else self.turn % len(calls)]
 
-    def released(self) -> Sequence[ActiveReplica]:
+    def preempted(self) -> Sequence[ActiveReplica]:
         if self.named or not self.active_replicas or self.active_replicas[0].scored == 0:
             return []
         self.named = [self.active_replicas[1 if self.loading else 0]]
         return self.named
 
-    def follow(self, active: ActiveReplica, state: State, *, free: bool) -> Offer | None:
+    def reassign(self, active: ActiveReplica, state: LoopState, *, free: bool) -> Assignment | None:
         second = state.models["second"]
-        return Offer("second", active.replica) if second.has_work and not state.of(second) else None
+        return Assignment("second", active.replica) if second.has_work and not state.replicas_of(second) else None
 
     def end(self, replica: Replica) -> None:
         self.ended.append(replica)

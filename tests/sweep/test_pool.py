@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evaluator.scoring.replica import ActiveReplica, Model, State
+from evaluator.scoring.replica import ActiveReplica, LoopState, Model
 from evaluator.scoring.worker import Loaded
 from evaluator.sweep.hardware import GIB, Fleet, Node
 from evaluator.sweep.planning.fit import Allocation
@@ -44,7 +44,7 @@ class Chunks:
 
 def model(name: str, waiting: int | None = None, chunks: int = 10, weights: str = "") -> Model:
     """A model nobody has begun or, with `waiting`, one of which so many chunks wait."""
-    made = Model(SimpleNamespace(name=name, encoded=(1,), weights=weights or name))  # type: ignore[arg-type]
+    made = Model(SimpleNamespace(name=name, encoded=(1,), load_key=weights or name))  # type: ignore[arg-type]
     if waiting is not None:
         made.work, made.chunks = Chunks(waiting), chunks  # type: ignore[assignment]
     return made
@@ -58,7 +58,7 @@ def pool(line: Sequence[tuple[str, Allocation]], *, both_fit: bool = True, price
     options = PoolOptions(Fleet(tuple(NODES)), jobs, allocations, prices or {}, lambda *_: ([], None), lambda *_: both_fit)  # type: ignore[arg-type, return-value]
     made = Pool(None, None, options)  # type: ignore[arg-type]
     made._cluster = SimpleNamespace(changed=lambda fleet: None)  # type: ignore[assignment]
-    made._ask = lambda start: None  # type: ignore[method-assign]
+    made._request_group = lambda start: None  # type: ignore[method-assign]
     return made
 
 
@@ -73,25 +73,25 @@ def working(on: str, at: Model, *, scored: int = 5, seconds: float = 45.0) -> Ac
     device_group = Here(None, False, None)  # type: ignore[arg-type]
     device_group.replicas.append(RayReplica(ALLOCATION, device_group, f"process on {on}"))
     loaded = Loaded("cpu", {}, None, node=on)
-    return ActiveReplica(at, device_group.replicas[0], 0, 0.0, loaded=loaded, since=NOW - seconds, scored=scored)
+    return ActiveReplica(at, device_group.replicas[0], 0, 0.0, loaded=loaded, loaded_at=NOW - seconds, scored=scored)
 
 
 @pytest.mark.parametrize(("on", "expected"), [("north", "b"), ("south", "c"), ("elsewhere", "b")])
 def test_a_process_takes_what_was_read_ahead_on_its_machine(on: str, expected: str) -> None:
     made = pool([("b", ALLOCATION), ("c", ALLOCATION)])
-    made._ahead = {"b": ("north", None), "c": ("south", None)}
+    made._prefetched = {"b": ("north", None), "c": ("south", None)}
     done = working(on, model("a", waiting=0))
-    state = State({"a": done.model, "b": model("b"), "c": model("c")}, [done])
-    offer = made.follow(done, state, free=True)
-    assert offer.model == expected
-    assert offer.replica.actor == f"process on {on}"
+    state = LoopState({"a": done.model, "b": model("b"), "c": model("c")}, [done])
+    assignment = made.reassign(done, state, free=True)
+    assert assignment.model == expected
+    assert assignment.replica.actor == f"process on {on}"
     assert [name for name, _ in made._policy.lines[ALLOCATION.family]] == [name for name in ("b", "c") if name != expected]
 
 
 def test_what_wants_other_devices_ends_the_process() -> None:
     done = working("north", model("a", waiting=0))
     made = pool([("b", WIDE), ("c", ALLOCATION)])
-    assert made.follow(done, State({"a": done.model, "b": model("b"), "c": model("c")}, [done]), free=True) is None
+    assert made.reassign(done, LoopState({"a": done.model, "b": model("b"), "c": model("c")}, [done]), free=True) is None
 
 
 @pytest.mark.parametrize(
@@ -104,13 +104,13 @@ def test_the_next_model_starts_beside_when_the_present_one_ends_within_its_start
     """A chunk takes 9 s and a start 10: with one chunk left it is time, with two it is too early."""
     active = working("north", model("a", waiting=waiting))
     made = pool([("b", ALLOCATION), ("c", ALLOCATION)], both_fit=both_fit)
-    state = State({"a": active.model, "b": model("b"), "c": model("c")}, [active])
-    offers = made._beside(state)
-    assert [offer.model for offer in offers] == expected
-    assert all(offer.replica.actor == "another process" for offer in offers)
-    if offers:
+    state = LoopState({"a": active.model, "b": model("b"), "c": model("c")}, [active])
+    assignments = made._beside(state)
+    assert [assignment.model for assignment in assignments] == expected
+    assert all(assignment.replica.actor == "another process" for assignment in assignments)
+    if assignments:
         assert made._beside(state) == [], "one at a time"
-        assert made.follow(active, state, free=True) is None, "its process stays idle"
+        assert made.reassign(active, state, free=True) is None, "its process stays idle"
         made.end(active.replica)
         assert active.replica.device_group.idle is active.replica
 
@@ -119,17 +119,17 @@ def test_a_process_stays_with_the_next_model_of_the_same_weights() -> None:
     """Nothing starts beside it meanwhile, and what was planned of that model's starts is this one."""
     active = working("north", model("a", waiting=0))
     made = pool([("b", ALLOCATION), ("c", ALLOCATION)])
-    state = State({"a": active.model, "b": model("b"), "c": model("c", weights="a")}, [active])
+    state = LoopState({"a": active.model, "b": model("b"), "c": model("c", weights="a")}, [active])
     assert made._beside(state) == []
-    following = state.next_alike(active.model)
+    following = state.next_sharing_weights(active.model)
     assert following is not None
     assert following.name == "c"
-    replica = made.stay(active, "c", state)
+    replica = made.reuse(active, "c", state)
     assert (replica.actor, replica.allocation, replica.device_group.replicas) == ("process on north", ALLOCATION, [replica])
     assert [name for name, _ in made._policy.lines[ALLOCATION.family]] == ["b"]
     state.active_replicas[:] = []
     state.models["c"].work = Chunks(0)  # type: ignore[assignment]
-    assert state.next_alike(active.model) is None
+    assert state.next_sharing_weights(active.model) is None
 
 
 def test_a_replica_that_its_model_can_spare_makes_room_for_another_model() -> None:
@@ -141,17 +141,17 @@ def test_a_replica_that_its_model_can_spare_makes_room_for_another_model() -> No
     made = pool([("f", ALLOCATION), ("s", short)], prices={ALLOCATION.family: 1.0})
     f = model("f", waiting=5)
     active_replicas = [working(on, f, scored=0) for on in ("north", "south")]
-    state = State({"f": f, "s": model("s")}, active_replicas)
+    state = LoopState({"f": f, "s": model("s")}, active_replicas)
     assert made._next_start(ALLOCATION.family, state) is None, "f has all devices"
-    assert not made.released()
+    assert not made.preempted()
     for active in active_replicas:
-        active.scored, active.since = 2, NOW - 20
+        active.scored, active.loaded_at = 2, NOW - 20
     start = made._next_start(ALLOCATION.family, state)
     assert start == ("s", short)
-    (released,) = made.released()
+    (released,) = made.preempted()
     assert released in active_replicas
-    assert not made.released(), "it is named once"
-    released.leaving = True
+    assert not made.preempted(), "it is named once"
+    released.draining = True
     assert made._next_start(ALLOCATION.family, state) == start, "its devices count as free"
-    offer = made.follow(released, state, free=True)
-    assert (offer.model, offer.replica.actor) == ("s", released.replica.actor)
+    assignment = made.reassign(released, state, free=True)
+    assert (assignment.model, assignment.replica.actor) == ("s", released.replica.actor)

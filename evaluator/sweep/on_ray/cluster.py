@@ -44,19 +44,19 @@ class ClusterLostError(EngineError):
     """What is left of the Ray cluster can't be asked for anything any more."""
 
 
-def connect(address: str, workers: int | None, told: Callable[[str], None] = logs.line) -> None:
-    """Join the Ray cluster at `address`, or start one on this machine for `local`; `told` is given what is waited for.
+def connect(address: str, workers: int | None, report: Callable[[str], None] = logs.line) -> None:
+    """Join the Ray cluster at `address`, or start one on this machine for `local`; `report` gets a line on what is awaited.
 
     Raises InputError if none can be joined, NotNowError if none answers at the moment.
     """
     if address not in ("local", "auto"):
-        told(f"joining the Ray cluster at {address}")
+        report(f"joining the Ray cluster at {address}")
         _reach(address)
     quiet: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
     handler = signal.getsignal(signal.SIGTERM)
     try:
         if address == "local":
-            _start_here(told, num_cpus=workers, include_dashboard=False, **_short_folder(), **quiet)
+            _start_here(report, num_cpus=workers, include_dashboard=False, **_short_folder(), **quiet)
         else:
             ray.init(address=address, **quiet)
         signal.signal(signal.SIGTERM, handler or signal.SIG_DFL)  # Ray's own prints a native stack and aborts
@@ -89,10 +89,10 @@ def _short_folder(places: Sequence[str] = ("/tmp", "/dev/shm", "/var/tmp")) -> d
     )
 
 
-def _start_here(told: Callable[[str], None], **options: Any) -> None:
+def _start_here(report: Callable[[str], None], **options: Any) -> None:
     """Start a cluster on this machine. Raises EngineError where its node doesn't come up in time again and again."""
     for left in reversed(range(STARTS)):
-        told(f"starting Ray on this machine (--ray local), attempt {STARTS - left} of {STARTS}")
+        report(f"starting Ray on this machine (--ray local), attempt {STARTS - left} of {STARTS}")
         before = set(psutil.Process().children(recursive=True))
         try:
             ray.init(address="local", **options)

@@ -7,11 +7,11 @@ from typing import Any
 
 from ray.util.placement_group import PlacementGroup
 
-from evaluator.scoring.replica import ActiveReplica, Model, Replica, State
+from evaluator.scoring.replica import ActiveReplica, LoopState, Model, Replica
 from evaluator.sweep.on_ray.replica import RayReplica
 from evaluator.sweep.planning.fit import Allocation
 from evaluator.sweep.planning.job import width
-from evaluator.sweep.planning.policy import Progress, Running, Start
+from evaluator.sweep.planning.policy import PlannedReplica, Progress, Running
 
 MEASURED = 2
 """Chunks after which a replica's speed counts as known."""
@@ -24,7 +24,7 @@ its libraries already, than of the model."""
 class PendingReplica:
     """A replica that waits for its devices: `ready` is Ray's reference to the moment when they are there."""
 
-    start: Start
+    start: PlannedReplica
     group: PlacementGroup
     ready: Any
 
@@ -63,10 +63,10 @@ def holders(
     One that is about to go takes none any more.
     """
     places = {ray_replica(m.replica).device_group: m for m in active_replicas}
-    return [*(m for m in places.values() if not m.leaving), *pending]
+    return [*(m for m in places.values() if not m.draining), *pending]
 
 
-def start_of(holder: ActiveReplica | PendingReplica) -> Start:
+def start_of(holder: ActiveReplica | PendingReplica) -> PlannedReplica:
     """A model's name, and how its replica lies on devices."""
     return holder.start if isinstance(holder, PendingReplica) else (holder.model.name, allocation_of(holder))
 
@@ -74,12 +74,12 @@ def start_of(holder: ActiveReplica | PendingReplica) -> Start:
 def running(holder: ActiveReplica | PendingReplica, longer: float, now: float) -> Running:
     """A replica for the plan made again; `longer`: see `Progress.slow`."""
     name, allocation = start_of(holder)
-    begun = now if isinstance(holder, PendingReplica) else holder.begun
+    begun = now if isinstance(holder, PendingReplica) else holder.started_at
     loaded = isinstance(holder, ActiveReplica) and holder.loaded is not None
     return Running(name, allocation, None if loaded else begun + allocation.load * longer)
 
 
-def taken(starts: Sequence[Start], family: str) -> float:
+def taken(starts: Sequence[PlannedReplica], family: str) -> float:
     """Devices of a family that are in use or asked for."""
     return sum(width(allocation) for _, allocation in starts if allocation.family == family)
 
@@ -88,7 +88,7 @@ def rate(active: ActiveReplica, now: float) -> float:
     """Parts of its model's work a second: as measured since it loaded, before that as planned."""
     if active.scored < MEASURED:
         return 1 / max(allocation_of(active).score, 1e-9)
-    return active.scored / active.model.chunks / max(now - active.since, 1e-9)
+    return active.scored / active.model.chunks / max(now - active.loaded_at, 1e-9)
 
 
 def rates(active_replicas: Sequence[ActiveReplica], now: float) -> dict[str, float]:
@@ -103,16 +103,16 @@ def rates(active_replicas: Sequence[ActiveReplica], now: float) -> dict[str, flo
 def slow(loaded: Sequence[ActiveReplica]) -> float:
     """By what a model's loads took longer than was estimated, 1 where none is known."""
     planned = sum(allocation_of(m).load for m in loaded)
-    return min(max(sum(m.since - m.begun for m in loaded) / planned, SLOW[0]), SLOW[1]) if planned else 1.0
+    return min(max(sum(m.loaded_at - m.started_at for m in loaded) / planned, SLOW[0]), SLOW[1]) if planned else 1.0
 
 
-def progress(model: Model, state: State, pending: Sequence[PendingReplica], now: float) -> Progress:
+def progress(model: Model, state: LoopState, pending: Sequence[PendingReplica], now: float) -> Progress:
     """A model with work left, as the policy sees it."""
-    active_replicas = [m for m in state.of(model) if not m.leaving]
+    active_replicas = [m for m in state.replicas_of(model) if not m.draining]
     loaded = [m for m in active_replicas if m.loaded is not None]
     measured = sum(rate(m, now) for m in loaded)
     planned = sum(1 / max(allocation_of(m).score, 1e-9) for m in loaded)
-    loading = [(m.begun, allocation_of(m)) for m in active_replicas if m.loaded is None]
+    loading = [(m.started_at, allocation_of(m)) for m in active_replicas if m.loaded is None]
     loading += [(now, a.allocation) for a in pending if a.model == model.name]
     longer = slow(loaded)
     return Progress(

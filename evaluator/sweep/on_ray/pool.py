@@ -1,8 +1,8 @@
-"""The supplier of replicas on Ray: placement groups on a fleet that changes, in the order that the policy says.
+"""The replica source on Ray: placement groups on a fleet that changes, in the order of the policy.
 
-Ray places and starts; this module only decides what is asked of it: which model's replica waits for devices, what starts on
-devices whose model is done or nearly done, what is read ahead, what becomes of a model that no machine fits any more. Which
-replica starts next is `policy.Policy`'s word.
+Ray schedules placement groups and starts actors. This module decides which replica waits for devices, what starts on devices
+whose model is done or nearly done, what is prefetched, and which models have become infeasible. `policy.Policy` decides which
+replica starts next.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from ray.util.placement_group import PlacementGroup, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from evaluator.scoring.progress import ProgressView
-from evaluator.scoring.replica import ActiveReplica, Call, Offer, Replica, State
+from evaluator.scoring.replica import ActiveReplica, Assignment, Call, LoopState, Replica
 from evaluator.scoring.worker import Load
 from evaluator.sweep.hardware import Fleet, Node
 from evaluator.sweep.on_ray.cluster import Cluster, ClusterLostError
@@ -39,7 +39,7 @@ from evaluator.sweep.on_ray.replica import DeviceGroup, RayCall, RayReplica
 from evaluator.sweep.on_ray.worker import ahead
 from evaluator.sweep.planning.job import Job, width
 from evaluator.sweep.planning.placement import Placement
-from evaluator.sweep.planning.policy import Lines, Policy, Start
+from evaluator.sweep.planning.policy import Lines, PlannedReplica, Policy
 from evaluator.sweep.planning.replan import Replanner
 from evaluator.sweep.planning.schedule import Schedule
 from evaluator_serving.errors import EngineError
@@ -82,7 +82,7 @@ class PoolOptions:
 
 
 class Pool:
-    """The supplier. One instance serves one sweep."""
+    """The replica source of one sweep."""
 
     depth = IN_FLIGHT
 
@@ -96,18 +96,18 @@ class Pool:
         self._replanner = self._planner(options.prices)
         self._pending: list[PendingReplica] = []
         self._placed: list[PendingReplica] = []
-        self._idling: set[RayReplica] = set()
-        self._released: list[ActiveReplica] = []
-        self._ahead: dict[str, tuple[str, Any]] = {}
-        self._lonely: dict[str, float] = {}
-        self._gone = False
+        self._idle: set[RayReplica] = set()
+        self._preempted: list[ActiveReplica] = []
+        self._prefetched: dict[str, tuple[str, Any]] = {}
+        self._infeasible_since: dict[str, float] = {}
+        self._cluster_lost = False
 
     # --- starting ------------------------------------------------------------------------------------------------
 
-    def offers(self, state: State) -> Sequence[Offer]:
-        """Replicas whose devices are there; one placement group a family is kept pending, so that wide ones aren't starved."""
+    def next_assignments(self, state: LoopState) -> Sequence[Assignment]:
+        """Replicas whose placement groups are ready. One group a family is pending at a time: wide ones must not starve."""
         if fleet := self._cluster.changed(self._fleet):
-            self._move(fleet, state)
+            self._change_fleet(fleet, state)
         for pending in [a for a in self._pending if not state.models[a.model].has_work]:
             self._withdraw(pending)  # others have taken all that it was to do
         for family in self._fleet.families():
@@ -115,18 +115,18 @@ class Pool:
                 chosen = self._next_start(family, state)
                 if chosen is not None:
                     self._policy.started(family, chosen)
-                    self._ask(chosen)
+                    self._request_group(chosen)
         placed, self._placed = self._placed, []
         for pending in [a for a in placed if not state.models[a.model].has_work]:
             placed.remove(pending)
             remove_placement_group(pending.group)
-        offers = [Offer(a.model, self._device_group(a.group).allocate(a.allocation)) for a in placed]
-        return [*offers, *self._beside(state)]
+        assignments = [Assignment(a.model, self._device_group(a.group).allocate(a.allocation)) for a in placed]
+        return [*assignments, *self._beside(state)]
 
     def _device_group(self, group: PlacementGroup) -> DeviceGroup:
         return DeviceGroup(group, self._options.cuda, self._options.access)
 
-    def _ask(self, start: Start) -> None:
+    def _request_group(self, start: PlannedReplica) -> None:
         nodes = [node.id for node in self._fleet.families()[start[1].family] if node.id]
         group = ask(start[1].placement, nodes, cuda=self._options.cuda)
         self._pending.append(PendingReplica(start, group, group.ready()))
@@ -135,8 +135,8 @@ class Pool:
         self._pending.remove(pending)
         remove_placement_group(pending.group)
 
-    def _next_start(self, family: str, state: State, but: ActiveReplica | None = None) -> Start | None:
-        """The policy's word on what starts next on a family; `but` is a replica that is about to end."""
+    def _next_start(self, family: str, state: LoopState, but: ActiveReplica | None = None) -> PlannedReplica | None:
+        """The replica that the policy starts next on a family; `but` is a replica that is about to end."""
         now = time.monotonic()
         nodes = self._fleet.families().get(family, [])  # none: its machines have just left
         holding = holders([active for active in state.active_replicas if active is not but], self._pending)
@@ -150,7 +150,7 @@ class Pool:
                 if isinstance(holder, PendingReplica):
                     self._withdraw(holder)
                 else:
-                    self._released.append(holder)
+                    self._preempted.append(holder)
         free = sum(node.devices for node in nodes) - taken([start_of(h) for h in holding], family)
         return self._policy.next(family, found, now, lambda allocation: width(allocation) <= free + 1e-9)
 
@@ -160,50 +160,50 @@ class Pool:
 
     # --- the next model on the same devices ----------------------------------------------------------------------
 
-    def follow(self, active: ActiveReplica, state: State, *, free: bool) -> Offer | None:
+    def reassign(self, active: ActiveReplica, state: LoopState, *, free: bool) -> Assignment | None:
         """The next model that wants the same devices: in the same process or, where its memory hasn't come back, a new one."""
         replica = ray_replica(active.replica)
         if len(replica.device_group.replicas) > 1:  # the next model has been started beside it
             if free:
-                self._idling.add(replica)
+                self._idle.add(replica)
             return None
-        chosen = self._planned(active, state) or self._next_start(replica.allocation.family, state, active)
-        if chosen is None or not self._suits(chosen, active, state):
+        chosen = self._next_planned(active, state) or self._next_start(replica.allocation.family, state, active)
+        if chosen is None or not self._can_replace(chosen, active, state):
             return None
-        self._found_devices(chosen)
-        return Offer(chosen[0], replica.device_group.follow(replica, chosen[1], free=free))
+        self._claim_devices(chosen)
+        return Assignment(chosen[0], replica.device_group.reassign(replica, chosen[1], free=free))
 
-    def stay(self, active: ActiveReplica, model: str, state: State) -> Replica:
+    def reuse(self, active: ActiveReplica, model: str, state: LoopState) -> Replica:
         """In the same process and on the same devices; a start of that model that was planned is this one."""
         replica = ray_replica(active.replica)
         job = self._policy.jobs.get(model)
         own = replica.allocation
         others = job.on(own.family) if job else []
         allocation = next((other for other in others if other.placement == own.placement), own)
-        self._found_devices((model, allocation))
-        return replica.device_group.follow(replica, allocation, free=True)
+        self._claim_devices((model, allocation))
+        return replica.device_group.reassign(replica, allocation, free=True)
 
-    def _beside(self, state: State) -> list[Offer]:
+    def _beside(self, state: LoopState) -> list[Assignment]:
         """The next model starts while the last chunks of the one before it are scored, where there is memory for both."""
         speed, found = rates(state.active_replicas, time.monotonic()), []
         for active in state.active_replicas:
             device_group, model = ray_replica(active.replica).device_group, active.model
-            if active.loaded is None or active.busy is not None or len(device_group.replicas) > 1 or model.left > SOON:
+            if active.loaded is None or active.pending_call is not None or len(device_group.replicas) > 1 or model.left > SOON:
                 continue
-            if state.next_alike(model) is not None:
+            if state.next_sharing_weights(model) is not None:
                 continue  # it goes on with that one
-            start = self._planned(active, state)
+            start = self._next_planned(active, state)
             if (
                 start is not None
                 and model.left <= start[1].load * speed[model.name]
-                and self._room(model.name, start, device_group)
+                and self._both_fit(model.name, start, device_group)
             ):
-                self._found_devices(start)
-                found.append(Offer(start[0], device_group.allocate(start[1])))
+                self._claim_devices(start)
+                found.append(Assignment(start[0], device_group.allocate(start[1])))
                 break  # the next one when this one is at work
         return found
 
-    def _room(self, model: str, start: Start, device_group: DeviceGroup) -> bool:
+    def _both_fit(self, model: str, start: PlannedReplica, device_group: DeviceGroup) -> bool:
         """Whether a model has room beside another one on its devices."""
         name, allocation = start
         nodes = self._fleet.families().get(allocation.family, [])
@@ -213,25 +213,24 @@ class Pool:
             return False
         return self._options.both_fit(model, name, min(nodes, key=lambda node: node.memory), allocation.placement)
 
-    def _planned(self, active: ActiveReplica, state: State) -> Start | None:
+    def _next_planned(self, active: ActiveReplica, state: LoopState) -> PlannedReplica | None:
         """What is next in line for a replica's devices, but before that what was read ahead on its machine."""
         family, begun = allocation_of(active).family, {m.model.name for m in state.active_replicas}
         pending = [a.start for a in self._pending if a.allocation.family == family]
         line = list(self._policy.lines.get(family, ()))
-        near = [
-            s for s in pending + line if s[0] not in begun and self._ahead.get(s[0], ("", None))[0] == node_of(active) != ""
-        ]
+        here = {name for name, (node, _) in self._prefetched.items() if node == node_of(active) != ""}
+        near = [start for start in pending + line if start[0] in here - begun]
         first = pending[:1] or [start for start in line[:1] if start[0] not in begun]
-        return next((start for start in near + first if self._suits(start, active, state)), None)
+        return next((start for start in near + first if self._can_replace(start, active, state)), None)
 
-    def _suits(self, start: Start, active: ActiveReplica, state: State) -> bool:
+    def _can_replace(self, start: PlannedReplica, active: ActiveReplica, state: LoopState) -> bool:
         """Whether a replica can start where one of another model is."""
         (name, allocation), own = start, allocation_of(active)
         same = allocation.family == own.family and allocation.placement == own.placement
         return same and name != active.model.name and state.models[name].has_work
 
-    def _found_devices(self, start: Start) -> None:
-        """A start has found devices without asking Ray for any."""
+    def _claim_devices(self, start: PlannedReplica) -> None:
+        """A planned replica takes devices that are already allocated: it no longer waits for others."""
         line = self._policy.lines.get(start[1].family, deque())
         pending = next((a for a in self._pending if a.start == start), None)
         if pending is not None:
@@ -239,14 +238,14 @@ class Pool:
         elif start in line:
             line.remove(start)
 
-    # --- what ends -----------------------------------------------------------------------------------------------
+    # --- ending replicas -----------------------------------------------------------------------------------------------
 
-    def released(self) -> Sequence[ActiveReplica]:
+    def preempted(self) -> Sequence[ActiveReplica]:
         """Replicas of models that turned out fast, where others need the devices."""
-        released, self._released = self._released, []
+        released, self._preempted = self._preempted, []
         return released
 
-    def again(self, active: ActiveReplica, state: State) -> None:
+    def reschedule(self, active: ActiveReplica, state: LoopState) -> None:
         """Its model is first in its family's line; what waits for devices there waits behind it."""
         family = allocation_of(active).family
         self._policy.lines.setdefault(family, deque()).appendleft((active.model.name, allocation_of(active)))
@@ -255,18 +254,18 @@ class Pool:
             self._policy.lines[family].insert(1, other.start)
 
     def end(self, replica: Replica) -> None:
-        """End the process and give the devices back, or park it where the next model was started beside it.
+        """End the process and release its devices, or keep it idle where the next model was started beside it.
 
-        Those of a cluster that is lost are gone; Ray would wait for a minute.
+        Skipped when the cluster is lost: Ray would wait for a minute.
         """
         replica = ray_replica(replica)
-        if not self._gone:
-            replica.device_group.release(replica, keep_idle=replica in self._idling)
-        self._idling.discard(replica)
+        if not self._cluster_lost:
+            replica.device_group.release(replica, keep_idle=replica in self._idle)
+        self._idle.discard(replica)
 
     def close(self) -> None:
         """Nothing waits for devices any more."""
-        if not self._gone:
+        if not self._cluster_lost:
             for pending in [*self._pending, *self._placed]:
                 remove_placement_group(pending.group)
 
@@ -284,7 +283,7 @@ class Pool:
         try:
             self._cluster.check(idle=not ready)
         except ClusterLostError:
-            self._gone = True
+            self._cluster_lost = True
             raise
         for pending in [own[ref] for ref in ready if ref in own]:
             self._is_placed(pending)
@@ -301,12 +300,12 @@ class Pool:
         else:
             self._placed.append(pending)
 
-    def fetching(self, load: Load) -> str:
+    def fetch_note(self, load: Load) -> str:
         """What may have to be fetched: only the machine knows what is there."""
         origin = load.source.origin
         return f"weights ({readable(origin.size)}), from cache or hub" if isinstance(origin, HubModel) else ""
 
-    def loaded(self, active: ActiveReplica, state: State) -> None:
+    def loaded(self, active: ActiveReplica, state: LoopState) -> None:
         """Have a replica's machine fetch and read the files of a model that starts soon: of each model one machine does.
 
         Another machine may be free first. But all of them fetching every model would be as many times the traffic.
@@ -317,7 +316,7 @@ class Pool:
         line = [a.model for a in self._pending if a.allocation.family == family]
         line += [name for name, _ in self._policy.lines.get(family) or ()]
         placed = {m.model.name for m in state.active_replicas}
-        following = next((name for name in line if name not in placed and name not in self._ahead), None)
+        following = next((name for name in line if name not in placed and name not in self._prefetched), None)
         if following is None:
             return
         origins = [m.prepared.source.origin for m in state.models.values() if m.has_work]
@@ -325,18 +324,18 @@ class Pool:
         there = NodeAffinitySchedulingStrategy(active.loaded.node, soft=False)
         task = ray.remote(ahead).options(num_cpus=0, max_retries=0, scheduling_strategy=there)
         read = task.remote(state.models[following].prepared.source.origin, self._options.access, keep)
-        self._ahead[following] = active.loaded.node, read
+        self._prefetched[following] = active.loaded.node, read
 
     # --- machines that come and go -------------------------------------------------------------------------------
 
-    def _move(self, fleet: Fleet, state: State) -> None:
+    def _change_fleet(self, fleet: Fleet, state: LoopState) -> None:
         """Machines came or went: what waits for devices asks again, by a new plan for what is left."""
         for pending in list(self._pending):
             self._withdraw(pending)
         self._fleet = fleet
         jobs, schedule = self._options.replan(fleet, [name for name, model in state.models.items() if model.has_work])
-        lines: dict[str, list[Start]] = {family: [] for family in schedule.lines}
-        there = {name: len(state.of(model)) for name, model in state.models.items()}
+        lines: dict[str, list[PlannedReplica]] = {family: [] for family in schedule.lines}
+        there = {name: len(state.replicas_of(model)) for name, model in state.models.items()}
         for family, line in schedule.lines.items():
             for name, allocation in line:
                 if there[name] > 0:
@@ -346,15 +345,15 @@ class Pool:
         self._policy = Policy.of(jobs, lines)
         self._replanner = self._planner(schedule.prices)
 
-    def out_of_reach(self, state: State) -> Mapping[str, Exception]:
+    def infeasible(self, state: LoopState) -> Mapping[str, Exception]:
         """Models that no machine has fitted for as long as a replica may take to load."""
         now, found = time.monotonic(), {}
         for name, model in state.models.items():
             if not model.has_work or name in self._policy.jobs:
-                self._lonely.pop(name, None)
-            elif name not in self._lonely:
-                self._lonely[name] = now
+                self._infeasible_since.pop(name, None)
+            elif name not in self._infeasible_since:
+                self._infeasible_since[name] = now
                 self._view.state(name, "waiting", "no machine that it fits is left: waiting for one")
-            elif now - self._lonely[name] > self._options.start_deadline:
+            elif now - self._infeasible_since[name] > self._options.start_deadline:
                 found[name] = EngineError(f"{name}: no machine that it fits has come back")
         return found

@@ -78,7 +78,7 @@ class DeviceGroup:
         if self.holder is replica.actor:
             self.holder = None
 
-    def follow(self, replica: "RayReplica", allocation: Allocation, *, free: bool) -> "RayReplica":
+    def reassign(self, replica: "RayReplica", allocation: Allocation, *, free: bool) -> "RayReplica":
         """The next model's replica in place of one: in the same process if it is `free`, else in a new one."""
         if not free:
             self._kill(replica)

@@ -14,7 +14,7 @@ import numpy as np
 
 from evaluator.sweep.planning.fit import Allocation
 from evaluator.sweep.planning.job import LANES, Job, width
-from evaluator.sweep.planning.policy import Start
+from evaluator.sweep.planning.policy import PlannedReplica
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -148,9 +148,9 @@ def _several(
     return pieces, 0.0
 
 
-def lines_of(pieces: Sequence[Piece], families: Mapping[str, Sequence[int]]) -> dict[str, list[Start]]:
+def lines_of(pieces: Sequence[Piece], families: Mapping[str, Sequence[int]]) -> dict[str, list[PlannedReplica]]:
     """Each family's replicas in the order of their starts, of those that start together the widest and longest first."""
-    lines: dict[str, list[Start]] = {name: [] for name in families}
+    lines: dict[str, list[PlannedReplica]] = {name: [] for name in families}
     for piece in sorted(pieces, key=lambda p: (p.start, -width(p.allocation), -p.allocation.load - p.allocation.score, p.job)):
         lines[piece.allocation.family].append((piece.job, piece.allocation))
     return lines

@@ -187,7 +187,7 @@ def plan_models(
         with errors.of(model.name, refuse=True):
             needs[model.name] = replace(model_needs(model, counts, fleet, speeds), alike=alike)
     if errors and not needs:
-        raise errors.told()
+        raise errors.combined()
     left = replace(ready, models=tuple(model for model in ready.models if model.name in needs), errors=errors)
     return scheduled(left, fleet, tuple(needs.values()), speeds)
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from evaluator.sweep.planning.fit import Allocation
 from evaluator.sweep.planning.job import LANES, Job, width
 
-Start = tuple[str, Allocation]
+PlannedReplica = tuple[str, Allocation]
 """A replica to start: a model's name and a way to run it."""
-Lines = Mapping[str, Sequence[Start]]
+Lines = Mapping[str, Sequence[PlannedReplica]]
 """Family → replicas to start there, in this order."""
 PAYS = 1.1
 """One more replica is started where the time that is left is at least this many times its load."""
@@ -95,7 +95,7 @@ class Policy:
     """The lines of replicas to start, and what to start where a line is empty."""
 
     jobs: Mapping[str, Job]
-    lines: dict[str, deque[Start]]
+    lines: dict[str, deque[PlannedReplica]]
 
     @classmethod
     def of(cls, jobs: Sequence[Job], lines: Lines) -> "Policy":
@@ -104,7 +104,7 @@ class Policy:
 
     def next(
         self, family: str, progress: Mapping[str, Progress], now: float, fits: Callable[[Allocation], bool]
-    ) -> Start | None:
+    ) -> PlannedReplica | None:
         """The replica to start on this family now, None if nothing is.
 
         `progress`: of each job with work left; `fits`: whether the family has devices for a replica now.
@@ -120,11 +120,11 @@ class Policy:
 
     def _help(
         self, family: str, progress: Mapping[str, Progress], now: float, fits: Callable[[Allocation], bool]
-    ) -> Start | None:
+    ) -> PlannedReplica | None:
         """What idle devices do: the longest model that waits elsewhere and would end here in time, else help the last one."""
         ends = {name: state.end() for name, state in progress.items() if state.replicas}
         last = max(ends.values(), default=math.inf)
-        waiting: list[tuple[float, Start]] = []
+        waiting: list[tuple[float, PlannedReplica]] = []
         for name in progress.keys() - ends.keys():
             in_time = [w for w in self.jobs[name].on(family) if now + w.load + w.score <= last and fits(w)]
             if in_time:
@@ -139,7 +139,7 @@ class Policy:
                 return name, min(worth, key=lambda w: (w.load + w.score, width(w)))
         return None
 
-    def started(self, family: str, start: Start) -> None:
+    def started(self, family: str, start: PlannedReplica) -> None:
         """The replica that `next` named has its devices."""
         line = self.lines.get(family)
         if line and line[0] == start:

@@ -15,7 +15,7 @@ import numpy as np
 from evaluator.sweep.planning.fit import Allocation
 from evaluator.sweep.planning.job import LANES, Job, width
 from evaluator.sweep.planning.packing import Array, Piece, lines_of, pack
-from evaluator.sweep.planning.policy import Machines, Progress, Running, Start
+from evaluator.sweep.planning.policy import Machines, PlannedReplica, Progress, Running
 
 SHRINK, SHRINKS = 0.97, 4
 """From a time in which all that is left fits to the next shorter one, and how often that is tried."""
@@ -31,7 +31,7 @@ EFFORT = 5000
 class Renewed:
     """What comes of planning again: the new lines, and which replicas (by number) are to end, as their jobs do without them."""
 
-    lines: dict[str, deque[Start]]
+    lines: dict[str, deque[PlannedReplica]]
     released: tuple[int, ...] = ()
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from evaluator.sweep.planning.bound import prices
 from evaluator.sweep.planning.job import Job, width
 from evaluator.sweep.planning.packing import lines_of, pack
-from evaluator.sweep.planning.policy import Start
+from evaluator.sweep.planning.policy import PlannedReplica
 from evaluator.sweep.planning.simulation import Slot, makespan, simulate
 
 GOOD_ENOUGH = 1.01
@@ -36,7 +36,7 @@ class Schedule:
     `bound`: no schedule ends before it, for which the families' device-seconds have these `prices`.
     """
 
-    lines: Mapping[str, tuple[Start, ...]]
+    lines: Mapping[str, tuple[PlannedReplica, ...]]
     slots: tuple[Slot, ...]
     makespan: float
     bound: float
@@ -79,7 +79,7 @@ def schedule(jobs: Sequence[Job], families: Mapping[str, Sequence[int]], *, trie
         pieces, over = pack(order, families, seconds, taste.prices)
         return over, follow(lines_of(pieces, families)) if over == 0 else math.inf
 
-    def follow(starts: Mapping[str, Sequence[Start]]) -> float:
+    def follow(starts: Mapping[str, Sequence[PlannedReplica]]) -> float:
         """The makespan of a sweep with these lines; it is kept if it is the best so far."""
         nonlocal best
         lines = {family: tuple(line) for family, line in starts.items()}
@@ -120,12 +120,12 @@ def schedule(jobs: Sequence[Job], families: Mapping[str, Sequence[int]], *, trie
     return best
 
 
-def _fastest(jobs: Sequence[Job], families: Mapping[str, Sequence[int]]) -> dict[str, list[Start]]:
+def _fastest(jobs: Sequence[Job], families: Mapping[str, Sequence[int]]) -> dict[str, list[PlannedReplica]]:
     """Every job once, on the way that is fastest, the longest first.
 
     Where some are very fast on very many devices, packings that put them where they are cheap can miss it.
     """
-    lines: dict[str, list[Start]] = {family: [] for family in families}
+    lines: dict[str, list[PlannedReplica]] = {family: [] for family in families}
     chosen = [(min(job.allocations, key=lambda allocation: allocation.load + allocation.score), job) for job in jobs]
     for allocation, job in sorted(chosen, key=lambda one: (-one[0].load - one[0].score, one[1].name)):
         lines[allocation.family].append((job.name, allocation))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from evaluator.sweep.planning.fit import Allocation
 from evaluator.sweep.planning.job import Job
 from evaluator.sweep.planning.placement import Placement
-from evaluator.sweep.planning.policy import Lines, Machines, Policy, Progress, Running, Start
+from evaluator.sweep.planning.policy import Lines, Machines, PlannedReplica, Policy, Progress, Running
 from evaluator.sweep.planning.replan import Replanner
 
 
@@ -192,7 +192,7 @@ class _Simulation:
             else:
                 self.goes_over(other, machines, devices, now)
 
-    def other(self, name: str, allocation: Allocation) -> Start | None:
+    def other(self, name: str, allocation: Allocation) -> PlannedReplica | None:
         """The job for which a replica has loaded all, as it lies: of several the one with the fewest replicas."""
         found = [
             (self.progress[other].replicas, (other, its))
@@ -203,7 +203,7 @@ class _Simulation:
         ]
         return min(found, key=lambda item: item[0])[1] if found else None
 
-    def goes_over(self, start: Start, machines: tuple[int, ...], devices: tuple[int, ...], now: float) -> None:
+    def goes_over(self, start: PlannedReplica, machines: tuple[int, ...], devices: tuple[int, ...], now: float) -> None:
         """A replica scores another job; a start of that which was planned is this one."""
         name, allocation = start
         if start in (line := self.policy.lines.get(allocation.family, deque())):
