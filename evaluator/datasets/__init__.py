@@ -1,1 +1,1 @@
-"""Data sets: readers, the table of public sources, the shipped demo set."""
+"""Data sets: readers, the registry of public sources, and the demo data set."""

@@ -1,4 +1,4 @@
-"""Are the files of a data set there, whole and unchanged?"""
+"""Check that the files of a data set are present, complete and unchanged."""
 
 import csv
 import hashlib
@@ -14,13 +14,13 @@ Status = Literal["ok", "converted", "changed", "missing"]
 
 @dataclass(frozen=True, slots=True)
 class FileStatus:
-    """What is known about one file.
+    """The result of checking one file.
 
     Attributes:
-        status: `ok`: equal to the public file (or shipped with the package). `converted`: all rows are there, but the file
-            was made from the public one, so their digests can't be compared. `changed`: neither. `missing`.
-        rows: rows found, None if they can't be counted.
-        problem: what is wrong, for `changed` and `missing`.
+        status: `ok`: equal to the public file, or part of the package. `converted`: complete, but converted from the public
+            file, so that digests cannot be compared. `changed`: neither. `missing`.
+        rows: number of rows, None if they cannot be counted.
+        problem: the reason for `changed` and `missing`.
     """
 
     dataset: str
@@ -36,20 +36,20 @@ def check(dataset: Dataset, root: Path) -> list[FileStatus]:
 
 
 def check_file(dataset: Dataset, file: DataFile, path: Path) -> FileStatus:
-    """Compare one file, which should lie at `path`, with the registry."""
+    """Compare the file at `path` with the registry."""
     if not path.is_file():
         return FileStatus(dataset.name, path, "missing", problem="no such file")
-    found = sha256(path)
+    digest = sha256(path)
     rows = count(path, file.unit)
-    if file.pinned is not None and found == file.pinned:
+    if file.pinned is not None and digest == file.pinned:
         return FileStatus(dataset.name, path, "ok", rows)
     if file.rows is not None and rows != file.rows:
         return FileStatus(dataset.name, path, "changed", rows, f"{rows or 'no'} rows instead of {file.rows}")
     if not file.sources:
         return FileStatus(dataset.name, path, "ok", rows)
-    if file.converted or file.unit == "examples":  # JSON written anew is the same data in other bytes
+    if file.converted or file.unit == "examples":  # rewritten JSON has the same data in other bytes
         return FileStatus(dataset.name, path, "converted", rows)
-    return FileStatus(dataset.name, path, "changed", rows, f"sha256 {found[:12]}… instead of {(file.pinned or '')[:12]}…")
+    return FileStatus(dataset.name, path, "changed", rows, f"sha256 {digest[:12]}… instead of {(file.pinned or '')[:12]}…")
 
 
 def sha256(path: Path) -> str:
@@ -59,7 +59,7 @@ def sha256(path: Path) -> str:
 
 
 def count(path: Path, unit: Unit) -> int | None:
-    """How many rows the file has, None if it can't be read as what it should be."""
+    """Number of rows, None if the file does not have the expected format."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
             if unit == "examples":

@@ -33,12 +33,12 @@ PAIRS: dict[str, pl.DataType] = {
     "s0": pl.String(),
     "s2": pl.String(),
 }
-"""Columns of a frame of pairs: s0 is the more stereotypical sentence (sent_more), s2 the less stereotypical one; `direction`
-is `stereo` where s0 shows a stereotype of a disadvantaged group, `antistereo` where s2 contradicts one."""
+"""Columns of a frame of pairs: s0 is the more stereotypical sentence (sent_more), s2 the less stereotypical one. `direction` is
+`stereo` if s0 shows a stereotype about a disadvantaged group, `antistereo` if s2 contradicts one."""
 
 
 def known_types(wanted: Collection[str]) -> Collection[str]:
-    """`wanted`, in lower case. Raises InputError for a bias type that CrowS-Pairs doesn't have."""
+    """The names in lower case. Raises InputError for a bias type that CrowS-Pairs does not have."""
     lower = [name.strip().lower() for name in wanted]
     for name in lower:
         if name not in BIAS_TYPES:
@@ -49,9 +49,9 @@ def known_types(wanted: Collection[str]) -> Collection[str]:
 def read_pairs(path: Path) -> Samples:
     """Read CrowS-Pairs, original or revised: columns sent_more, sent_less, stereo_antistereo, bias_type.
 
-    Bias types are normalised to lower case; rows of any other than the nine are dropped and counted. `sample` numbers the
-    file's rows. Rows with an empty sentence or sentences that share no word go to `failures`. Raises InputError for a file
-    that can't be read or lacks a column.
+    Bias types are converted to lower case; rows with an unknown bias type are dropped and counted. `sample` is the row number.
+    Rows with an empty sentence, or whose sentences share no word, are added to `failures`. Raises InputError for an unreadable
+    file or a missing column.
     """
     rows, digest = read_csv(path)
     kept: list[dict[str, object]] = []
@@ -74,16 +74,16 @@ def read_pairs(path: Path) -> Samples:
 
 
 def read_controls(path: Path) -> Samples:
-    """Read CrowS-Pairs gender with control pairs: no header, a column an original pair (rows 0 and 1), then the control pairs
-    made for it in rows 2 and 3, 4 and 5, ….
+    """Read CrowS-Pairs gender with control pairs. The file has no header; each column has an original pair in rows 0 and 1, and
+    its control pairs in rows 2 and 3, 4 and 5, ….
 
     s0 is row 0, s2 row 1, s1 row i and s3 row i + 1 (method.md §3). Original pairs without a control pair are dropped and
-    counted; a pair with one empty cell goes to `failures`. Raises InputError for a file that can't be read or has an odd
-    number of rows.
+    counted; a pair with one empty cell is added to `failures`. Raises InputError for an unreadable file or an odd number of
+    rows.
     """
     rows, digest = read_csv(path)
     if len(rows) < 4 or len(rows) % 2:
-        raise InputError(f"{path}: {len(rows)} rows, needs an even number of at least 4 (rows stand in pairs): restore it")
+        raise InputError(f"{path}: {len(rows)} rows instead of an even number of at least 4: restore the file")
     kept: list[dict[str, object]] = []
     failures: list[tuple[str, str]] = []
     dropped: Counter[str] = Counter()

@@ -1,7 +1,7 @@
 """Readers of EuroGEST: GEST 1.1 in 29 languages, its prompt scaffolds and quotation marks.
 
-J. Rowe, M. Klimaszewski, L. Guillou, S. Vallor, A. Birch: EuroGEST (EMNLP 2025). A sentence of GEST is in a language either
-once (neutral: nothing tells the speaker's gender) or twice (a masculine and a feminine version), or it isn't there at all.
+J. Rowe, M. Klimaszewski, L. Guillou, S. Vallor, A. Birch: EuroGEST (EMNLP 2025). In each language a sentence of GEST is either
+neutral (it does not reveal the speaker's gender), a pair of a masculine and a feminine version, or absent.
 """
 
 import json
@@ -28,10 +28,10 @@ LANGUAGES: dict[str, str] = {
     "sl": "Slovenian", "sv": "Swedish", "tr": "Turkish", "uk": "Ukrainian",
 }
 # fmt: on
-"""Code → the name that the files call a language by. English is GEST 1.1 itself."""
+"""Code → name of the language in the files. English is GEST 1.1 itself."""
 
 SIZE = 3565
-"""Rows of GEST 1.1: what a language's coverage is a share of."""
+"""Rows of GEST 1.1."""
 
 NEUTRAL_FILE = "gest_translations_gender_insensitive.csv"
 GENDERED_FILE = "gest_translations_gender_sensitive.csv"
@@ -39,7 +39,7 @@ SCAFFOLD_FILE = "prompt_scaffolds.json"
 QUOTES_FILE = "punc_map.json"
 
 SCAFFOLDS = ("he said", "she said", "the man said", "the woman said")
-"""The scaffolds' names in their file, which are the English ones: pronouns, then nouns, masculine before feminine."""
+"""The scaffolds' names in their file, the English texts: pronouns, then nouns, masculine before feminine."""
 
 ROWS: dict[str, pl.DataType] = {
     "sample": pl.Int64(),
@@ -51,18 +51,18 @@ ROWS: dict[str, pl.DataType] = {
     "masculine": pl.String(),
     "feminine": pl.String(),
 }
-"""Columns of a frame of sentences. `row`: the sentence's row in GEST 1.1, the same in all languages; `kind`: `neutral` or
-`gendered`; `group`: the stereotype. The sentences are as published, with their outer blanks; null where the kind has none."""
+"""Columns of a frame of sentences. `row`: the sentence's row in GEST 1.1, the same for all languages; `kind`: `neutral` or
+`gendered`; `group`: the stereotype. Sentences are unchanged, including outer spaces; null if the kind does not have them."""
 
 HUB = ("GEST_ID", "Source", "Masculine", "Feminine", "Neutral", "Stereotype_ID")
-"""Columns of the hub's files, one a language (German.csv)."""
+"""Columns of the Hub's files, one per language (German.csv)."""
 
 Entry = tuple[int, str, str | None, str | None, str | None]
 """row, stereotype, neutral, masculine, feminine"""
 
 
 def known_languages(codes: Collection[str]) -> tuple[str, ...]:
-    """The codes in the order of LANGUAGES, all languages for none. Raises InputError for one that EuroGEST doesn't have."""
+    """The codes in the order of LANGUAGES; all languages if there are none. Raises InputError for an unknown language."""
     for code in codes:
         if code not in LANGUAGES:
             raise InputError(f"EuroGEST has no language {code!r}: choose from {', '.join(LANGUAGES)}")
@@ -73,8 +73,8 @@ def known_languages(codes: Collection[str]) -> tuple[str, ...]:
 
 
 @dataclass(slots=True)
-class _Found:
-    """What the files hold, gathered file by file."""
+class _Collected:
+    """Sentences and problems, collected file by file."""
 
     entries: dict[tuple[str, int], Entry]
     dropped: Counter[str]
@@ -82,46 +82,45 @@ class _Found:
     sha256: dict[str, str]
 
     def add(self, code: str, entry: Entry, where: str) -> None:
-        """A sentence of a language; a second version of one is a wrong row."""
+        """Add a sentence of a language; a second version is a failure."""
         if (code, entry[0]) in self.entries:
-            self.failures.append((where, f"{LANGUAGES[code]}: GEST row {entry[0]} is there twice, the first one is kept"))
+            self.failures.append((where, f"{LANGUAGES[code]}: GEST row {entry[0]} occurs twice; the first one is used"))
         else:
             self.entries[code, entry[0]] = entry
 
 
 def read_tables(neutral: Path, gendered: Path, languages: Sequence[str], english: Path | None = None) -> Samples:
-    """Read the two released tables, and GEST 1.1 (`english`) where English is among the languages (codes).
+    """Read the two released tables, and GEST 1.1 (`english`) if English is among the language codes.
 
-    Returns a frame with the columns ROWS, language by language, each in GEST's order. Blank rows of the tables are dropped and
-    counted. Rows of which one sentence is empty, whose sentences are equal, or which are in both tables (the neutral one
-    counts) go to `failures`. Raises InputError, with file and line, for a file that can't be read, lacks a language's column or
-    has a row without a number of GEST's or a stereotype.
+    Returns a frame with the columns ROWS, language by language, in GEST's order. Blank rows of the tables are dropped and
+    counted. Rows with an empty sentence, with two equal sentences, or in both tables (the neutral one is used) are added to
+    `failures`. Raises InputError, with file and line, for an unreadable file, a missing column, or a row without a valid GEST
+    row number and stereotype.
     """
-    found = _Found({}, Counter(), [], {})
+    collected = _Collected({}, Counter(), [], {})
     others = [code for code in languages if code != "en"]
-    _neutral_table(neutral, others, found)
-    _gendered_table(gendered, others, found)
+    _neutral_table(neutral, others, collected)
+    _gendered_table(gendered, others, collected)
     if "en" in languages:
-        _english(_required(english), found)
-    return _samples(found, languages)
+        _english(_required(english), collected)
+    return _samples(collected, languages)
 
 
 def read_hub(folder: Path, languages: Sequence[str], english: Path | None = None) -> Samples:
-    """Read the hub's layout: a file a language (`German.csv`, columns HUB). English is its own file, or else GEST 1.1.
+    """Read the Hub's layout, one file per language (`German.csv`, columns HUB). Without an English file, GEST 1.1 is used.
 
-    As `read_tables` otherwise; a row without any sentence is dropped and counted. Raises InputError for a language without a
-    file.
+    Otherwise as `read_tables`; a row without sentences is dropped and counted. Raises InputError for a missing file.
     """
-    found = _Found({}, Counter(), [], {})
+    collected = _Collected({}, Counter(), [], {})
     for code in languages:
         path = folder / f"{LANGUAGES[code]}.csv"
         if code == "en" and not path.is_file():
-            _english(_required(english), found)
+            _english(_required(english), collected)
             continue
         if not path.is_file():
-            raise InputError(f"no such file: {path}: EuroGEST's hub has one for each language; get it or leave {code} out")
-        _hub_file(path, code, found)
-    return _samples(found, languages)
+            raise InputError(f"no such file: {path}: download it from EuroGEST's repository on the Hub, or omit {code}")
+        _hub_file(path, code, collected)
+    return _samples(collected, languages)
 
 
 def _required(english: Path | None) -> Path:
@@ -130,34 +129,36 @@ def _required(english: Path | None) -> Path:
     return english
 
 
-def _samples(found: _Found, languages: Sequence[str]) -> Samples:
-    ordered = [(code, found.entries[key]) for code in languages for key in sorted(k for k in found.entries if k[0] == code)]
-    absent = [code for code in languages if not any(key[0] == code for key in found.entries)]
+def _samples(collected: _Collected, languages: Sequence[str]) -> Samples:
+    ordered = [
+        (code, collected.entries[key]) for code in languages for key in sorted(k for k in collected.entries if k[0] == code)
+    ]
+    absent = [code for code in languages if not any(key[0] == code for key in collected.entries)]
     if absent:
-        raise InputError(f"{', '.join(found.sha256)}: no sentence in {LANGUAGES[absent[0]]}: restore the files")
+        raise InputError(f"{', '.join(collected.sha256)}: no sentence in {LANGUAGES[absent[0]]}: restore the files")
     rows = [
         (number, row, code, "gendered" if neutral is None else "neutral", group, neutral, masculine, feminine)
         for number, (code, (row, group, neutral, masculine, feminine)) in enumerate(ordered)
     ]
     frame = pl.DataFrame(rows, schema=ROWS, orient="row")
-    return Samples(frame, found.sha256, dict(found.dropped), tuple(found.failures))
+    return Samples(frame, collected.sha256, dict(collected.dropped), tuple(collected.failures))
 
 
-def _neutral_table(path: Path, languages: Sequence[str], found: _Found) -> None:
-    rows, found.sha256[path.name] = read_csv(path)
+def _neutral_table(path: Path, languages: Sequence[str], collected: _Collected) -> None:
+    rows, collected.sha256[path.name] = read_csv(path)
     header = rows[0] if rows else []
     columns = {code: _column(path, header, LANGUAGES[code]) for code in languages}
     stereotype = _column(path, header, "stereotype_number")
-    for line, row in _filled(path, rows, 1, found):
+    for line, row in _filled(path, rows, 1, collected):
         number, group = _numbers(path, line, row[0], row[stereotype])
         for code, at in columns.items():
             if row[at].strip():
-                found.add(code, (number, group, row[at], None, None), f"{path.name} row {number}")
+                collected.add(code, (number, group, row[at], None, None), f"{path.name} row {number}")
 
 
-def _gendered_table(path: Path, languages: Sequence[str], found: _Found) -> None:
-    """Two header rows, the language and whose words they are; a language has two neighbouring columns, or none."""
-    rows, found.sha256[path.name] = read_csv(path)
+def _gendered_table(path: Path, languages: Sequence[str], collected: _Collected) -> None:
+    """Two header rows: the language and the speaker. A language has two adjacent columns, or none."""
+    rows, collected.sha256[path.name] = read_csv(path)
     header, prompts = (rows[0], rows[1]) if len(rows) > 1 else ([], [])
     wanted = {"masculine": "the man said", "feminine": "the woman said"}
     columns = {}
@@ -169,7 +170,7 @@ def _gendered_table(path: Path, languages: Sequence[str], found: _Found) -> None
         if places:
             columns[code] = (places[0], places[1])
     stereotype = _column(path, header, "stereotype_number")
-    for line, row in _filled(path, rows, 2, found):
+    for line, row in _filled(path, rows, 2, collected):
         number, group = _numbers(path, line, row[0], row[stereotype])
         for code, (m, f) in columns.items():
             if not row[m].strip() and not row[f].strip():
@@ -178,35 +179,35 @@ def _gendered_table(path: Path, languages: Sequence[str], found: _Found) -> None
             try:
                 check_unequal(row[m], row[f])
             except BadSampleError as error:
-                found.failures.append((where, f"{LANGUAGES[code]}: {error}"))
+                collected.failures.append((where, f"{LANGUAGES[code]}: {error}"))
             else:
-                found.add(code, (number, group, None, row[m], row[f]), where)
+                collected.add(code, (number, group, None, row[m], row[f]), where)
 
 
-def _english(path: Path, found: _Found) -> None:
-    rows, found.sha256[path.name] = read_csv(path)
+def _english(path: Path, collected: _Collected) -> None:
+    rows, collected.sha256[path.name] = read_csv(path)
     for number, record in enumerate(records(path, rows, ("sentence", "stereotype"))):
         group = _numbers(path, number + 2, str(number), record["stereotype"])[1]
-        found.add("en", (number, group, record["sentence"], None, None), f"{path.name} row {number}")
+        collected.add("en", (number, group, record["sentence"], None, None), f"{path.name} row {number}")
 
 
-def _hub_file(path: Path, code: str, found: _Found) -> None:
-    rows, found.sha256[path.name] = read_csv(path)
+def _hub_file(path: Path, code: str, collected: _Collected) -> None:
+    rows, collected.sha256[path.name] = read_csv(path)
     for line, record in enumerate(records(path, rows, HUB), start=2):
         number, group = _numbers(path, line, record["GEST_ID"], record["Stereotype_ID"])
         neutral, pair = record["Neutral"], (record["Masculine"], record["Feminine"])
         where = f"{path.name} row {number}"
         if neutral.strip():
-            found.add(code, (number, group, neutral, None, None), where)
+            collected.add(code, (number, group, neutral, None, None), where)
         if any(sentence.strip() for sentence in pair):
             try:
                 check_unequal(*pair)
             except BadSampleError as error:
-                found.failures.append((where, f"{LANGUAGES[code]}: {error}"))
+                collected.failures.append((where, f"{LANGUAGES[code]}: {error}"))
             else:
-                found.add(code, (number, group, None, *pair), where)
+                collected.add(code, (number, group, None, *pair), where)
         elif not neutral.strip():
-            found.dropped[f"rows of {path.name} without a sentence"] += 1
+            collected.dropped[f"rows of {path.name} without a sentence"] += 1
 
 
 def _column(path: Path, header: Sequence[str], name: str) -> int:
@@ -215,19 +216,19 @@ def _column(path: Path, header: Sequence[str], name: str) -> int:
     return header.index(name)
 
 
-def _filled(path: Path, rows: Sequence[list[str]], begin: int, found: _Found) -> Iterator[tuple[int, list[str]]]:
-    """The rows below the header that hold more than their number; the others are counted."""
+def _filled(path: Path, rows: Sequence[list[str]], begin: int, collected: _Collected) -> Iterator[tuple[int, list[str]]]:
+    """Rows below the header with content besides their number; blank rows are counted."""
     for line, row in enumerate(rows[begin:], start=begin + 1):
         if any(cell.strip() for cell in row[1:]):
             yield line, row
         else:
-            found.dropped[f"blank rows of {path.name}"] += 1
+            collected.dropped[f"blank rows of {path.name}"] += 1
 
 
 def _numbers(path: Path, line: int, row: str, stereotype: str) -> tuple[int, str]:
-    """GEST's row and the stereotype, which some files write as a decimal number."""
+    """GEST's row number and the stereotype, which some files write as a decimal number."""
     if not row.strip().isdecimal() or int(row) >= SIZE:
-        raise InputError(f"{path}, line {line}: {row!r} is no row of GEST 1.1 (0 to {SIZE - 1}): correct the row")
+        raise InputError(f"{path}, line {line}: {row!r} is not a row of GEST 1.1 (0 to {SIZE - 1}): correct the row")
     group = stereotype.strip().removesuffix(".0")
     if group not in STEREOTYPES:
         raise InputError(f"{path}, line {line}: stereotype {stereotype!r} is not one of 1 to 16: correct the row")
@@ -239,11 +240,11 @@ def _numbers(path: Path, line: int, row: str, stereotype: str) -> tuple[int, str
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """What a neutral sentence is put in, by language code.
+    """Quotation marks and scaffolds for neutral sentences, by language code.
 
     Attributes:
-        quotes: opening and closing marks, punctuation of the closing ones included.
-        scaffolds: name (see SCAFFOLDS) → who said it, as published (some end in a blank).
+        quotes: opening and closing marks; closing marks include punctuation.
+        scaffolds: name (see SCAFFOLDS) → text, as published (some end in a space).
         sha256: file name → sha256.
     """
 
@@ -253,10 +254,9 @@ class Frames:
 
 
 def read_frames(scaffolds: Path, quotes: Path) -> Frames:
-    """Read both JSON files. English scaffolds are the scaffolds' own names.
+    """Read both JSON files. English scaffolds are the scaffolds' names.
 
-    Raises InputError for a file that can't be read or isn't of the version that this program knows: exactly these scaffolds
-    and all languages.
+    Raises InputError for an unreadable file, or one without exactly these scaffolds and languages (another version).
     """
     written, first = _json(scaffolds)
     marks, second = _json(quotes)
@@ -290,11 +290,10 @@ def _json(path: Path) -> tuple[dict[str, Any], str]:
     return content, digest
 
 
-def _same(path: Path, found: set[str], wanted: set[str], what: str) -> None:
-    wrong = sorted(wanted - found) or sorted(found - wanted)
+def _same(path: Path, collected: set[str], wanted: set[str], what: str) -> None:
+    wrong = sorted(wanted - collected) or sorted(collected - wanted)
     if wrong:
-        verb = "lacks" if wanted - found else "has the unknown"
+        verb = "lacks" if wanted - collected else "has the unknown"
         raise InputError(
-            f"{path}: another version of the file than this program knows: it {verb} {what} {wrong[0]!r}: fetch it with "
-            "`evaluator data fetch eurogest`"
+            f"{path}: unsupported version of the file: it {verb} {what} {wrong[0]!r}: run `evaluator data fetch eurogest`"
         )

@@ -1,4 +1,4 @@
-"""Download a data set from its public source into the cache, verified before anything reads it."""
+"""Download data sets from their public sources into the cache, and verify them."""
 
 import logging
 import os
@@ -16,44 +16,44 @@ from evaluator_serving.errors import InputError, NotNowError
 
 RETRIES = 3
 
-_BY_HAND = "give --data DIR with a folder that holds the files"
+_BY_HAND = "give --data DIR with a folder that contains the files"
 
 
 def fetch(dataset: Dataset, root: Path, base: str = PUBLIC) -> Iterator[tuple[DataFile, bool]]:
-    """Put the data set's files under `root`; yields each with whether it had to be fetched.
+    """Download the data set's files to `root`. Yields each file, and whether it was downloaded.
 
-    Files that are there and right stay, so that a broken-off fetch goes on where it was. A file appears under its name only
-    whole and verified. Raises InputError if the source can't be reached or has changed.
+    Valid files are kept, so an interrupted download resumes. A file appears under its name only when complete and verified.
+    Raises InputError if the source cannot be reached or has changed.
     """
     for file in dataset.files:
         yield file, fetch_file(dataset, file, root, base)
 
 
 def fetch_file(dataset: Dataset, file: DataFile, root: Path, base: str = PUBLIC) -> bool:
-    """Put one of the data set's files under `root`; returns whether it had to be fetched. See `fetch`."""
+    """Download one file to `root` unless it is valid. Returns whether it was downloaded. See `fetch`."""
     path = root / file.local
-    wanted = bool(file.sources) and check_file(dataset, file, path).status not in ("ok", "converted")
-    if wanted:
-        _make(dataset, file, path, base)
-    return wanted
+    needed = bool(file.sources) and check_file(dataset, file, path).status not in ("ok", "converted")
+    if needed:
+        _download_verified(dataset, file, path, base)
+    return needed
 
 
-def _make(dataset: Dataset, file: DataFile, path: Path, base: str) -> None:
+def _download_verified(dataset: Dataset, file: DataFile, path: Path, base: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Beside its destination, so that the last step is a rename within one file system.
+    # In the destination's folder, so that the last step is a rename within one file system.
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=path.parent) as temporary:
         raw = [download(source, Path(temporary), base) for source in file.sources]
         ready = _converted(raw, Path(temporary) / "converted.json") if file.converted else raw[0]
-        found = check_file(dataset, file, ready)
-        if found.status == "changed":
-            raise InputError(f"{file.local}: the file made from {file.sources[0].repository} is wrong: {found.problem}")
+        result = check_file(dataset, file, ready)
+        if result.status == "changed":
+            raise InputError(f"{file.local}: the file converted from {file.sources[0].repository} is wrong: {result.problem}")
         with ready.open("rb") as written:
             os.fsync(written.fileno())
         ready.replace(path)
 
 
 def download(source: SourceFile, folder: Path, base: str = PUBLIC) -> Path:
-    """Download one public file into `folder` and check its sha256, trying again a few times unless it isn't there."""
+    """Download one public file into `folder` and verify its sha256. Transient errors are retried."""
     import pooch
     import requests
 
@@ -61,27 +61,26 @@ def download(source: SourceFile, folder: Path, base: str = PUBLIC) -> Path:
     name = Path(source.path).name
     pooch.get_logger().setLevel(logging.ERROR)
     files = pooch.create(folder, base, registry={name: f"sha256:{source.sha256}"}, urls={name: url})
-    again = tenacity.Retrying(
+    retrying = tenacity.Retrying(
         stop=tenacity.stop_after_attempt(1 + RETRIES),
         wait=tenacity.wait_incrementing(1, 1),
-        retry=tenacity.retry_if_exception(_may_pass),
+        retry=tenacity.retry_if_exception(_is_transient),
         reraise=True,
     )
     try:
-        return Path(again(files.fetch, name))
+        return Path(retrying(files.fetch, name))
     except requests.HTTPError as error:
         if error.response is not None and (error.response.status_code >= 500 or error.response.status_code == 429):
-            raise NotNowError(f"{error}: try again later, or give --data DIR with a folder that holds the files") from None
-        raise InputError(f"{error}: has the file moved? Give --data DIR with a folder that holds the files") from None
+            raise NotNowError(f"{error}: try again later, or {_BY_HAND}") from None
+        raise InputError(f"{error}: the file may have moved: {_BY_HAND}") from None
     except requests.RequestException as error:
-        remedy = "check the network, or give --data DIR with a folder that holds the files"
-        raise NotNowError(f"can't reach {url} ({type(error).__name__}): {remedy}") from None
-    except ValueError:  # pooch's complaint about the digest, after the retries
-        raise InputError(f"{url} is not the file it was (sha256 is not {source.sha256[:12]}…): it is not used") from None
+        raise NotNowError(f"can't reach {url} ({type(error).__name__}): check the network, or {_BY_HAND}") from None
+    except ValueError:  # pooch's error for a wrong digest, after the retries
+        raise InputError(f"{url} has changed (sha256 is not {source.sha256[:12]}…), and is not used: {_BY_HAND}") from None
 
 
-def _may_pass(error: BaseException) -> bool:
-    """Whether a download that ended so may succeed another time: a file that isn't there won't be there in a second."""
+def _is_transient(error: BaseException) -> bool:
+    """Whether a retry may succeed: not for a file that does not exist."""
     import requests
 
     answer = error.response if isinstance(error, requests.HTTPError) else None

@@ -1,8 +1,7 @@
-"""StereoSet's translations: from pickled data frames to StereoSet's JSON schema, without pandas.
+"""Convert StereoSet's translations from pickled data frames to StereoSet's JSON schema, without pandas.
 
-The only place where anything is unpickled. It runs in a process of its own, on files whose sha256 has been checked, and an
-unpickler that knows nothing but the few constructors of such a frame: pandas' are replaced by the stand-ins below, NumPy's
-object arrays are real.
+This is the only place that unpickles anything. It runs in a separate process, on files whose sha256 has been verified, with an
+unpickler restricted to the few constructors of such a frame. Those of pandas are replaced by the stand-ins below.
 
     python -I -m evaluator.datasets.frames INTRASENTENCE.pkl INTERSENTENCE.pkl OUT.json
 """
@@ -36,7 +35,7 @@ class _Manager:
 
 @dataclass
 class _Frame:
-    """Stand-in for pandas' DataFrame; pickle hands its state, which holds the manager, to the instance's dictionary."""
+    """Stand-in for pandas' DataFrame; pickle stores its state, with the manager, in the instance's dictionary."""
 
     _mgr: _Manager
 
@@ -59,7 +58,7 @@ def _index(kind: type, state: dict[str, Any]) -> list[Any]:
 
 
 class _Labels:
-    """Stand-in for pandas' Index types, of which only the data are wanted."""
+    """Stand-in for pandas' Index types, of which only the data are used."""
 
 
 class _Range(_Labels):
@@ -80,11 +79,11 @@ ALLOWED: dict[tuple[str, str], Callable[..., Any]] = {
     **{(f"numpy.{core}.multiarray", "_reconstruct"): _reconstruct for core in ("core", "_core")},  # NumPy 1 and 2
     **{(f"numpy.{core}.numeric", "_frombuffer"): _frombuffer for core in ("core", "_core")},
 }
-"""All that a pickle may call."""
+"""Everything that a pickle may call."""
 
 
 class FrameUnpickler(pickle.Unpickler):
-    """Reads a pickled data frame of strings; raises pickle.UnpicklingError for anything outside `ALLOWED`."""
+    """Unpickles a data frame of strings. Raises pickle.UnpicklingError for anything outside `ALLOWED`."""
 
     def find_class(self, module: str, name: str) -> Callable[..., Any]:
         """The stand-in for `module.name`."""
@@ -94,7 +93,7 @@ class FrameUnpickler(pickle.Unpickler):
 
 
 def read_frame(file: BinaryIO) -> list[dict[str, Any]]:
-    """The frame's rows as dictionaries of its columns. Raises pickle.UnpicklingError for anything but a frame."""
+    """The frame's rows as dictionaries. Raises pickle.UnpicklingError for anything but a frame."""
     frame = FrameUnpickler(file).load()
     if not isinstance(frame, _Frame):
         raise pickle.UnpicklingError(f"a {type(frame).__name__} instead of a data frame")
@@ -104,7 +103,7 @@ def read_frame(file: BinaryIO) -> list[dict[str, Any]]:
 def example(row: dict[str, Any], *, words: bool) -> dict[str, Any]:
     """One row in StereoSet's schema, with `target_original` and, for intrasentence examples, each candidate's `word`.
 
-    Raises ValueError if a column is absent, a value is not a string or a label is unknown.
+    Raises ValueError for a missing column, a value that is not a string, or an unknown label.
     """
 
     def text(column: str) -> str:

@@ -1,4 +1,4 @@
-"""Readers of GEST's CSV format: one sentence and its group a line."""
+"""Readers of GEST's CSV format: one sentence and its group per line."""
 
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -23,29 +23,30 @@ def read_sentences(
 ) -> pl.DataFrame:
     """Read a CSV with a header, a column of sentences and a column of groups; other columns are ignored.
 
-    Repeated rows are kept and sentences are not changed in any way. Returns the columns `sample` (row from 0),
-    `sentence`, `group`; with `rows` only these rows, however long the file is.
+    Repeated rows are kept, and sentences are not changed. Returns the columns `sample` (row from 0), `sentence`, `group`; only
+    the rows in `rows` if given. `encoding`: see `text_file`.
 
-    `encoding` is the file's, None for Unicode's (see `text_file`).
-
-    Raises InputError, naming file, line and remedy: no such file, another encoding, not CSV, a column absent, a row with too
-    few or too many fields, an empty sentence, a group that is not one of `groups`, no rows at all.
+    Raises InputError, with file, line and remedy, for a missing file, another encoding, invalid CSV, a missing column, a row
+    with too few or too many fields, an empty sentence, an unknown group, and a file without rows.
     """
-    found = _rows(path, sentence, group, groups, encoding)
-    kept = [(number, *row) for number, row in enumerate(found) if rows is None or number in rows]
+    selected = [
+        (number, *row)
+        for number, row in enumerate(_rows(path, sentence, group, groups, encoding))
+        if rows is None or number in rows
+    ]
     schema = {"sample": pl.Int64, "sentence": pl.String, "group": pl.String}
-    return pl.DataFrame(kept, schema=schema, orient="row")
+    return pl.DataFrame(selected, schema=schema, orient="row")
 
 
 def read_groups(path: Path, sentence: str, group: str, groups: Collection[str], encoding: str | None = None) -> pl.Series:
-    """Only the groups of all rows that `read_sentences` would return; everything is checked as there."""
+    """The groups of all rows of `read_sentences`, with the same checks."""
     return pl.Series("group", [label for _, label in _rows(path, sentence, group, groups, encoding)], dtype=pl.String)
 
 
 def _rows(path: Path, sentence: str, group: str, groups: Collection[str], encoding: str | None) -> Iterator[tuple[str, str]]:
-    """(sentence, group) of a row after the other; nothing else of the file is kept in memory."""
-    known = {label: label for label in groups}  # one string a group, not one a row
-    found = False
+    """(sentence, group) of each row, streamed."""
+    known = {label: label for label in groups}  # one string per group instead of one per row
+    empty = True
     for line, (text, written) in read_columns(path, (sentence, group), remedy=NAME_IT, encoding=encoding):
         if not text.strip():
             raise InputError(f"{path}, line {line}: the sentence is empty: fill it in or delete the row")
@@ -53,8 +54,8 @@ def _rows(path: Path, sentence: str, group: str, groups: Collection[str], encodi
         if label is None:
             raise InputError(f"{path}, line {line}: {_unknown(written, group, groups)}")
         yield text, label
-        found = True
-    if not found:
+        empty = False
+    if empty:
         raise InputError(f"{path}: no rows below the header: add sentences")
 
 

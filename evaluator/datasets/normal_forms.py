@@ -1,6 +1,6 @@
-"""Unicode normal forms of a data set: a letter with an accent is one character (NFC) or two, and other tokens in either case.
+"""Unicode normal forms of a data set: an accented letter is one character (NFC) or two, which gives different tokens.
 
-Nothing is normalized: which form a model has learnt from is for the user to say.
+Texts are not normalized, because it depends on the model which form is right.
 """
 
 from unicodedata import is_normalized
@@ -10,7 +10,7 @@ from polars import selectors
 
 
 def normal_forms(frame: pl.DataFrame) -> dict[str, int]:
-    """How many rows hold letters beyond ASCII, all of them in normal form NFC (`nfc`), or some of them not (`other`)."""
+    """Number of rows with characters beyond ASCII: entirely in normal form NFC (`nfc`), or not (`other`)."""
     texts = selectors.string() | selectors.by_dtype(pl.List(pl.String))
     columns = [
         pl.col(name).list.join(" ") if kind == pl.List else pl.col(name) for name, kind in frame.select(texts).schema.items()
@@ -18,6 +18,6 @@ def normal_forms(frame: pl.DataFrame) -> dict[str, int]:
     if not columns:
         return {"nfc": 0, "other": 0}
     rows = frame.select(pl.concat_str(columns, separator=" ", ignore_nulls=True).alias("text"))["text"]
-    beyond = rows.filter(rows.str.contains(r"[^\x00-\x7F]"))
-    nfc = sum(is_normalized("NFC", text) for text in beyond)
-    return {"nfc": nfc, "other": beyond.len() - nfc}
+    non_ascii = rows.filter(rows.str.contains(r"[^\x00-\x7F]"))
+    nfc = sum(is_normalized("NFC", text) for text in non_ascii)
+    return {"nfc": nfc, "other": non_ascii.len() - nfc}

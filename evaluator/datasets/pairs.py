@@ -1,9 +1,9 @@
-"""Readers of sentence pairs: CrowS-Pairs in the layouts in which its languages are published, and files of the user's own.
+"""Readers of sentence pairs: CrowS-Pairs in the published layouts of its languages, and custom files.
 
-N. Nangia et al.: CrowS-Pairs (EMNLP 2020); A. Névéol et al.: French CrowS-Pairs (ACL 2022) and its followers in other
+N. Nangia et al.: CrowS-Pairs (EMNLP 2020); A. Névéol et al.: French CrowS-Pairs (ACL 2022), and later versions in other
 languages; E. Strazda, G. Spanakis: Dutch CrowS-Pairs (2025). Their files have a header with `sent_more`, `sent_less`,
-`bias_type` and `stereo_antistereo`, between commas or (French) tabs, in UTF-8 or (Dutch) Windows-1252; where a language stands
-beside the English original its two sentence columns end in its code (`sent_more_ca_ES`).
+`bias_type` and `stereo_antistereo`, separated by commas or (French) tabs, in UTF-8 or (Dutch) Windows-1252. If a file also
+contains the English original, the two columns of the language end in its code (`sent_more_ca_ES`).
 """
 
 import csv
@@ -32,13 +32,13 @@ PAIRS: dict[str, pl.DataType] = {
     "more": pl.String(),
     "less": pl.String(),
 }
-"""Columns of a frame of pairs. `more` is the more stereotypical sentence whatever the direction; `direction` is `stereo` (it
-shows a stereotype of a disadvantaged group), `antistereo` (`less` contradicts one) or null where the file doesn't tell."""
+"""Columns of a frame of pairs. `more` is the more stereotypical sentence in both directions. `direction` is `stereo` (it shows
+a stereotype about a disadvantaged group), `antistereo` (`less` contradicts one), or null if the file does not have it."""
 
 DIRECTIONS = ("stereo", "antistereo")
 
 ALL = "all"
-"""What measures call all of a model's pairs."""
+"""Name of the group of all pairs in measures."""
 
 WHOLE = "pairs"
 """The group of all pairs of a file without groups."""
@@ -48,11 +48,11 @@ _SUFFIX = re.compile(r"sent_more_(([a-z]{2,3})(_[A-Z]{2})?)")
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Where a file has what: names of its columns, None for what it doesn't have.
+    """Names of a file's columns, None for columns that it does not have.
 
     Attributes:
-        language: the language's code, of all pairs.
-        language_column: column of each pair's own code instead.
+        language: language code of all pairs.
+        language_column: column with the language code of each pair, instead.
     """
 
     more: str = "sent_more"
@@ -64,25 +64,25 @@ class Columns:
 
     @property
     def named(self) -> list[str]:
-        """The columns that the file must have."""
+        """The columns that the file must have, by name."""
         return [name for name in (self.more, self.less, self.group, self.direction, self.language_column) if name is not None]
 
 
 def read_english(path: Path) -> Samples:
-    """CrowS-Pairs in English, as `crows.read_pairs` reads it, with the columns PAIRS."""
-    found = crows.read_pairs(path)
-    frame = found.frame.rename({"bias_type": "group", "s0": "more", "s2": "less"}).with_columns(language=pl.lit("en"))
-    return replace(found, frame=frame.select(*PAIRS))
+    """Read the English CrowS-Pairs with `crows.read_pairs`, and return the columns PAIRS."""
+    samples = crows.read_pairs(path)
+    frame = samples.frame.rename({"bias_type": "group", "s0": "more", "s2": "less"}).with_columns(language=pl.lit("en"))
+    return replace(samples, frame=frame.select(*PAIRS))
 
 
 def read_pairs(path: Path, columns: Columns | None = None, encoding: str | None = None) -> Samples:
-    """Read pairs from a CSV with a header; without `columns` one in a published layout of CrowS-Pairs.
+    """Read pairs from a CSV with a header. Without `columns`, a published layout of CrowS-Pairs is expected.
 
-    `encoding` is the file's; None for Unicode's (see `text_file`) and, of the published Dutch file alone, Windows-1252.
+    `encoding`: see `text_file`; None also recognises the published Dutch file in Windows-1252.
 
-    `sample` numbers the file's rows. Rows with an empty sentence or group, or with two equal sentences, go to `failures`.
-    Raises InputError, with file and row, for a file that can't be read, lacks a column, has a direction that isn't one of
-    DIRECTIONS or a group whose rates couldn't be told from those of all pairs or of a direction, or has no usable pair.
+    `sample` is the row number. Rows with an empty sentence or group, or with two equal sentences, are added to `failures`.
+    Raises InputError, with file and row, for an unreadable file, a missing column, an unknown direction, a group whose name is
+    reserved for reports, and a file without usable pairs.
     """
     if encoding is None and _published_dutch(path):
         encoding = DUTCH
@@ -110,7 +110,7 @@ def read_pairs(path: Path, columns: Columns | None = None, encoding: str | None 
 
 
 def _spellings(groups: pl.Series) -> dict[str, str]:
-    """Each group as written → its spelling in results: in lower case where the file has it so too, else as it comes first."""
+    """Group as written → its spelling in results: lower case if the file has it too, else the first spelling."""
     written = groups.unique(maintain_order=True).to_list()
     chosen: dict[str, str] = {}
     for name in (*(name for name in written if name == name.lower()), *written):
@@ -119,7 +119,7 @@ def _spellings(groups: pl.Series) -> dict[str, str]:
 
 
 def _pair(record: Mapping[str, str], columns: Columns) -> tuple[str, str, str | None, str, str]:
-    """group, language, direction, more, less. Raises BadSampleError for a row to leave out, ValueError for a wrong file."""
+    """group, language, direction, more, less. Raises BadSampleError for a row to skip, ValueError for an invalid file."""
     more, less = record[columns.more], record[columns.less]
     check_unequal(more, less)
     group = WHOLE if columns.group is None else record[columns.group].strip()
@@ -131,15 +131,12 @@ def _pair(record: Mapping[str, str], columns: Columns) -> tuple[str, str, str | 
     if direction is not None and direction not in DIRECTIONS:
         raise ValueError(f"{columns.direction} {direction!r} is not one of {', '.join(DIRECTIONS)}: correct the row")
     if group.lower() == ALL or (direction is not None and group.lower() in DIRECTIONS):
-        raise ValueError(f"{columns.group} {group!r} is what reports call pairs of several groups: give the group another name")
+        raise ValueError(f"{columns.group} {group!r} is reserved for rates over several groups: rename the group")
     return group, language, direction, more, less
 
 
 def published(header: Sequence[str]) -> Columns:
-    """The columns of a published layout: sentences with a language's code where there are such (of one language).
-
-    A file without groups or directions has none.
-    """
+    """The columns of a published layout, preferring sentence columns with the code of a single language."""
     known = Columns()
     if known.group not in header:
         known = replace(known, group=None)
@@ -154,26 +151,26 @@ def published(header: Sequence[str]) -> Columns:
 
 DUTCH = "cp1252"
 _DUTCH_FIRST = "5dcd73c2b8b091ecc829de3a504042021879783e1684e0deb9808316f9f52eea"
-"""sha256 of the two sentences of the published Dutch file's first row, a line each."""
+"""sha256 of the two sentences in the first row of the published Dutch file, one per line."""
 
 _SEQUENCE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}")
-"""A character beyond ASCII in UTF-8, which Dutch text in Windows-1252 doesn't look like."""
+"""A UTF-8 character beyond ASCII, which does not occur in Dutch text in Windows-1252."""
 
 
 def _published_dutch(path: Path) -> bool:
-    """Whether a file begins as the Dutch CrowS-Pairs do, which are published in Windows-1252, and nothing of it is UTF-8."""
+    """Whether a file begins like the published Dutch CrowS-Pairs (Windows-1252) and contains no UTF-8."""
     try:
         content = path.read_bytes()
     except OSError:
         return False
     rows = csv.DictReader(io.StringIO(content[:5000].decode("latin-1"), newline=""))
     first = next(rows, None) or {}
-    said = f"{first.get('sent_more')}\n{first.get('sent_less')}".encode("latin-1")
-    return hashlib.sha256(said).hexdigest() == _DUTCH_FIRST and not content.isascii() and _SEQUENCE.search(content) is None
+    pair = f"{first.get('sent_more')}\n{first.get('sent_less')}".encode("latin-1")
+    return hashlib.sha256(pair).hexdigest() == _DUTCH_FIRST and not content.isascii() and _SEQUENCE.search(content) is None
 
 
 def _delimiter(text: str) -> str:
-    """Whichever of comma, tab and semicolon the header has most of."""
+    """The most frequent of comma, tab and semicolon in the header."""
     header = next(iter(text.splitlines()), "")
     (delimiter, _), *_ = Counter({sign: header.count(sign) for sign in ",\t;"}).most_common(1)
     return delimiter

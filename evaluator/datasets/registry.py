@@ -1,4 +1,4 @@
-"""The named data sets: where they come from, what their files are called here, and how to know that they are right.
+"""Registry of data sets: sources, local file names, and checksums.
 
 `sources.tsv` has a line for each public file, `published.tsv` one for each file of scores that the authors of GEST and of the
 multilingual StereoSet published of their models, `references.bib` what to cite. The digests are those of the files at their
@@ -20,12 +20,12 @@ from evaluator_serving.cache import cache_dir
 from evaluator_serving.errors import InputError
 
 Unit = Literal["table", "records", "lines", "examples", "keys"]
-"""What is counted in a file: rows below a CSV's header, a CSV's records, lines not blank, StereoSet examples, a JSON object's
-keys."""
+"""Unit of `DataFile.rows`: rows below a CSV's header, records of a CSV, lines that are not blank, StereoSet examples, keys of a
+JSON object."""
 
 HERE = Path(__file__).parent
 PUBLIC = "https://raw.githubusercontent.com"
-"""Where OWNER/REPOSITORY/COMMIT/PATH is looked for; a mirror has the same layout."""
+"""Base URL of OWNER/REPOSITORY/COMMIT/PATH; a mirror has the same layout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +46,13 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file as the readers want it.
+    """A file in the layout of the readers.
 
     Attributes:
-        local: its path in a data folder, and in the cache.
-        unit: what `rows` counts.
-        rows: how many of them a whole file has; None where only its digest is known.
-        sources: the public files behind it: none for a shipped file, two for one that is converted from pickled frames.
+        local: path in a data folder and in the cache.
+        unit: unit of `rows`.
+        rows: number of rows of a complete file; None if only its digest is known.
+        sources: its public files: none for a file in the package, two for one converted from pickled frames.
     """
 
     local: str
@@ -62,12 +62,12 @@ class DataFile:
 
     @property
     def converted(self) -> bool:
-        """Whether the file is made from the public ones, so that its digest can't be compared with theirs."""
+        """Whether the file is converted from public files, so that digests cannot be compared."""
         return any(source.path.endswith(".pkl") for source in self.sources)
 
     @property
     def pinned(self) -> str | None:
-        """The sha256 that the file must have to be the public one; None if it is shipped or converted."""
+        """The sha256 of the public file; None if the file is part of the package or converted."""
         return self.sources[0].sha256 if self.sources and not self.converted else None
 
 
@@ -76,12 +76,12 @@ class Dataset:
     """A named data set.
 
     Attributes:
-        name: what the program calls it.
-        about: what it is, in a line.
+        name: name in commands.
+        about: description, one line.
         licence: an SPDX identifier.
-        files: what it consists of.
-        references: keys of `references.bib` to cite it by.
-        hub: its id on the Hugging Face Hub; None where it is not there.
+        files: its files.
+        references: keys of its citations in `references.bib`.
+        hub: id on the Hugging Face Hub, None if it is not there.
     """
 
     name: str
@@ -93,12 +93,12 @@ class Dataset:
 
     @property
     def shipped(self) -> bool:
-        """Whether the package contains the data set, so that there is nothing to fetch."""
+        """Whether the data set is part of the package."""
         return not any(file.sources for file in self.files)
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """Where its public files are."""
+        """URLs of its public files."""
         return tuple(dict.fromkeys(source.url for file in self.files for source in file.sources))
 
 
@@ -192,7 +192,7 @@ def dataset(name: str) -> Dataset:
 
 
 def cache_folder() -> Path:
-    """Where fetched data sets lie, in the layout of a data folder."""
+    """Folder of downloaded data sets, in the layout of a data folder."""
     return cache_dir() / "data"
 
 
@@ -211,7 +211,7 @@ def folder(data: DataSource) -> Path:
 
 
 def path_of(dataset: Dataset, file: DataFile, root: Path) -> Path:
-    """Where a file of the data set lies: in the package if it is shipped, else under `root`."""
+    """Path of a file: in the package if the data set is shipped, else under `root`."""
     return (HERE / "demo" if dataset.shipped else root) / file.local
 
 
@@ -220,10 +220,10 @@ def locate(name: str, data: DataSource) -> dict[str, Path]:
 
     Raises InputError with the remedy if one of them is absent.
     """
-    found = dataset(name)
-    paths = {file.local: path_of(found, file, folder(data)) for file in found.files}
+    entry = dataset(name)
+    paths = {file.local: path_of(entry, file, folder(data)) for file in entry.files}
     for path in paths.values():
         if not path.is_file():
-            remedy = f"run `evaluator data fetch {name}` or give --data DIR with a folder that holds it"
+            remedy = f"run `evaluator data fetch {name}` or give --data DIR with a folder that contains it"
             raise InputError(f"data set {name}: no such file: {path}: {remedy}")
     return paths

@@ -1,8 +1,8 @@
-"""Race and profession controls drawn as the word-filling paper's released code draws them (`--protocol published`).
+"""Race and profession controls as drawn by the word-filling paper's released code (`--protocol published`).
 
-`evaluator.datasets.word_filling.drawn_controls` draws with better rules. Here a term may be found inside another word (Oman in
-woman) or in the keyword, only its first occurrence is replaced, in the list's letter case, and the terms drawn may be equal to
-each other and to the term itself.
+The default is `evaluator.datasets.word_filling.drawn_controls`. Here a term may match inside another word (Oman in woman) or
+in the keyword, only its first occurrence is replaced, in the list's letter case, and drawn terms may equal each other or the
+term itself.
 """
 
 import random
@@ -13,14 +13,14 @@ from evaluator.datasets.word_filling import DRAWS, Drawing, control_terms, with_
 from evaluator.vocabulary import Samples
 
 _PUNCTUATION = '"!?.,'
-"""Taken out of a keyword's brackets at its end. The released code goes through them in an arbitrary order, which makes a
-difference for the brackets of one sentence of StereoSet; in this order it leaves all of them outside."""
+"""Moved out of a keyword's brackets at its end. The released code uses an arbitrary order, which affects one sentence of
+StereoSet; this order moves all of them out."""
 
 
 def released_controls(source: Samples, bias_type: str) -> Samples:
-    """Quadruples with DRAWS control groups an example, always the same (see `with_controls`).
+    """Quadruples with DRAWS control groups per example, the same in every call (see `with_controls`).
 
-    `source` is StereoSet's English file in the file's order of examples.
+    `source`: StereoSet's English file, with the file's order of examples.
     """
     lists = control_terms(bias_type, stripped=False)
 
@@ -36,7 +36,7 @@ def released_controls(source: Samples, bias_type: str) -> Samples:
 
 
 def _bracketed(word: str) -> str:
-    """The word in brackets, with the signs at its end left outside."""
+    """The word in brackets, without the punctuation at its end."""
     marked = f"<{word}>"
     for sign in _PUNCTUATION:
         marked = marked.replace(f"{sign}>", f">{sign}")
@@ -44,10 +44,10 @@ def _bracketed(word: str) -> str:
 
 
 def _term(pair: tuple[str, str], lists: list[list[str]]) -> str | None:
-    """The longest listed term that both sentences hold, the first one of several."""
+    """The longest listed term in both sentences; the first of several."""
     texts = [sentence.lower() for sentence in pair]
-    held = [term for terms in lists for term in terms if all(term.lower() in text for text in texts)]
-    return max(held, key=len, default=None)
+    shared = [term for terms in lists for term in terms if all(term.lower() in text for text in texts)]
+    return max(shared, key=len, default=None)
 
 
 def _replaced(sentence: str, term: str, drawn: str) -> str:

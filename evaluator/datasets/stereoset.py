@@ -1,4 +1,4 @@
-"""Reader of StereoSet: the public JSON schema, and the translations that carry `word` and `target_original`.
+"""Reader of StereoSet in its public JSON schema, and of translations with `word` and `target_original`.
 
 M. Nadeem, A. Bethke, S. Reddy: StereoSet (2021); I. S. Öztürk et al.: How Different Is Stereotypical Bias Across
 Languages? (2023).
@@ -18,7 +18,7 @@ from evaluator_serving.errors import InputError
 
 BLANK = "BLANK"
 LABELS = ("stereotype", "anti-stereotype", "unrelated")
-"""Gold labels; everywhere in the program the candidates of an example stand in this order."""
+"""Gold labels, in the order of an example's candidates throughout the program."""
 
 TESTS = ("intrasentence", "intersentence")
 
@@ -41,19 +41,19 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 class _WrongError(Exception):
-    """An example can't be used; the message says why."""
+    """An example is invalid, for the reason in the message."""
 
 
 def file_name(language: str) -> str:
-    """Name of a language's file in the public layout."""
+    """File name of a language in the public layout."""
     return "dev.json" if language == "en" else f"dev_{language}.json"
 
 
 def aligned_word(context: str, sentence: str) -> str | None:
-    """The text that stands for every BLANK of `context` in `sentence`, letter case ignored; None where they don't fit."""
+    """The text in place of every BLANK of `context` in `sentence`, ignoring case; None if they do not match."""
     parts = context.split(BLANK)
     blanks = len(parts) - 1
-    # Letter case changes no length, so the length of the word (the same in every BLANK) is known beforehand.
+    # Letter case does not change lengths, so the length of the word, equal for all BLANKs, is known.
     length, rest = divmod(len(sentence) - sum(map(len, parts)), max(blanks, 1))
     if not blanks or rest or length < 1:
         return None
@@ -62,7 +62,7 @@ def aligned_word(context: str, sentence: str) -> str | None:
 
 
 def published_word(context: str, sentence: str) -> str | None:
-    """The candidate word as the released code finds it: the word at (the last) BLANK's index, punctuation removed."""
+    """The candidate word by the released code's rule: the word at the last BLANK's index, without punctuation."""
     places = [index for index, word in enumerate(context.split(" ")) if BLANK in word]
     words = sentence.split(" ")
     if not places or places[-1] >= len(words):
@@ -75,8 +75,8 @@ def read(path: Path) -> Samples:
 
     Samples are numbered through both tests, intrasentence first, in the file's order.
 
-    An example with something wrong (no or doubled gold label, a word that isn't found in its sentence, …) is left out
-    and named in `failures`. Raises InputError where the file as a whole isn't StereoSet.
+    Invalid examples (a missing or repeated gold label, a word that does not match its sentence, …) are skipped and listed in
+    `failures`. Raises InputError if the file is not in StereoSet's format.
     """
     try:
         content = path.read_bytes()
@@ -104,7 +104,7 @@ def read(path: Path) -> Samples:
                 failures.append((_name(test, index, example), str(error)))
             number += 1
     if not rows:
-        raise InputError(f"{path} has no usable example ({len(failures)} wrong): check that it is a StereoSet file")
+        raise InputError(f"{path} has no valid example ({len(failures)} invalid): check that it is a StereoSet file")
     return Samples(
         frame=pl.DataFrame({column: [row[column] for row in rows] for column in FRAME}, schema=FRAME),
         sha256={path.name: hashlib.sha256(content).hexdigest()},
@@ -125,7 +125,7 @@ def _text(source: Any, field: str) -> str:
 
 
 def _row(test: str, example: Any, seen: set[str]) -> dict[str, Any]:
-    """One example as a row of FRAME, less its number and test. Raises _WrongError."""
+    """One example as a row of FRAME, without number and test. Raises _WrongError."""
     name = _text(example, "id")
     context = _text(example, "context")
     candidates = _by_label(example.get("sentences"))
@@ -151,30 +151,30 @@ def _by_label(candidates: Any) -> list[Mapping[str, Any]]:
     """The three candidates in the order of LABELS."""
     if not isinstance(candidates, Sequence) or len(candidates) != len(LABELS):
         raise _WrongError(f"needs {len(LABELS)} candidate sentences")
-    found: dict[str, Mapping[str, Any]] = {}
+    by_label: dict[str, Mapping[str, Any]] = {}
     for candidate in candidates:
         label = _text(candidate, "gold_label")
         if label not in LABELS:
             raise _WrongError(f"unknown gold_label {label!r}")
-        if label in found:
+        if label in by_label:
             raise _WrongError(f"two candidates labelled {label}")
-        found[label] = candidate
-    return [found[label] for label in LABELS]
+        by_label[label] = candidate
+    return [by_label[label] for label in LABELS]
 
 
 def _words(context: str, candidates: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
-    """The candidates' words by default and as published; where the file gives them they are both."""
+    """The candidates' words by the default and the published rule; words in the file take precedence."""
     if BLANK not in context:
         raise _WrongError(f"no {BLANK} in the context")
     words, published = [], []
     for candidate in candidates:
         sentence = _text(candidate, "sentence")
-        found = aligned_word(context, sentence)
-        if found is None:
+        aligned = aligned_word(context, sentence)
+        if aligned is None:
             raise _WrongError(f"candidate {candidate['id']} can't be aligned with its context")
-        given = candidate.get("word")
-        if given is not None and context.replace(BLANK, str(given)).casefold() != sentence.casefold():
-            raise _WrongError(f"candidate {candidate['id']}: its word put into the context doesn't give its sentence")
-        words.append(str(given) if given is not None else found)
-        published.append(str(given) if given is not None else published_word(context, sentence) or found)
+        word = candidate.get("word")
+        if word is not None and context.replace(BLANK, str(word)).casefold() != sentence.casefold():
+            raise _WrongError(f"candidate {candidate['id']}: the context with its word differs from its sentence")
+        words.append(str(word) if word is not None else aligned)
+        published.append(str(word) if word is not None else published_word(context, sentence) or aligned)
     return words, published

@@ -1,22 +1,21 @@
-"""What a sample says, in one string: for lists of samples that people read. Pure."""
+"""The text of a sample in one string, for lists of samples. Pure functions."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import polars as pl
 
-SENTENCES = ("s0", "s1", "s2", "s3")
-"""Sentences of a word-filling sample."""
+from evaluator.datasets.word_filling import SENTENCES
 
 
 def texts(frame: pl.DataFrame) -> pl.DataFrame:
     """Columns `sample` and `text` of a data set's frame (`Samples.frame`)."""
-    said = [_text(row) for row in frame.iter_rows(named=True)]
-    return pl.DataFrame({"sample": frame["sample"], "text": pl.Series(said, dtype=pl.String)})
+    lines = [_text(row) for row in frame.iter_rows(named=True)]
+    return pl.DataFrame({"sample": frame["sample"], "text": pl.Series(lines, dtype=pl.String)})
 
 
 def _text(row: Mapping[str, Any]) -> str:
-    """The sample's own sentence, or its sentences with slashes between them."""
+    """The sample's sentence, or its sentences separated by slashes."""
     for columns, make in _KINDS:
         if all(column in row for column in columns):
             return make(row)
@@ -24,11 +23,9 @@ def _text(row: Mapping[str, Any]) -> str:
 
 
 def _with_words(row: Mapping[str, Any]) -> str:
-    """WinoBias: the words of both sentences where they differ."""
-    made = row["parts"][0]
-    for male, female, part in zip(row["male"], row["female"], row["parts"][1:], strict=True):
-        made += f"[{male}/{female}]{part}"
-    return str(made)
+    """WinoBias: the sentence with the differing words of both versions."""
+    pairs = zip(row["male"], row["female"], row["parts"][1:], strict=True)
+    return str(row["parts"][0]) + "".join(f"[{male}/{female}]{part}" for male, female, part in pairs)
 
 
 def _context(row: Mapping[str, Any]) -> str:
@@ -47,4 +44,4 @@ _KINDS: tuple[tuple[tuple[str, ...], Callable[[Mapping[str, Any]], str]], ...] =
         lambda row: f"{row['prefix']}[{row['male_word']}/{row['female_word']}]{row['suffix']}",
     ),
 )
-"""Columns that a kind of data set has, and how its text is made of them."""
+"""Columns of a kind of data set, and a function from its rows to texts."""

@@ -1,7 +1,7 @@
-"""Reader of WinoBias: sentences of which a pro-stereotypical and an anti-stereotypical version differ in their pronouns.
+"""Reader of WinoBias: sentences in a pro-stereotypical and an anti-stereotypical version with different pronouns.
 
-J. Zhao, T. Wang, M. Yatskar, V. Ordonez, K.-W. Chang: Gender Bias in Coreference Resolution (NAACL 2018). As a check of
-GEST's validity it is used by M. Pikuliak et al. (2024).
+J. Zhao, T. Wang, M. Yatskar, V. Ordonez, K.-W. Chang: Gender Bias in Coreference Resolution (NAACL 2018). M. Pikuliak et al.
+(2024) use it to validate GEST.
 """
 
 import re
@@ -32,9 +32,8 @@ FRAME: dict[str, pl.DataType] = {
     "male": pl.List(pl.String()),
     "female": pl.List(pl.String()),
 }
-"""Columns of the frame. `gender` is the stereotypical one of the bracketed `occupation`; the sentence is `parts` with the
-words of `male` or of `female` between them: every word in which the two versions differ, in the first version's spelling
-of everything else."""
+"""Columns of the frame. `gender` is the stereotypical gender of the bracketed `occupation`. The sentence is `parts` joined by
+the words of `male` or `female`, in which the two versions differ; the rest is spelt as in the first version."""
 
 _EDITS = ({"s", ""}, {"is", "er"}, {"im", "er"})
 _LINE = re.compile(r"(\d+) (.+)")
@@ -42,10 +41,10 @@ _TOKENS = re.compile(r"\w+|[^\w\s]|\s+")
 
 
 def same_but_pronouns(first: str, second: str) -> bool:
-    """The noise filter: whether two sentences differ in no letters but those between he/she, his/her and him/her.
+    """The noise filter: whether two sentences differ only in the letters that differ in he/she, his/her and him/her.
 
-    It looks at letters, as in the released code, and so lets one pair through in which a noun has a final s in one version
-    only; that is how 392 pairs of the type 2 test set come to be kept.
+    It compares letters, as in the released code, and so accepts one pair in which a noun has a final s in one version only.
+    This gives the published 392 pairs of the type 2 test set.
     """
     edits = SequenceMatcher(None, first, second).get_opcodes()
     return all({first[a:b], second[c:d]} in _EDITS for tag, a, b, c, d in edits if tag != "equal")
@@ -54,9 +53,8 @@ def same_but_pronouns(first: str, second: str) -> bool:
 def read(folder: Path) -> Samples:
     """Read the four pairs of files and the two lists of occupations in WinoBias's folder.
 
-    Pairs that the noise filter rejects are dropped and counted by split. A line that lacks its number, the brackets or a
-    listed occupation goes to `failures`. Raises InputError for a file that can't be read and for files of a pair that
-    haven't equally many lines.
+    Pairs rejected by the noise filter are dropped and counted by split. A line without number, brackets or a listed occupation
+    is added to `failures`. Raises InputError for an unreadable file, and for a pair of files with different numbers of lines.
     """
     digests: dict[str, str] = {}
     occupations: dict[str, str] = {}
@@ -77,7 +75,7 @@ def read(folder: Path) -> Samples:
             versions.append([line for line in text.splitlines() if line.strip()])
         if len(versions[0]) != len(versions[1]):
             counts = f"{len(versions[0])} and {len(versions[1])} lines"
-            raise InputError(f"{paths[0]} and {paths[1].name} have {counts}: they are aligned by line, restore both")
+            raise InputError(f"{paths[0]} and {paths[1].name} have {counts}, but must be aligned by line: restore both")
         for line, pair in enumerate(zip(*versions, strict=True), start=1):
             try:
                 row = _row(pair[0], pair[1], occupations)
@@ -93,7 +91,7 @@ def read(folder: Path) -> Samples:
 
 
 def _row(pro: str, anti: str, occupations: Mapping[str, str]) -> dict[str, object] | None:
-    """A line of both files as the columns from `gender` on; None if the noise filter rejects it. Raises BadSampleError."""
+    """The columns from `gender` on for a line of both files; None if the noise filter rejects it. Raises BadSampleError."""
     matches = [_LINE.fullmatch(line.strip()) for line in (pro, anti)]
     if matches[0] is None or matches[1] is None or matches[0][1] != matches[1][1]:
         raise BadSampleError("the two lines don't begin with the same number")
@@ -112,7 +110,7 @@ def _row(pro: str, anti: str, occupations: Mapping[str, str]) -> dict[str, objec
 
 
 def _differences(first: str, second: str) -> tuple[list[str], list[tuple[str, str]]]:
-    """The stretches of text around the words in which two sentences differ, and these words, brackets removed."""
+    """The differing words of two sentences, and the texts around them, without brackets."""
     parts, words = [""], []
     tokens = [_TOKENS.findall(re.sub(r"[\[\]]", "", text)) for text in (first, second)]
     for a, b in zip(*tokens, strict=True):
@@ -125,7 +123,7 @@ def _differences(first: str, second: str) -> tuple[list[str], list[tuple[str, st
 
 
 def _by_gender(words: list[tuple[str, str]]) -> tuple[list[str], list[str]]:
-    """The differing words as those of the masculine and of the feminine version. Raises BadSampleError if they mix."""
+    """The differing words of the masculine and of the feminine version. Raises BadSampleError if genders are mixed."""
     directions = {
         (a.casefold(), b.casefold()) in PRONOUNS
         for a, b in words

@@ -1,7 +1,7 @@
 """Readers of the word-filling data sets with control groups: quadruples with a keyword in <brackets>.
 
-M. Pikuliak, I. Beňová, V. Bachratý: In-Depth Look at Word Filling Societal Bias Measures (EACL 2023). A sample is four
-sentences: s0 stereotype and s1 anti-stereotype of the original group, s2 and s3 the same of the control group.
+M. Pikuliak, I. Beňová, V. Bachratý: In-Depth Look at Word Filling Societal Bias Measures (EACL 2023). A sample has four
+sentences: s0 (stereotype) and s1 (anti-stereotype) for the original group, s2 and s3 for the control group.
 """
 
 import io
@@ -33,8 +33,8 @@ QUADRUPLES: dict[str, pl.DataType] = {
     "s2": pl.String(),
     "s3": pl.String(),
 }
-"""Columns of a frame of quadruples. `original` numbers the pairs of the original group: samples that share it were made of
-the same two sentences and are not independent. Sentences are as published, keywords in their brackets."""
+"""Columns of a frame of quadruples. `original` numbers the pairs of the original group: samples with the same number share two
+sentences and are not independent. Sentences are unchanged, with keywords in brackets."""
 
 GENERATED: dict[str, pl.DataType] = {
     **QUADRUPLES,
@@ -42,7 +42,7 @@ GENERATED: dict[str, pl.DataType] = {
     "original_term": pl.String(),
     "control_term": pl.String(),
 }
-"""Columns where the control group was made by drawing terms: the StereoSet example's id and the two group terms."""
+"""Columns of quadruples with drawn control terms: also the StereoSet example's id and the two group terms."""
 
 DRAWS = 10
 SEED = 0
@@ -55,22 +55,17 @@ _FLAGS = ("n", "?")
 
 
 class BadSampleError(Exception):
-    """A sample can't be used; the message says why."""
+    """A sample is invalid, for the reason in the message."""
 
 
 def read_csv(path: Path) -> tuple[list[list[str]], str]:
-    """A CSV file's rows and sha256. Raises InputError, with the line, for bad quoting or rows of unequal length."""
+    """A CSV file's rows and sha256. Raises InputError, with the line, for invalid quotation marks or rows of unequal length."""
     text, digest = read_text(path, wanted=WANTED)
-    return parse_csv(path, text), digest
-
-
-def parse_csv(path: Path, text: str, delimiter: str = ",") -> list[list[str]]:
-    """The rows of a CSV file's text. Raises InputError as `read_csv` does; `path` is named there."""
-    return [row for _, row in parsed(io.StringIO(text, newline=""), path, delimiter)]
+    return [row for _, row in parsed(io.StringIO(text, newline=""), path)], digest
 
 
 def split_keyword(sentence: str) -> tuple[str, str, str]:
-    """What stands before, in and after the brackets. Raises BadSampleError unless there is exactly one filled pair."""
+    """The text before, in and after the brackets. Raises BadSampleError unless there is exactly one keyword."""
     match = _KEYWORD.fullmatch(sentence)
     if match is None:
         count = f"{sentence.count('<')} < and {sentence.count('>')} >"
@@ -87,7 +82,7 @@ def plain(sentence: str) -> str:
 
 
 def check_pair(first: str, second: str) -> None:
-    """Raise BadSampleError where one of two sentences to be compared is empty or they have no word in common."""
+    """Raise BadSampleError if one of two sentences is empty, or they have no word in common."""
     if not first.strip() or not second.strip():
         raise BadSampleError("a sentence is empty")
     words = [set(re.findall(r"\w+", text.casefold())) for text in (first, second)]
@@ -96,7 +91,7 @@ def check_pair(first: str, second: str) -> None:
 
 
 def check_unequal(first: str, second: str) -> None:
-    """Raise BadSampleError where one of a pair's sentences is empty, or both are equal: there is nothing to compare."""
+    """Raise BadSampleError if one sentence of a pair is empty, or both are equal."""
     if not first.strip() or not second.strip():
         raise BadSampleError("one sentence of the pair is empty")
     if first.strip() == second.strip():
@@ -104,7 +99,7 @@ def check_unequal(first: str, second: str) -> None:
 
 
 def check_quadruple(sentences: Sequence[str]) -> None:
-    """Raise BadSampleError unless four bracketed sentences can be scored."""
+    """Raise BadSampleError unless the four bracketed sentences can be scored."""
     for sentence in sentences:
         if not sentence.strip():
             raise BadSampleError("a sentence is empty")
@@ -118,7 +113,7 @@ def check_quadruple(sentences: Sequence[str]) -> None:
 
 
 def _blocks(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Runs of lines between blank lines, each with the number of its first line."""
+    """Blocks of lines between blank lines, each with the number of its first line."""
     block: list[str] = []
     for number, line in enumerate([*text.splitlines(), ""], start=1):
         if line.strip():
@@ -131,15 +126,15 @@ def _blocks(text: str) -> Iterator[tuple[int, list[str]]]:
 def read_quadruples(path: Path) -> Samples:
     """Read the gender-swapped StereoSet: blocks of two lines (original, control), stereotype first, then anti-stereotype.
 
-    A sample with a block that hasn't two lines, or with a sentence that hasn't exactly one keyword, goes to `failures`.
-    Raises InputError for a file that can't be read or whose blocks don't pair up.
+    A sample with a block of other than two lines, or a sentence without exactly one keyword, is added to `failures`. Raises
+    InputError for an unreadable file or an odd number of blocks.
     """
     text, digest = read_text(path, wanted=WANTED)
     blocks = list(_blocks(text))
     if len(blocks) % 2 or not blocks:
         line = blocks[-1][0] if blocks else 1
         raise InputError(
-            f"{path}, line {line}: {len(blocks)} blocks of lines, needs two a sample (stereotype, anti-stereotype): "
+            f"{path}, line {line}: {len(blocks)} blocks of lines, but each sample needs two (stereotype, anti-stereotype): "
             "restore the missing block"
         )
     rows: list[dict[str, object]] = []
@@ -164,8 +159,8 @@ def read_quadruples(path: Path) -> Samples:
 def read_slovak(path: Path) -> Samples:
     """Read the Slovak gender data set: columns veta1 … veta4 are s0 … s3.
 
-    Rows flagged `n` or `?` by a judge under `competence?` or `misogynistic?` are dropped and counted. Raises InputError for
-    a file that can't be read or lacks a column.
+    Rows that a judge flagged `n` or `?` under `competence?` or `misogynistic?` are dropped and counted. Raises InputError for
+    an unreadable file or a missing column.
     """
     rows, digest = read_csv(path)
     columns = ("ID", "veta1", "veta2", "veta3", "veta4", "competence?", "misogynistic?")
@@ -192,7 +187,7 @@ def read_slovak(path: Path) -> Samples:
 
 
 def records(path: Path, rows: Sequence[Sequence[str]], columns: Sequence[str]) -> list[Mapping[str, str]]:
-    """Rows below a header as mappings from its names. Raises InputError where one of `columns` isn't in it, or twice."""
+    """Rows as mappings from column names. Raises InputError if one of `columns` is missing or repeated."""
     header = list(rows[0]) if rows else []
     for column in columns:
         if column not in header:
@@ -206,9 +201,8 @@ def records(path: Path, rows: Sequence[Sequence[str]], columns: Sequence[str]) -
 
 
 def control_terms(bias_type: str, *, stripped: bool = True) -> list[list[str]]:
-    """The published lists of group terms of a bias type (`race` has two: countries and adjectives); a control term comes
-    from the list of the term that it replaces. They lie in control_terms.json as published, with outer blanks that are removed
-    if `stripped`.
+    """The published lists of group terms of a bias type (`race` has two: countries and adjectives). A control term comes from
+    the list of the term that it replaces. `stripped` removes the outer spaces of the published terms.
 
     Raises InputError for a bias type without lists.
     """
@@ -222,14 +216,14 @@ def control_terms(bias_type: str, *, stripped: bool = True) -> list[list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """How control groups are drawn, step by step.
+    """The steps of drawing control groups.
 
     Attributes:
-        bracketed: a word with brackets around its keyword, None for a word without one.
-        drawn: from an example (a row of StereoSet) and its two bracketed sentences: the group term in both, and the terms
-            that take its place; None where there is no term.
-        replaced: a sentence, its group term, the term that takes its place → the control's sentence.
-        unfound: what an example without a term is counted as.
+        bracketed: word → word with brackets around its keyword, None if it has no keyword.
+        drawn: (example, a row of StereoSet; its two bracketed sentences) → (the group term in both, its replacements), None
+            if there is no term.
+        replaced: (sentence, group term, replacement) → the control's sentence.
+        unfound: reason under which examples without a term are counted.
     """
 
     bracketed: Callable[[str], str | None]
@@ -239,26 +233,27 @@ class Drawing:
 
 
 def with_controls(source: Samples, bias_type: str, drawing: Drawing) -> Samples:
-    """Quadruples from StereoSet's intrasentence examples of one bias type: s0 and s1 are an example's sentences labelled
-    stereotype and anti-stereotype, s2 and s3 the same with another group term.
+    """Quadruples from StereoSet's intrasentence examples of one bias type: s0 and s1 are an example's stereotype and
+    anti-stereotype, s2 and s3 the same with another group term.
 
-    Dropped and counted: other examples, sentences that don't differ in exactly one word or hold brackets, those without a term.
+    Dropped and counted are other examples, sentences with brackets or without exactly one differing word, and those without a
+    group term.
     """
-    wanted = source.frame.filter((pl.col("template") == "intrasentence") & (pl.col("bias_type") == bias_type))
-    dropped = Counter({"StereoSet examples of another test or bias type": source.frame.height - wanted.height})
+    examples = source.frame.filter((pl.col("template") == "intrasentence") & (pl.col("bias_type") == bias_type))
+    dropped = Counter({"StereoSet examples of another test or bias type": source.frame.height - examples.height})
     rows: list[dict[str, object]] = []
     original = 0
-    for each in wanted.iter_rows(named=True):
+    for each in examples.iter_rows(named=True):
         example, sentences = each["example"], each["sentences"]
         pair = _one_word_apart(sentences[0], sentences[1], drawing.bracketed)
         if pair is None:
             dropped["the two sentences don't differ in exactly one word"] += 1
             continue
-        found = drawing.drawn(each, pair)
-        if found is None:
+        draw = drawing.drawn(each, pair)
+        if draw is None:
             dropped[drawing.unfound] += 1
             continue
-        term, terms = found
+        term, terms = draw
         for drawn in terms:
             control = (drawing.replaced(sentence, term, drawn) for sentence in pair)
             quadruple = dict(zip(SENTENCES, (*pair, *control), strict=True))
@@ -269,7 +264,7 @@ def with_controls(source: Samples, bias_type: str, drawing: Drawing) -> Samples:
 
 
 def _one_word_apart(first: str, second: str, bracketed: Callable[[str], str | None]) -> tuple[str, str] | None:
-    """Two sentences with brackets in the one word in which they differ; None where there isn't one."""
+    """Two sentences with brackets in the single word in which they differ; None if there is no such word."""
     words = first.split(), second.split()
     if len(words[0]) != len(words[1]) or any(sign in first + second for sign in "<>"):
         return None
@@ -285,8 +280,8 @@ def _one_word_apart(first: str, second: str, bracketed: Callable[[str], str | No
 
 
 def drawn_controls(source: Samples, bias_type: str, draws: int = DRAWS, seed: int = SEED) -> Samples:
-    """Quadruples with `draws` control groups an example (see `with_controls`): terms drawn without replacement from the list
-    of the group term, never the term itself. Draws depend on the seed and the example's id only. None lies inside the keyword.
+    """Quadruples with `draws` control groups per example (see `with_controls`): terms drawn without replacement from the group
+    term's list, never the term itself or a part of the keyword. Draws depend only on the seed and the example's id.
     """
     lists = control_terms(bias_type)
 
@@ -302,22 +297,22 @@ def drawn_controls(source: Samples, bias_type: str, draws: int = DRAWS, seed: in
 
 
 def _bracketed(word: str) -> str | None:
-    """The word in brackets, its outer punctuation left outside."""
+    """The word in brackets, without its outer punctuation."""
     keyword = word.strip(string.punctuation)
     return word.replace(keyword, f"<{keyword}>", 1) if keyword else None
 
 
 def _around(sentence: str) -> str:
-    """The sentence with its keyword cut out."""
+    """The sentence without its keyword."""
     before, _, after = split_keyword(sentence)
     return f"{before}<>{after}"
 
 
 def _group_term(pair: tuple[str, str], target: str, lists: Sequence[list[str]]) -> tuple[str, list[str]] | None:
-    """The listed term that names the sentences' group, and its list; None if there is none outside the keywords.
+    """The listed term for the sentences' group, and its list; None if there is none outside the keywords.
 
-    A term that stands as a word (or its plural) goes before one that only begins a word, one that is StereoSet's target term,
-    or part of it, before others, a long one before a short one (`South African` before `African`).
+    Preferred are whole words (or their plural) to beginnings of words, then StereoSet's target term or a part of it, then
+    longer terms (`South African` to `African`).
     """
     texts = [_around(sentence) for sentence in pair]
     best: tuple[tuple[bool, bool, int], str, list[str]] | None = None
@@ -337,9 +332,9 @@ def _group_term(pair: tuple[str, str], target: str, lists: Sequence[list[str]]) 
 
 
 def _replace(sentence: str, term: str, drawn: str) -> str:
-    """The sentence with `drawn` for every `term` outside the keyword, in the letter case of what it replaces.
+    """The sentence with every `term` outside the keyword replaced by `drawn`, in the letter case of the replaced text.
 
-    (StereoSet writes many names of peoples in lower case; a control in upper case would differ in more than the group.)
+    StereoSet writes many names of peoples in lower case; a control in upper case would differ in more than the group.
     """
     before, keyword, after = split_keyword(sentence)
     pattern = rf"(?<!\w){re.escape(term)}"
@@ -360,9 +355,10 @@ def _replace(sentence: str, term: str, drawn: str) -> str:
 
 
 def read_word_counts(path: Path) -> pl.DataFrame:
-    """Corpus frequencies from a text file: a word, a tab or comma, its count, a line. Columns `word` (case-folded), `count`.
+    """Corpus frequencies from a text file with a word, a tab or comma, and a count per line. Columns `word` (case-folded),
+    `count`.
 
-    Counts of words that differ only in letter case are added up. Raises InputError with the line of what is no count.
+    Counts of words that differ only in letter case are summed. Raises InputError with the line of an invalid count.
     """
     text, _ = read_text(path, wanted="name a file of words and their counts")
     counts: Counter[str] = Counter()
@@ -371,6 +367,6 @@ def read_word_counts(path: Path) -> pl.DataFrame:
             continue
         word, _, count = line.replace("\t", ",").rpartition(",")
         if not word.strip() or not count.strip().isdecimal() or int(count) == 0:
-            raise InputError(f"{path}, line {number}: not a word and a count above 0 with a tab or comma between them")
+            raise InputError(f"{path}, line {number}: not a word, a tab or comma, and a count above 0: correct the line")
         counts[word.strip().casefold()] += int(count)
     return pl.DataFrame({"word": list(counts), "count": list(counts.values())}, schema={"word": pl.String, "count": pl.Float64})

@@ -3,8 +3,8 @@
     >>> rules_detector("sk").detect(["Bola som doma."])[0].gender
     'feminine'
 
-`rules_detector` is the default: word lists and endings, no parser, no download. `ud_detector` reads the same off a Universal
-Dependencies parse. Both are a `GenderDetector`: texts in, one `Verdict` a text out.
+`rules_detector` is the default: word lists and endings, without parser and download. `ud_detector` uses a Universal
+Dependencies parse. Both are a `GenderDetector`, which returns one `Verdict` per text.
 """
 
 from evaluator.gender.factory import LANGUAGES, rules_detector, ud_detector

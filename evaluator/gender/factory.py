@@ -1,4 +1,4 @@
-"""Detectors by language; rule modules and parsers are imported only when they are asked for."""
+"""Detectors by language. Rule modules and parsers are imported on first use."""
 
 import importlib
 from typing import TYPE_CHECKING
@@ -20,11 +20,11 @@ LANGUAGES: dict[str, str] = {
     "pl": "Polish",
     "sk": "Slovak",
 }
-"""Code to name of the languages that have rules."""
+"""Code → name of the languages with rules."""
 
 
 def rules_detector(language: str) -> GenderDetector:
-    """The default detector: rules over words, without a parser. Raises InputError for a language without rules."""
+    """The default detector: rules over words. Raises InputError for a language without rules."""
     from evaluator.gender.rules.detector import RulesDetector
 
     _require(language)

@@ -1,4 +1,4 @@
-"""Reading a text before any rule sees it: normal spelling, the first sentence, words and clauses."""
+"""Preprocessing for the rules: normalization, first sentence, words and clauses."""
 
 import re
 import unicodedata
@@ -36,21 +36,21 @@ def normalize(text: str) -> str:
 
 
 def serbian_to_latin(text: str) -> str:
-    """Serbian Cyrillic letters as Latin ones; everything else stays, so a text may mix both scripts."""
+    """Convert Serbian Cyrillic letters to Latin; other characters are unchanged, so a text may mix both scripts."""
     return text.translate(_SERBIAN_TO_LATIN)
 
 
 def one_script(text: str) -> str:
-    """Latin look-alikes inside words that have a Cyrillic letter, made Cyrillic."""
+    """Convert Latin look-alikes in words with a Cyrillic letter to Cyrillic."""
     if not _MIXED.search(text):
         return text
     return _WORD.sub(lambda word: word[0].translate(_LATIN_TO_CYRILLIC) if _CYRILLIC.search(word[0]) else word[0], text)
 
 
 def first_sentence(text: str) -> str:
-    """The first sentence of a text: the published pipeline reads no further.
+    """The first sentence of a text, as in the published pipeline.
 
-    A full stop after a number or a single letter ends nothing: "5. května", "J. Novák".
+    A full stop after a number or a single letter does not end a sentence: "5. května", "J. Novák".
     """
     for end in _SENTENCE_END.finditer(text):
         before = text[: end.start()].rsplit(maxsplit=1)
@@ -66,10 +66,10 @@ def first_sentence(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """Tokens of a sentence: `surface` as written, `words` in lower case; punctuation marks are tokens of their own.
+    """Tokens of a sentence: `surface` as written, `words` in lower case; punctuation marks are separate tokens.
 
-    Clauses end at punctuation and at conjunctions; no rule reads across them, unless it names a conjunction as a bridge.
-    starts, ends: for each token, the range of positions of its clause (empty at a token that separates clauses).
+    Clauses end at punctuation and conjunctions. Rules do not cross clauses, except over conjunctions that they name as bridges.
+    starts, ends: for each token, the range of positions of its clause (empty for a token that separates clauses).
     """
 
     surface: tuple[str, ...]
@@ -79,7 +79,7 @@ class Sentence:
 
     @classmethod
     def read(cls, text: str, clause_words: frozenset[str]) -> "Sentence":
-        """Cut a text into tokens and clauses; `clause_words` are the conjunctions that open a clause."""
+        """Split a text into tokens and clauses; `clause_words` are the conjunctions that open a clause."""
         surface = _TOKEN.findall(text)
         words = [token.lower() for token in surface]
         starts: list[int] = []
@@ -97,7 +97,7 @@ class Sentence:
         return cls(tuple(surface), tuple(words), tuple(starts), tuple(ends))
 
     def is_break(self, position: int) -> bool:
-        """Whether a clause ends at this token (or the sentence does)."""
+        """Whether a clause or the sentence ends at this token."""
         return not 0 <= position < len(self.words) or self.starts[position] == self.ends[position]
 
     def find(self, words: frozenset[str]) -> list[int]:
@@ -119,7 +119,7 @@ class Sentence:
         return range(position - 1, self.starts[position] - 1, -1)
 
     def rightwards_over(self, position: int, bridges: frozenset[str]) -> Iterator[int]:
-        """`rightwards`, but the conjunctions `bridges` do not end the clause."""
+        """`rightwards`, continuing over the conjunctions `bridges`."""
         end = self._end(position)
         yield from range(position + 1, end)
         while end < len(self.words) and self.words[end] in bridges:
@@ -128,7 +128,7 @@ class Sentence:
             end = following
 
     def nearest(self, position: int) -> Iterator[int]:
-        """The other positions of the clause, by distance; at equal distance the right one first."""
+        """Other positions of the clause by distance, right before left."""
         start, end = self.starts[position], self.ends[position]
         for distance in range(1, max(end - position, position - start + 1)):
             if position + distance < end:
@@ -146,7 +146,7 @@ class Sentence:
         return position
 
     def _end(self, position: int) -> int:
-        """Where the clause that goes on after `position` ends."""
+        """End of the clause that continues after `position`."""
         if self.is_break(position):
             position += 1
         return self.ends[position] if position < len(self.words) else len(self.words)

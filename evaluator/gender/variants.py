@@ -1,7 +1,7 @@
 """Gender variants of a translation (GEST, Slavic masked LMs): prompts, extraction of the quoted part, filters, pairs.
 
-A sentence is translated plainly, which gives one gender, and once more inside *He said: "…"* or *She said: "…"* of the opposite
-gender. The quoted part of that second translation is the other variant, if the two differ in one word with one first letter.
+A sentence is translated plainly, which gives one gender, and inside *He said: "…"* or *She said: "…"* for the opposite gender.
+The quoted part of the second translation is the other variant, if both differ in one word with the same first letter.
 """
 
 import re
@@ -42,21 +42,21 @@ _EDGE = re.compile(r"^\W*|\W*$")
 def prompt(sentence: str, gender: Gender, style: PromptStyle = "pronoun", colon: bool = True) -> str:
     """The sentence to translate for a variant of this gender: `She said: "…"`.
 
-    style: *He/She* (published) or *The man/The woman*; colon: DeepL to Czech was asked without one.
+    style: *He/She* (published) or *The man/The woman*; colon: published prompts for DeepL to Czech have none.
     """
     return f'{_SPEAKERS[style, gender]} said{":" if colon else ""} "{sentence}"'
 
 
 def source_key(sentence: str) -> str:
-    """An English sentence as it is compared: some files have straight apostrophes where others have curly ones."""
+    """An English sentence normalized for comparison, since files differ in apostrophes."""
     return " ".join(normalize(sentence).split())
 
 
 def extract_quote(translation: str, source: str = "") -> str | None:
-    """The quoted part of a prompted translation, whatever the quotation marks; None where there is none.
+    """The quoted part of a prompted translation, with any quotation marks; None if there is none.
 
-    A translation without marks is read from its first colon on (`Muž povedal: Prší.`). A final `.`, `?` or `!` that the
-    translator put behind the closing mark or dropped is restored, the dropped one from `source`, the English sentence.
+    Without quotation marks it begins after the first colon (`Muž povedal: Prší.`). A final `.`, `?` or `!` that the translator
+    moved behind the closing mark, or dropped, is restored; a dropped one from `source`, the English sentence.
     """
     text = translation.strip()
     marks = list(_QUOTE.finditer(text))
@@ -96,7 +96,7 @@ def _restore_final(quoted: str, behind: str, source: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Two sentences as what they share around the one word in which they differ: prefix + word + suffix."""
+    """Two sentences that differ in one word: shared prefix, the two words, shared suffix."""
 
     prefix: str
     male: str
@@ -105,10 +105,10 @@ class Difference:
 
 
 def one_word_difference(male: str, female: str) -> Difference | None:
-    """Where two sentences of equally many words differ in exactly one word; None otherwise.
+    """The difference of two sentences with equally many words, None unless they differ in exactly one word.
 
-    Words are what spaces separate; punctuation that both words carry stays with prefix and suffix. Different spaces, dashes and
-    quotation marks, other final marks and another case of the first letter do not count: prefix and suffix are `male`'s.
+    Words are separated by spaces; punctuation shared by both words belongs to prefix and suffix. Differences in spaces, dashes,
+    quotation marks, final marks and the case of the first letter are ignored: prefix and suffix are those of `male`.
     """
     ours, theirs = male.split(), female.split()
     if len(ours) != len(theirs) or not ours:
@@ -130,7 +130,7 @@ def one_word_difference(male: str, female: str) -> Difference | None:
 
 
 def _dressed_like(ours: list[str], theirs: list[str]) -> list[str]:
-    """Their words with the case of our first letter and with our final `.`, `?!` or `…`."""
+    """The words `theirs` with the case of the first letter and the final marks of `ours`."""
     words = list(theirs)
     first, model = words[0], ours[0]
     if first[0].swapcase() == model[0]:
@@ -143,12 +143,12 @@ def _dressed_like(ours: list[str], theirs: list[str]) -> list[str]:
 
 
 def _plain(word: str) -> str:
-    """A word with typewriter dashes and quotation marks."""
+    """A word with ASCII dashes and quotation marks."""
     return word.translate(_TYPEWRITER)
 
 
 def _shared_punctuation(word: str, other: str) -> tuple[int, int]:
-    """How many leading and trailing punctuation marks the two words share."""
+    """Numbers of leading and trailing punctuation marks that both words share."""
     before = 0
     while before < min(len(word), len(other)) and word[before] == other[before] and not word[before].isalnum():
         before += 1
@@ -165,17 +165,14 @@ def same_first_letter(difference: Difference) -> bool:
 
 
 def released_first_letter(male: str, female: str) -> bool:
-    """The same filter as the released code has it: on the first words that differ in whatever, a final mark or a capital too.
-
-    How many words differ, and how many there are, it doesn't ask.
-    """
+    """The filter as in the released code: on the first pair of words that differ at all, whatever the number of words."""
     words = zip(male.split(), female.split(), strict=False)
     return next((one[0] == other[0] for one, other in words if one != other), False)
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A sentence in both genders. translator, language: what made it; original, stereotype: the English sample."""
+    """A sentence in both genders. translator, language: its origin; original, stereotype: the English sample."""
 
     translator: str
     language: str
@@ -189,8 +186,8 @@ Outcome = Literal["pair", "unknown gender", "no prompted translation", "no quota
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
-    """What became of every sample: the pairs, how many samples ended where, and the translations without a quotation."""
+class PairingResult:
+    """The pairs, the number of samples by outcome, and the sentences whose translation has no quotation."""
 
     pairs: tuple[Variant, ...]
     outcomes: Mapping[Outcome, int]
@@ -199,7 +196,7 @@ class Built:
 
 @dataclass(frozen=True, slots=True)
 class PlainTranslation:
-    """A sample with its plain translation and the gender found there."""
+    """A sample with its plain translation and the gender in it."""
 
     original: str
     stereotype: int
@@ -209,10 +206,10 @@ class PlainTranslation:
 
 def build_pairs(
     samples: Iterable[PlainTranslation], prompted: Mapping[tuple[str, Gender], str], translator: str, language: str
-) -> Built:
-    """Pair plain translations with the quoted parts of the opposite-gender ones; no de-duplication.
+) -> PairingResult:
+    """Pair plain translations with the quoted parts of the opposite gender's prompts, without de-duplication.
 
-    prompted: (English sentence, gender of the prompt) to the translation of that prompt.
+    prompted: (English sentence, gender of the prompt) → translation of that prompt.
     """
     by_source = {(source_key(sentence), gender): translation for (sentence, gender), translation in prompted.items()}
     pairs: list[Variant] = []
@@ -225,7 +222,7 @@ def build_pairs(
             pairs.append(pair)
         elif outcome == "no quotation":
             unquoted.append(sample.original)
-    return Built(tuple(pairs), outcomes, tuple(unquoted))
+    return PairingResult(tuple(pairs), outcomes, tuple(unquoted))
 
 
 def _pair(
@@ -245,14 +242,14 @@ def _pair(
         return "several words", None
     if not same_first_letter(difference):
         return "first letter", None
-    # the plain translation, and the same with the one word exchanged: the two differ in nothing else, typography included
+    # The other variant is the plain translation with the word exchanged, so that the two differ in nothing else.
     swapped = f"{difference.prefix}{difference.female}{difference.suffix}"
     male, female = (sample.translation, swapped) if gender == "masculine" else (swapped, sample.translation)
     return "pair", Variant(translator, language, sample.original, sample.stereotype, male, female)
 
 
 def deduplicate(variants: Iterable[Variant], scope: Literal["language", "published"] = "language") -> list[Variant]:
-    """Keep the first of equal pairs: within each language, or (`published`) across all systems and languages."""
+    """Keep the first of equal pairs, within each language or (`published`) across all systems and languages."""
     first: dict[tuple[str, ...], Variant] = {}
     for variant in variants:
         pair = (variant.male, variant.female)
@@ -261,14 +258,14 @@ def deduplicate(variants: Iterable[Variant], scope: Literal["language", "publish
 
 
 def read_variants(path: Path, encoding: str | None = None) -> Iterator[Variant]:
-    """Read the public gender_variants.csv, or a file of its columns in this encoding if any.
+    """Read the public gender_variants.csv, or a file with its columns; `encoding`: see `text_file`.
 
     Raises InputError for missing columns and for rows that cannot be pairs.
     """
     rows = read_columns(path, COLUMNS, remedy=NAME_IT, encoding=encoding)
     for line, (translator, language, original, stereotype, male, female) in rows:
         if not stereotype.isdigit():
-            raise InputError(f"{path}, line {line}: stereotype {stereotype!r} is not a number")
+            raise InputError(f"{path}, line {line}: stereotype {stereotype!r} is not a number: correct the row")
         if not (male and female):
-            raise InputError(f"{path}, line {line}: a variant is empty")
+            raise InputError(f"{path}, line {line}: a variant is empty: complete or delete the row")
         yield Variant(translator, language, original, int(stereotype), male, female)

@@ -1,4 +1,4 @@
-"""What a gender detector is, and what it answers."""
+"""The interface of gender detectors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ GenderOrUnknown = Literal["masculine", "feminine", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The grammatical gender of a text's first person, and what gave it away.
+    """The grammatical gender of a text's first person, with the evidence.
 
     gender: masculine, feminine or unknown.
-    rule: name of the rule that answered; empty when none did.
-    word: the word that the rule read, as in the text (Serbian in the Latin script); empty when no rule answered.
-    conflict: the rules together found both genders (`gender` is then what the first of them said).
+    rule: name of the rule that decided; empty if there is none.
+    word: the word that shows the gender, as in the text (Serbian in the Latin script); empty if there is none.
+    conflict: the rules found both genders (`gender` is that of the first rule).
     """
 
     gender: GenderOrUnknown
@@ -28,13 +28,13 @@ UNKNOWN = Verdict("unknown")
 
 
 class GenderDetector(Protocol):
-    """Decides the gender of the first person of texts in one language: batch in, batch out, same order."""
+    """Finds the gender of the first person in batches of texts of one language, in order."""
 
     @property
     def language(self) -> str:
-        """Two-letter code of the language whose texts it reads."""
+        """Two-letter language code."""
         ...
 
     def detect(self, texts: Sequence[str]) -> list[Verdict]:
-        """One verdict a text. An empty text is unknown."""
+        """One verdict per text. An empty text is unknown."""
         ...

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from evaluator.gender import GenderDetector
-from evaluator.gender.variants import OPPOSITE, Built, PlainTranslation, PromptStyle, build_pairs, prompt
+from evaluator.gender.variants import OPPOSITE, PairingResult, PlainTranslation, PromptStyle, build_pairs, prompt
 from evaluator.gender.verdict import Gender
 
 Translate = Callable[[Sequence[str], str], list[str]]
@@ -39,7 +39,7 @@ def translate_sentences(frame: pl.DataFrame, translate: Translate, language: str
 
 def gender_pairs(
     frame: pl.DataFrame, plain: SystemTranslations, prompted: Lookup, detector: GenderDetector, target: PromptedSystem
-) -> Built:
+) -> PairingResult:
     """Pairs for samples whose plain translation has a gender; only the prompt of the opposite gender is translated.
 
     `frame` has the columns `sentence` and `group` (the stereotype's number). DeepL's Czech prompts have no colon.

@@ -110,7 +110,7 @@ def test_a_failure_names_the_text_and_a_crash_the_last_words(parser: TrankitPars
     with pytest.raises(EngineError, match="Trankit failed on 'please fail': ValueError: cannot parse this") as caught:
         parser.parse(["fine", "please fail"], "sk")
     assert caught.value.row == 1
-    with pytest.raises(EngineError, match=r"worker ended with code 9; its last words: .*out of memory"):
+    with pytest.raises(EngineError, match=r"worker ended with exit code 9; last output: .*out of memory"):
         parser.parse(["crash"], "sk")
     assert parser.parse(["goes on"], "sk")[0]  # a new worker
 

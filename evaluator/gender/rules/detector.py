@@ -1,4 +1,4 @@
-"""The default detector: rules that need no parser and no download."""
+"""The default detector, which needs neither a parser nor a download."""
 
 import re
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ class Normalizer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LanguageRules:
-    """A language's rules. Strategies are asked in order; the first that answers wins.
+    """A language's rules. Strategies are applied in order; the first that finds a gender decides.
 
-    clause_words: conjunctions that open a clause. idioms: fixed expressions that hold such a word, read as one word.
-    spelling: applied to the text first (scripts).
+    clause_words: conjunctions that open a clause. idioms: fixed expressions with such a word, treated as one word.
+    spelling: normalizers that are applied first (scripts).
     """
 
     code: str
@@ -30,7 +30,7 @@ class LanguageRules:
     spelling: tuple[Normalizer, ...] = ()
 
     def read(self, text: str) -> Sentence:
-        """The first sentence of a text, spelled the one way that the rules know."""
+        """The first sentence of a text, normalized for the rules."""
         for spell in (normalize, *self.spelling, first_sentence):
             text = spell(text)
         for idiom in self.idioms:

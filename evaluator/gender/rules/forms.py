@@ -1,4 +1,4 @@
-"""Word lists and endings: how the language modules write down what they know."""
+"""Word lists and endings for the language modules."""
 
 from dataclasses import dataclass, field
 
@@ -6,18 +6,18 @@ from evaluator.gender.verdict import Gender
 
 
 def words(*lines: str) -> frozenset[str]:
-    """A word list written as text."""
+    """A set of words from text."""
     return frozenset(word for line in lines for word in line.split())
 
 
 def endings(line: str) -> tuple[str, ...]:
-    """Endings written as text, hyphens for the eye only: "-ený -aný"."""
+    """Endings from text, with optional hyphens: "-ený -aný"."""
     return tuple(ending.removeprefix("-") for ending in line.split())
 
 
 @dataclass(frozen=True, slots=True)
 class WordKind:
-    """A kind of word: `words` by name and whatever has one of `endings`, but none of `lookalikes`."""
+    """A class of words: `words`, and words with one of `endings` that are not in `lookalikes`."""
 
     words: frozenset[str] = frozenset()
     endings: tuple[str, ...] = ()
@@ -29,10 +29,10 @@ class WordKind:
 
 @dataclass(frozen=True, slots=True)
 class Forms:
-    """A kind of word whose form shows gender: whole words first, then endings.
+    """A class of words whose form shows gender: whole words first, then endings.
 
-    masculine, feminine: endings; masculine_words, feminine_words: what they miss.
-    lookalikes, lookalike_endings: what has such an ending but is something else (nouns, adverbs, other persons).
+    masculine, feminine: endings; masculine_words, feminine_words: words without these endings.
+    lookalikes, lookalike_endings: other words with these endings (nouns, adverbs, other persons).
     """
 
     masculine: tuple[str, ...] = ()
@@ -41,13 +41,13 @@ class Forms:
     feminine_words: frozenset[str] = frozenset()
     lookalikes: frozenset[str] = frozenset()
     lookalike_endings: tuple[str, ...] = ()
-    _known: dict[str, Gender | None] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _cache: dict[str, Gender | None] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def gender(self, word: str) -> Gender | None:
-        """The gender that a lower-case word shows, or None."""
-        if word in self._known:
-            return self._known[word]
-        gender = self._known[word] = self._look_up(word)
+        """The gender of a lower-case word, None if its form shows none."""
+        if word in self._cache:
+            return self._cache[word]
+        gender = self._cache[word] = self._look_up(word)
         return gender
 
     def _look_up(self, word: str) -> Gender | None:

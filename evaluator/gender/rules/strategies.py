@@ -1,4 +1,4 @@
-"""The named ways to find the first person's gender; a language module says which, in what order, with which words."""
+"""Strategies for finding the first person's gender; a language module selects and orders them, and supplies the words."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Evidence:
 
 
 class Strategy(Protocol):
-    """One rule: yields what it finds, best first."""
+    """One rule: yields evidence, best first."""
 
     @property
     def name(self) -> str: ...
@@ -54,7 +54,7 @@ class AuxiliaryParticiple:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """What may follow a predicate adjective; anything else is taken for its noun (*som dobrý pracovník*).
+    """Words that may follow a predicate adjective; any other word is treated as its noun (*som dobrý pracovník*).
 
     words: prepositions, pronouns, particles, adverbs; endings: those of infinitives and adverbs;
     joins: conjunctions and commas that may lead to a second adjective, which must then stand without a noun too.
@@ -127,7 +127,7 @@ class PredicateAdjective:
 
 @dataclass(frozen=True, slots=True)
 class FixedPairs:
-    """Words that show the speaker's gender wherever they stand: *rád / ráda*, *sám / sama*.
+    """Words that show the speaker's gender in any position: *rád / ráda*, *sám / sama*.
 
     others: words in the clause that make them somebody else's (*brat má rád more*).
     not_after: words before which they mean something else (Polish *ten sam*, the same).

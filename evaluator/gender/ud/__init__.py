@@ -1,1 +1,1 @@
-"""Gender of the first person from Universal Dependencies parses; what parses is behind the small `Parser` interface."""
+"""Gender of the first person from Universal Dependencies parses, with any parser behind the interface `Parser`."""

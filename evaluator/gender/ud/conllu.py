@@ -1,4 +1,4 @@
-"""Parses from a CoNLL-U file, by whatever wrote it (UDPipe, a treebank, a colleague)."""
+"""Parses from a CoNLL-U file."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -61,7 +61,7 @@ class ConlluParser:
         self._sentences = {" ".join(text.split()): sentence for text, sentence in read_conllu(path) if text}
 
     def fingerprint(self, language: str) -> str:
-        """Names the file's content."""
+        """Identifies the file's content."""
         return "conllu-" + hashlib.sha256(self._path.read_bytes()).hexdigest()[:16]
 
     def parse(self, texts: Sequence[str], language: str) -> list[Parse]:

@@ -22,7 +22,7 @@ class StanzaParser:
     """`Parser` over Stanza, which has models for all nine languages (`pip install stanza`; `stanza.download("sk")`)."""
 
     def __init__(self) -> None:
-        """Raises InputError where the package is missing."""
+        """Raises InputError if the package is missing."""
         self._stanza = _import("stanza")
         self._pipelines: dict[str, Any] = {}
 
@@ -55,7 +55,7 @@ class SpacyParser:
     """`Parser` over spaCy's models (SPACY_MODELS), which split no multiword tokens."""
 
     def __init__(self) -> None:
-        """Raises InputError where the package is missing."""
+        """Raises InputError if the package is missing."""
         self._spacy = _import("spacy")
         self._models: dict[str, Any] = {}
 

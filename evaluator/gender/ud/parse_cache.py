@@ -1,4 +1,4 @@
-"""Parses on disk: a parser costs seconds a sentence, reading one back costs nothing."""
+"""A cache of parses on disk: parsing takes seconds per sentence."""
 
 from collections.abc import Sequence
 from dataclasses import astuple
@@ -21,11 +21,11 @@ class CachedParser:
         self._caches: dict[str, AnswerCache] = {}
 
     def fingerprint(self, language: str) -> str:
-        """The other parser's."""
+        """See Parser.fingerprint."""
         return self._parser.fingerprint(language)
 
     def parse(self, texts: Sequence[str], language: str) -> list[Parse]:
-        """Remembered parses, the rest from the other parser."""
+        """Cached parses, and new ones from the inner parser."""
         model = self._parser.fingerprint(language)
         cache = self._caches.setdefault(language, AnswerCache(self._folder / f"{language}.jsonl"))
         keys = [answer_key(text, language, model) for text in texts]

@@ -1,4 +1,4 @@
-"""What the rules need of a parse, and of whatever parses."""
+"""The interface of parsers and parses."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class UdToken:
     feats: str = ""
 
     def feature(self, name: str) -> str:
-        """The value of a morphological feature, empty where the word has none."""
+        """The value of a morphological feature, empty if the word does not have it."""
         for pair in self.feats.split("|"):
             key, _, value = pair.partition("=")
             if key == name:
@@ -35,7 +35,7 @@ Parse = tuple[UdSentence, ...]
 
 
 class Parser(Protocol):
-    """Parses texts of one language into Universal Dependencies, batch in, batch out, same order."""
+    """Parses batches of texts of one language into Universal Dependencies, in order."""
 
     def fingerprint(self, language: str) -> str:
         """Names the parser and its model for a language: parses of the same text by equal fingerprints are equal.
@@ -45,5 +45,5 @@ class Parser(Protocol):
         ...
 
     def parse(self, texts: Sequence[str], language: str) -> list[Parse]:
-        """One parse a text; `language` is a two-letter code."""
+        """One parse per text; `language` is a two-letter code."""
         ...

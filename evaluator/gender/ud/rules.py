@@ -200,7 +200,7 @@ class UdDetector:
         return self._language
 
     def detect(self, texts: Sequence[str]) -> list[Verdict]:
-        """One verdict a text. A text without a sentence is unknown."""
+        """One verdict per text. A text without a sentence is unknown."""
         rules = UD_RULES[self._language]
         firsts = (parse[0] if parse else () for parse in self._parser.parse(texts, self._language))
         if self._language == "sr":  # the rules' words are in the Latin script

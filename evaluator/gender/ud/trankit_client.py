@@ -1,4 +1,4 @@
-"""Trankit as a parser, through a worker process: it cannot live in one environment with transformers 5.
+"""Trankit as a parser, in a worker process: it cannot be installed in one environment with transformers 5.
 
 `deploy/trankit-env.sh DIR` makes its environment; `DIR/bin/python` is the `python` below. The weights (about 50 MB a
 language and 1.1 GB for XLM-R) are downloaded by Trankit itself, once:
@@ -58,7 +58,7 @@ class TrankitParser:
         self._fingerprints: dict[str, str] = {}
 
     def fingerprint(self, language: str) -> str:
-        """Names the weights by their content. Raises InputError where some are missing."""
+        """Identifies the weights by content. Raises InputError if any are missing."""
         if language not in self._fingerprints:
             digest = hashlib.sha256()
             for path in self._weights(language):
@@ -147,7 +147,7 @@ class TrankitParser:
         if not line:
             code = process.wait()
             self._process = None
-            raise EngineError(f"the Trankit worker ended with code {code}; its last words: {self._last_words()}")
+            raise EngineError(f"the Trankit worker ended with exit code {code}; last output: {self._last_words()}")
         reply: dict[str, Any] = json.loads(line)
         return reply
 

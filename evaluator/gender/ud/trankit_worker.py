@@ -1,4 +1,4 @@
-"""Runs Trankit in Trankit's own environment and answers parse requests, one JSON line each.
+"""Runs Trankit in a separate environment and answers parse requests, one JSON line each.
 
 This file is a program for another Python: it imports nothing of the evaluator. Requests come on standard input, answers go to a
 copy of standard output made before Trankit, which prints its progress there, is imported; its prints go to standard error.
@@ -36,7 +36,7 @@ def words(tokens: "list[dict[str, Any]]") -> "list[list[Any]]":
 
 
 class TrankitPipeline:
-    """One Trankit pipeline that learns languages as they are asked for."""
+    """One Trankit pipeline, which loads languages on first use."""
 
     def __init__(self, cache: str, gpu: bool) -> None:
         self._cache = cache
