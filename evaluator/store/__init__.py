@@ -1,1 +1,1 @@
-"""The results store: a run is a folder of open formats in which every file appears whole or not at all."""
+"""The results store: a run is a folder of files in open formats, each written atomically."""

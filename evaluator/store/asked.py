@@ -1,7 +1,7 @@
-"""What models were asked of a task, as run.json tells it: pure.
+"""The samples of a task that a model was scored on, as recorded in run.json. Pure functions.
 
-{"limit": N or null, "seed": …, "samples": how many it comes to for this model}, by task in a model's entry. Where samples
-can't be asked of the model: also "skipped", how many of them, and "reason", why the first one can't.
+A model's entry has, by task, {"limit": N or null, "seed": …, "samples": number of samples}. If the model cannot score some
+samples, the entry also has "skipped", their number, and "reason", the reason for the first one.
 """
 
 from collections.abc import Mapping
@@ -15,10 +15,10 @@ Asked = Mapping[str, Any]
 
 
 def widened(known: Mapping[str, Any], now: Mapping[str, Asked]) -> dict[str, Asked]:
-    """What a model (`known`: its entry) has been asked by task, when it is asked `now` besides.
+    """Merge the samples requested `now` into those recorded in a model's entry (`known`), by task.
 
-    A smaller limit takes nothing back. An older version recorded no limits: as long as a limit is asked, all that such a model
-    has answered counts.
+    A smaller limit removes nothing. Older versions recorded no limits: while a limit is set, everything that such a model has
+    answered counts.
     """
     merged = dict(known.get("asked", {}))
     for task, new in now.items():
@@ -32,7 +32,7 @@ def widened(known: Mapping[str, Any], now: Mapping[str, Asked]) -> dict[str, Ask
 
 
 def asked_rows(table: pl.DataFrame, entry: Mapping[str, Any], task: str) -> pl.DataFrame:
-    """The rows of a task's table that the model of this entry was asked."""
+    """The rows of a task's table for the samples in this model's entry."""
     limit = entry.get("asked", {}).get(task, {}).get("limit")
     if ORDER not in table.columns:
         return table

@@ -1,4 +1,4 @@
-"""The one place where a run's files are written, read and removed; each appears whole or not at all."""
+"""The only module that writes, reads and removes a run's files; each is written atomically."""
 
 import contextlib
 import io
@@ -26,9 +26,10 @@ _KEPT = FrameCache()
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Put `content` at `path` atomically and durably, of a run on object storage there first (see `evaluator.store.remote`).
+    """Write `content` to `path` atomically and durably; for a run on object storage, to the storage first
+    (`evaluator.store.remote`).
 
-    Raises StoreError (disk full, no permission, storage not reached), leaving no debris.
+    Raises StoreError (disk full, no permission, storage not reachable), and leaves no partial file.
     """
     if mirror := mirror_of(path):
         mirror.put(path, content)
@@ -36,7 +37,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def remove(*paths: Path) -> None:
-    """Remove files of one run, those that are there."""
+    """Remove those files of a run that exist."""
     if paths and (mirror := mirror_of(paths[0])):
         mirror.remove(paths)
     for path in paths:
@@ -44,33 +45,33 @@ def remove(*paths: Path) -> None:
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Write readable JSON atomically."""
+    """Write indented JSON atomically."""
     write_bytes(path, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
 
 
 def parquet_bytes(frame: pl.DataFrame) -> bytes:
-    """A frame as a Parquet file's content (in memory: a part is a few megabytes)."""
+    """A frame in Parquet format, in memory: a part is a few megabytes."""
     buffer = io.BytesIO()
     frame.write_parquet(buffer, compression="zstd", statistics=False)
     return buffer.getvalue()
 
 
 def write_parquet(path: Path, frame: pl.DataFrame) -> None:
-    """Write a frame as Parquet atomically."""
+    """Write a frame in Parquet format atomically."""
     write_bytes(path, parquet_bytes(frame))
 
 
 def write_part(folder: Path, frame: pl.DataFrame) -> Path:
-    """Add one part to a folder of parts under a name that no other writer uses; names sort by time."""
+    """Add a part to a folder of parts, under a unique name; names sort by time."""
     path = folder / f"part-{time.time_ns():020d}-{secrets.token_hex(4)}.parquet"
     write_parquet(path, frame)
     return path
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file. NaN and the infinities, which are no JSON, are null.
+    """The content of a JSON file, with null for NaN and infinities.
 
-    Raises OSError, and ValueError for what isn't JSON or is more than any run writes.
+    Raises OSError, and ValueError for invalid JSON or a file larger than a run writes.
     """
     if path.stat().st_size > LARGEST_JSON:
         raise ValueError(f"more than {LARGEST_JSON >> 20} MiB")
@@ -81,9 +82,9 @@ def read_json(path: Path) -> Any:
 
 
 def read_whole(path: Path, remedy: str, columns: Mapping[str, pl.DataType | None]) -> pl.DataFrame:
-    """A Parquet file that nothing can be done without, and which has these columns (of a type, or of any).
+    """Read a required Parquet file, which must have these columns (of a type, or of any).
 
-    Raises InputError, which ends in `remedy`, where it can't be read or holds NaN.
+    Raises InputError, ending in `remedy`, if it cannot be read or contains NaN.
     """
     try:
         frame = read_parquet([path])
@@ -97,14 +98,16 @@ def read_whole(path: Path, remedy: str, columns: Mapping[str, pl.DataType | None
 
 
 def read_parquet(paths: Sequence[Path]) -> pl.DataFrame:
-    """The rows of Parquet files, whatever signs are in their names. Raises what is in `_UNREADABLE` where one can't be read."""
+    """The rows of Parquet files; names may contain glob characters. Raises an exception in `_UNREADABLE` if one cannot be
+    read."""
     for path in paths:
         check(path)
     return pl.read_parquet(list(paths), glob=False, hive_partitioning=False)
 
 
 def _checked(frame: pl.DataFrame, right: Callable[[pl.Expr], pl.Expr]) -> pl.DataFrame:
-    """The frame. Raises ComputeError naming a column with a floating-point number, maybe in a list, that isn't `right`."""
+    """The frame. Raises ComputeError with the first floating-point column, also in lists, that has a value which is not
+    `right`."""
     for name, dtype in frame.schema.items():
         column = pl.col(name)
         if dtype == pl.List(pl.Float64()):
@@ -119,13 +122,12 @@ def _checked(frame: pl.DataFrame, right: Callable[[pl.Expr], pl.Expr]) -> pl.Dat
 
 
 def read_parts(folder: Path, schema: Mapping[str, pl.DataType], *, absent: Mapping[str, Any] | None = None) -> pl.DataFrame:
-    """All readable parts of a folder as one frame with exactly `schema`'s columns (empty if there are none).
+    """All readable parts of a folder as one frame with exactly the columns of `schema` (empty if there are none).
 
-    `absent`: column → its value in parts of older versions, which lack it.
+    `absent`: column → value for parts of older versions without it.
 
-    A part that can't be read (cut short by a failing disk) or holds a number that isn't finite (no engine's answer is stored
-    with one) counts as absent: its requests are then scored again. Where parts were merged meanwhile, those that are there now
-    are read.
+    A part that cannot be read (truncated by a failing disk), or that contains a number that is not finite (never written), is
+    ignored, so its requests are scored again. If parts were merged meanwhile, the present ones are read.
     """
     paths = _parts(folder)
     frames = [pl.DataFrame(schema=schema)]
@@ -151,10 +153,10 @@ def read_parts(folder: Path, schema: Mapping[str, pl.DataType], *, absent: Mappi
 
 
 def merge_parts(folder: Path, schema: Mapping[str, pl.DataType], *, least: int) -> None:
-    """Make one part of a folder's, where they are `least` or more: many small files take long to read.
+    """Merge the parts of a folder into one if there are at least `least`: many small files are slow to read.
 
-    The one is written before the others go: a kill in between leaves rows twice, so their readers must drop equal ones. A
-    folder with a part that can't be read stays as it is.
+    The merged part is written before the others are removed. A kill in between leaves rows twice, so readers drop duplicates. A
+    folder with an unreadable part is left unchanged.
     """
     paths = _parts(folder)
     if len(paths) < least:
@@ -172,7 +174,7 @@ def _parts(folder: Path) -> list[Path]:
 
 
 def _read_as(paths: Sequence[Path], schema: Mapping[str, pl.DataType], absent: Mapping[str, Any] | None = None) -> pl.DataFrame:
-    """Parts as `read_parts` gives them. Raises what is in `_UNREADABLE`."""
+    """Parts as `read_parts` returns them. Raises an exception in `_UNREADABLE`."""
     frame = read_parquet(paths)
     frame = frame.with_columns(pl.lit(v).alias(c) for c, v in (absent or {}).items() if c not in frame.columns)
     frame = frame.select(pl.col(c).cast(t) for c, t in schema.items())

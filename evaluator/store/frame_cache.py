@@ -1,8 +1,6 @@
-"""Frames that were read from folders of parts, kept while this process lives: a report asks for a model's answers again for
-every task, twice.
+"""An in-process cache of frames read from folders of parts: a report reads a model's answers twice per task.
 
-A folder is known by its files: parts appear whole under names of their own and are never changed, so that other content has
-other names, sizes or times.
+The key includes the folder's files. Parts are never changed, so different content has different names, sizes or times.
 """
 
 import os
@@ -19,7 +17,7 @@ Stamp = tuple[tuple[str, int, int, int], ...]
 
 
 def stamp(paths: Sequence[Path]) -> Stamp:
-    """What tells these files from others: name, inode, size, time of change. Raises OSError where one has gone."""
+    """Identity of these files: name, inode, size, modification time. Raises OSError if one no longer exists."""
     stats = [(path.name, os.stat(path)) for path in paths]
     return tuple((name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
 
@@ -32,7 +30,7 @@ class FrameCache:
         self._frames: OrderedDict[Hashable, tuple[Stamp, pl.DataFrame]] = OrderedDict()
 
     def get(self, key: Hashable, files: Stamp) -> pl.DataFrame | None:
-        """The frame that was read from exactly these files, None where there is none."""
+        """The frame read from exactly these files, None if it is not cached."""
         found = self._frames.get(key)
         if found is None or found[0] != files:
             return None
@@ -40,7 +38,7 @@ class FrameCache:
         return found[1].clone()
 
     def put(self, key: Hashable, files: Stamp, frame: pl.DataFrame) -> None:
-        """Keep a frame, and of the others as many as there is room for."""
+        """Cache a frame, and evict others that do not fit."""
         self._frames[key] = files, frame.clone()
         self._frames.move_to_end(key)
         sizes = [kept.estimated_size() for _, kept in self._frames.values()]

@@ -1,13 +1,13 @@
-"""Scores that were computed elsewhere, as entries of run.json: pure functions, `evaluator.store.run` reads and writes.
+"""Imported scores in run.json. Pure functions; `evaluator.store.run` reads and writes.
 
-They come in parts: what one file of the source holds (a language, a template). Each part is a file of its own, named by its
-content; the model's entry says which files count, what they were made of and what is missing in them:
+Scores are imported in parts, one for each source file (a language, a template). Each part is a file named by its content. The
+model's entry lists the files, their sources and their failures:
 
     {"imported": true, "tasks": [TASK, …], "revision": {PART: source},
-     "parts": {TASK: {PART: {"file": …, "failures": […], "left_out": […]}}}, "kinds": {TASK: how the model was asked}}
+     "parts": {TASK: {PART: {"file": …, "failures": […], "left_out": […]}}}, "kinds": {TASK: heads of the model}}
 
-So one write of run.json replaces a part together with its source and its failures: a kill leaves the old or the new, never a
-mixture. Older versions wrote one file a model without `parts`; it counts for what no part has replaced.
+A single write of run.json replaces a part with its source and failures, so a kill leaves the old or the new state. Older
+versions wrote one file per model without `parts`; it is used for parts that were not replaced.
 """
 
 import hashlib
@@ -20,12 +20,12 @@ Entry = Mapping[str, Any]
 
 
 def part_file(stem: str, content: bytes) -> str:
-    """The name of a part's file; `stem` says for people what it is."""
+    """The file name of a part; `stem` is its readable beginning."""
     return f"part-{stem}-{hashlib.sha256(content).hexdigest()[:16]}.parquet"
 
 
 def sources(entry: Entry) -> dict[str, Any]:
-    """What each part was made of: part → sha256, or a mapping with more facts."""
+    """Part → its source: a sha256, or a mapping with more facts."""
     found = dict(entry.get("revision", {}))
     if isinstance(digests := found.get("sha256"), Mapping):  # an older run of translations
         shared = {key: value for key, value in found.items() if key != "sha256"}
@@ -46,7 +46,7 @@ def with_part(
     left_out: Sequence[str] = (),
     kind: str | None = None,
 ) -> dict[str, Any]:
-    """The model's entry with this part added or replaced. A source without a part's name is that of the whole model."""
+    """The model's entry with this part added or replaced. A source without a part's name applies to the whole model."""
     known = dict(entry or {"spec": model, "imported": True})
     parts = {name: dict(entries) for name, entries in known.get("parts", {}).items()}
     told = {"left_out": list(left_out)} if left_out else {}
@@ -65,21 +65,21 @@ def files(entry: Entry, task: str) -> list[str]:
 
 
 def failures(models: Mapping[str, Entry]) -> Iterator[tuple[str, str, str]]:
-    """(model, no request, reason) of what is missing in the parts of all models."""
+    """(model, empty request, reason) of missing scores in the parts of all models."""
     for model, entry in models.items():
         for parts in entry.get("parts", {}).values():
             yield from ((model, "", reason) for part in parts.values() for reason in part["failures"])
 
 
 def difference(known: Any, now: Any) -> str:
-    """How two sources differ, in words, hashes shortened; empty where they don't."""
+    """A description of how two sources differ, with shortened hashes; empty if they are equal."""
     before, after = (source if isinstance(source, Mapping) else {"sha256": source} for source in (known, now))
     changed = [key for key in {**before, **after} if before.get(key) != after.get(key)]
     return ", ".join(f"{key} {str(before.get(key))[:12]}, now {str(after.get(key))[:12]}" for key in changed)
 
 
 def combined(parts: Sequence[pl.DataFrame], whole: pl.DataFrame | None) -> list[pl.DataFrame]:
-    """The scores of all parts, and of `whole` (an older run's only file) what the parts don't replace."""
+    """The scores of all parts, and the rows of `whole` (an older run's single file) that no part replaces."""
     if whole is None:
         return list(parts)
     for part in parts:

@@ -1,6 +1,6 @@
-"""One file on this machine that appears whole or not at all: a temporary name, fsync, rename, fsync of the folder.
+"""Atomic and durable writing of one local file: temporary name, fsync, rename, fsync of the folder.
 
-A reader therefore sees either nothing or everything; what a crash leaves behind has a name that readers don't match.
+A reader sees either the old or the new file. Names of temporary files left by a crash are never read.
 """
 
 import contextlib
@@ -14,7 +14,8 @@ SCRATCH = ".tmp-"
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Put `content` at `path` atomically and durably. Raises StoreError (disk full, no permission), leaving no debris."""
+    """Write `content` to `path` atomically and durably. Raises StoreError (disk full, no permission), and leaves no partial
+    file."""
     try:
         _write(path, content)
     except OSError as error:

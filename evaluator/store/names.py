@@ -1,4 +1,4 @@
-"""Names of models, tasks and parts as parts of paths: whatever they are called, they stay in the run's folder. Pure."""
+"""Safe path components for names of models, tasks and parts. Pure functions."""
 
 import hashlib
 import re
@@ -12,7 +12,7 @@ LONGEST = 200
 
 
 def folder_name(name: str) -> str:
-    """The name of a model or task as part of a path: no separator, no `..`, no device of Windows, at most LONGEST bytes."""
+    """The name as a path component: no separator, no `..`, no Windows device name, at most LONGEST bytes."""
     safe = re.sub(r"[^\w.@=-]+", "--", name).strip("-") or "model"
     if not safe.strip(".") or _RESERVED.fullmatch(safe):
         safe = f"_{safe}"
@@ -23,7 +23,7 @@ def folder_name(name: str) -> str:
 
 
 def plain_name(name: str, run: str) -> str:
-    """A file's or folder's name that run.json tells. Raises InputError for one that leads elsewhere."""
+    """A file or folder name from run.json. Raises InputError if it leads outside the run."""
     if not name or name in (".", "..") or re.search(r"[/\\:\0]", name):
-        raise InputError(f"{run}/run.json names {name[:100]!r}, which is no file of the run: restore it or use another folder")
+        raise InputError(f"{run}/run.json names {name[:100]!r}, which is not in the run: restore it or use another folder")
     return name

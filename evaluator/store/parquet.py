@@ -1,8 +1,7 @@
-"""Parquet files, looked at before they are read: what a damaged or hostile one asks for may be more memory than there is.
+"""Checks of a Parquet file before it is read, because a damaged or malicious file may request more memory than available.
 
-The library takes a file's word for the sizes of what it allocates, and where that much isn't there it ends the process: nothing
-could be told any more. The file's end says how many rows and bytes there are, and each page says its own size in front of its
-content. They are in Thrift's compact protocol.
+The Parquet library trusts the sizes in a file and aborts the process if an allocation fails. The footer has the numbers of rows
+and bytes, and each page begins with its size, in Thrift's compact protocol.
 """
 
 import mmap
@@ -25,11 +24,11 @@ _DEEPEST = 32
 
 
 class ParquetError(OSError):
-    """A file that isn't read: its own description of itself is damaged, or no such file can be true."""
+    """The file is not read: its metadata is damaged or impossible."""
 
 
 def check(path: Path) -> None:
-    """Raise ParquetError where a file is damaged at its end or before a page, or says that it holds more than it can."""
+    """Raise ParquetError if a footer or page header is damaged, or claims more than the file can contain."""
     # In UTF-8 whatever the locale's encoding is: so Polars reads it too.
     with open(str(path).encode("utf8", "surrogateescape"), "rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -55,14 +54,14 @@ def check(path: Path) -> None:
 
 
 def _chunks(footer: dict[int, Any]) -> Iterator[dict[int, Any]]:
-    """What the footer says of each column of each group of rows."""
+    """The footer's metadata of each column of each row group."""
     for group in footer[4]:
         for column in group[1]:
             yield column[3]
 
 
 def _chunk(content: mmap.mmap, column: dict[int, Any]) -> int:
-    """Bytes in memory that a column's pages ask for. Raises ValueError where a page doesn't lie in the file."""
+    """Bytes of memory that a column's pages require. Raises ValueError for a page outside the file."""
     values, uncompressed, compressed = int(column[5]), int(column[6]), int(column[7])
     begin = min(column[9], column.get(11, column[9]))
     end = begin + compressed
@@ -83,14 +82,14 @@ def _chunk(content: mmap.mmap, column: dict[int, Any]) -> int:
 
 
 class _Reader:
-    """Thrift's compact protocol: structures as dictionaries by their fields' numbers. IndexError where the bytes end."""
+    """Thrift's compact protocol: structures as dictionaries by field number. Raises IndexError at the end of the bytes."""
 
     def __init__(self, content: mmap.mmap, at: int, end: int) -> None:
         self._content, self.at, self._end = content, at, end
         self._depth = 0
 
     def struct(self) -> dict[int, Any]:
-        """A structure, up to and with its end."""
+        """A structure, including its end marker."""
         self._depth += 1
         if self._depth > _DEEPEST:
             raise ValueError("nested too deep")
@@ -127,11 +126,11 @@ class _Reader:
         raise ValueError(f"no kind of value is {kind}")
 
     def _item(self, kind: int) -> Any:
-        """A value in a list, where a truth is a byte of its own."""
+        """A value in a list, in which booleans take one byte."""
         return self._byte() == 1 if kind in (1, 2) else self._value(kind)
 
     def _possible(self, count: int) -> int:
-        """A number of items, each of which takes a byte at least."""
+        """A number of items, each of which takes at least one byte."""
         if count > self._end - self.at:
             raise ValueError("a list longer than the file")
         return count

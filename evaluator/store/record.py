@@ -1,7 +1,7 @@
-"""run.json as a value: what a run was asked, and how what is asked now is merged into it. Pure.
+"""run.json as a value, and merging a new specification into it. Pure functions.
 
-A run is extended by commands that each name a part of it, so nothing of an entry is written once and for all: what is said
-of single tasks or facts (the heads used for each task) is kept and added to, the rest is as the last command found it.
+Commands extend a run, each with a part of its tasks and models. Facts on single tasks (such as the heads used for each) are
+added to an entry; other fields have the values of the last command.
 """
 
 import json
@@ -23,23 +23,23 @@ SHOWN = 200
 
 
 def arithmetic(entry: Entry) -> str | None:
-    """What a model was computed in: its dtype, and what its weights were quantized to; None where nothing tells."""
+    """The precision of a model: its dtype and the quantization of its weights; None if unknown."""
     quantized = entry.get("details", {}).get("quantization")
     dtype = entry.get("dtype")
     return f"{dtype} with weights in {quantized}" if dtype and quantized else dtype
 
 
 def as_stored(entry: Entry) -> dict[str, Any]:
-    """The entry as it reads after a round through JSON (tuples are lists)."""
+    """The entry after a round trip through JSON (tuples become lists)."""
     stored: dict[str, Any] = json.loads(json.dumps(entry))
     return stored
 
 
 def with_task(known: Entry | None, entry: Entry, name: str, run: str) -> dict[str, Any]:
-    """The entry of the task `name` that holds `entry` too. Raises InputError for other data or another definition.
+    """The entry of the task `name`, merged with `entry`. Raises InputError for other data or another definition.
 
-    A smaller limit takes nothing back: what is said of the samples stays said of the most that were asked. An older version
-    didn't say of how many it spoke: of all, then.
+    A smaller limit changes nothing: facts on samples are those of the largest set. Older versions, which did not record its
+    size, always described all samples.
     """
     new = as_stored(entry)
     _refuse(known or new, new, TASK_IDENTITY, f"task {name}", run)
@@ -50,10 +50,10 @@ def with_task(known: Entry | None, entry: Entry, name: str, run: str) -> dict[st
 
 
 def with_model(known: Entry | None, entry: Entry, name: str, run: str, *, answered: bool) -> dict[str, Any]:
-    """The entry of the model `name` that holds `entry` too: a task that was asked of it before is still asked.
+    """The entry of the model `name`, merged with `entry`; tasks from earlier commands are kept.
 
-    Raises InputError where the weights, dtype, engine or versions differ from those that the run has answers of. Without
-    answers (its engine refused an option, say) the entry is corrected: nothing would be mixed.
+    Raises InputError if the weights, dtype, engine or versions differ from those of the run's answers. Without answers (its
+    engine rejected an option, for example) the entry is replaced, since nothing would be mixed.
     """
     new = as_stored(entry)
     if known is None:
@@ -68,8 +68,8 @@ def with_model(known: Entry | None, entry: Entry, name: str, run: str, *, answer
     spoken = any("chat" in heads for heads in known.get("heads_used", {}).values())
     if answered and spoken and "decoding" not in known and (before := new.get("decoding", {}).get("before")):
         raise InputError(
-            f"{run} has answers of {name} that an earlier version shaped by its generation_config.json ({', '.join(before)}), "
-            "which is no longer applied unasked: use another --out folder"
+            f"{run} has answers of {name} from an earlier version that applied its generation_config.json "
+            f"({', '.join(before)}); this is no longer the default: use another --out folder"
         )
     heads = {**known.get("heads_used", {}), **new.get("heads_used", {})}
     unasked = {**known.get("unasked", {}), **new.get("unasked", {})}
@@ -85,12 +85,12 @@ def with_model(known: Entry | None, entry: Entry, name: str, run: str, *, answer
 
 
 def same_model(models: Mapping[str, Entry], fingerprint: str | None) -> str | None:
-    """The first of a run's models with this fingerprint, whatever it is called there; None if there is none."""
+    """The first model of a run with this fingerprint, under any name; None if there is none."""
     return next((name for name, entry in models.items() if fingerprint and entry.get("fingerprint") == fingerprint), None)
 
 
 def _refuse(known: Entry, new: Entry, fields: tuple[str, ...], what: str, run: str) -> None:
-    """Raise InputError naming the first field that differs, and what of it."""
+    """Raise InputError with the first field that differs."""
     for field in fields:
         if known.get(field) != new.get(field):
             has, now = _difference(known.get(field), new.get(field))
@@ -100,9 +100,9 @@ def _refuse(known: Entry, new: Entry, fields: tuple[str, ...], what: str, run: s
 
 
 def _refuse_encoding(known: Entry, new: Entry, name: str, run: str) -> None:
-    """Raise InputError where a file of the user's is read in another encoding now: the same bytes would be other samples.
+    """Raise InputError if a user's file is now read in another encoding, which would give other samples.
 
-    An older version didn't say how it read a file.
+    Older versions did not record the encoding.
     """
     before, now = (entry.get("facts", {}).get("read_as", {}) for entry in (known, new))
     for file in before.keys() & now.keys():
@@ -110,7 +110,7 @@ def _refuse_encoding(known: Entry, new: Entry, name: str, run: str) -> None:
 
 
 def _difference(a: Any, b: Any) -> tuple[str, str]:
-    """The differing parts of two values as short JSON: of mappings the differing keys, of texts the first differing line."""
+    """The differing parts of two values as short JSON: differing keys of mappings, the first differing line of texts."""
     if isinstance(a, dict) and isinstance(b, dict):
         keys = [key for key in {**a, **b} if a.get(key) != b.get(key)]
         a, b = ({key: one[key] for key in keys if key in one} for one in (a, b))

@@ -1,17 +1,17 @@
-"""A run on disk: what was asked, every answer, and how to get scores back out of them.
+"""A run folder: its specification, all answers, and scores.
 
-    RUN/run.json                                   what was asked, written first
-    RUN/logprobs/MODEL-FINGERPRINT/KIND/part-*     answers keyed by request id
-    RUN/journal/MODEL-FINGERPRINT.jsonl            paid answers of chunks that weren't stored yet, one a line
+    RUN/run.json                                   the specification, written first
+    RUN/logprobs/MODEL-FINGERPRINT/KIND/part-*     answers, keyed by request id
+    RUN/journal/MODEL-FINGERPRINT.jsonl            paid answers of chunks that are not yet stored, one per line
     RUN/samples/TASK.parquet                       sample × template → request id
-    RUN/imported/TASK/part-*                       scores that were imported rather than computed
-    RUN/failures/part-*                            what failed
-    RUN/timings/part-*                             one chunk, one row; now and then their parts are made one
+    RUN/imported/TASK/part-*                       imported scores
+    RUN/failures/part-*                            failures
+    RUN/timings/part-*                             one row per chunk; parts are merged from time to time
     RUN/tables/*                                   derived, can be deleted
 
-Done means: the request's id is among the answers. Nothing else is remembered, so batch size, `--limit` and the number of
-workers may differ between attempts. Which samples a model was asked is in its entry (`asked`, see `evaluator.tasks.limit`):
-answers that other samples share with them don't count.
+A request is done if its id is among the answers. There is no other state, so batch size, `--limit` and the number of workers
+may differ between attempts. A model's entry has the samples that it was scored on (`asked`, see `evaluator.tasks.limit`):
+answers that other samples share with them do not count.
 """
 
 import contextlib
@@ -110,9 +110,9 @@ _IMPORTED = {**dict.fromkeys(_PLACE), "model": pl.String(), "score": pl.Float64(
 
 
 def answers_frame(answers: Iterable[Answer]) -> pl.DataFrame:
-    """Answers as a frame with a row per candidate (columns ANSWERS).
+    """Answers as a frame with one row per candidate (columns ANSWERS).
 
-    Lists are gathered from flat columns: made one by one they would keep a sweep's driver busy, and its devices waiting.
+    Lists are built from flat columns; building them one by one would slow down a sweep's driver.
     """
     rows = [
         (a.request, i, tokens, logprobs)
@@ -139,7 +139,7 @@ def answers_frame(answers: Iterable[Answer]) -> pl.DataFrame:
 
 
 def replies_frame(answers: Iterable[Answer]) -> pl.DataFrame:
-    """Answers to chats as a frame with a row a reply (columns ANSWERS and REPLIES)."""
+    """Answers to chats as a frame with one row per reply (columns ANSWERS and REPLIES)."""
     rows = [
         (a.request, i, list(reply.tokens), [], *(getattr(reply, name) for name in REPLIES))
         for a in answers
@@ -154,25 +154,25 @@ def _failures(rows: Sequence[tuple[str, str, str]], kind: Kind) -> pl.DataFrame:
 
 
 def _last(failures: pl.DataFrame) -> pl.DataFrame:
-    """The last failure of each request; of models as a whole, every reason once."""
+    """The last failure of each request; for models as a whole, every reason once."""
     whole = pl.when(pl.col("request") == "").then("reason").alias("whole")
     columns = ["model", "request", "whole"]
     return failures.with_columns(whole).unique(columns, keep="last", maintain_order=True).drop("whole")
 
 
 def heads_key(heads: Iterable[str]) -> str:
-    """The heads a table was rendered for, as one word."""
+    """The heads of a table as one string."""
     return "+".join(sorted(heads))
 
 
 def answers_name(model: str, entry: Entry) -> str:
-    """The folder of a model's answers: its own, or that of the model that it was called before."""
+    """The folder name of a model's answers: its own, or that of the same model's earlier name."""
     return str(entry.get("answers", f"{folder_name(model)}-{entry['fingerprint']}"))
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run folder. Every method gives what is there now; answers that were read before aren't read again."""
+    """A run folder. Methods return the present state; answers that were read before are cached."""
 
     path: Path
 
@@ -180,26 +180,26 @@ class Run:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """An existing run. Raises InputError where there is none or it was written by a newer format."""
+        """An existing run. Raises InputError if there is none, or it was written by a newer format."""
         run = cls(path)
         if not (path / "run.json").is_file():
             raise InputError(f"{run.shown} is not a run (no run.json in it): give the folder that `evaluator run --out` wrote")
         found = run.record.get("format")
         if found != FORMAT:
             raise InputError(
-                f"{run.shown}/run.json has format {found}, this program reads {FORMAT}: use the version that wrote it"
+                f"{run.shown}/run.json has format {found}, but this program reads {FORMAT}: use the version that wrote it"
             )
         if (wrong := next(mistakes(run.record), None)) is not None:
-            raise InputError(f"{run.shown}/run.json has no proper {wrong[:200]!r}: restore it or use another folder")
+            raise InputError(f"{run.shown}/run.json has an invalid {wrong[:200]!r}: restore it or use another folder")
         return run
 
     @classmethod
     def create_or_open(
         cls, path: Path, *, protocol: Protocol_, provenance: Mapping[str, Any], date: Mapping[str, Any] | None = None
     ) -> Self:
-        """The run at `path`, made if there is none: `date` is then recorded as the one that prompts bear.
+        """The run at `path`, created if there is none, with `date` recorded as the date in prompts.
 
-        Raises InputError if the folder holds something else, or a run with another protocol.
+        Raises InputError if the folder has other content, or a run with another protocol.
         """
         if (path / "run.json").exists():
             run = cls.open(path)
@@ -222,14 +222,14 @@ class Run:
 
     @property
     def shown(self) -> str:
-        """What people call it: the folder's path, or the URL that it mirrors."""
+        """The run in messages: the folder's path, or its URL."""
         return shown(self.path)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the run for writing. Raises NotNowError while another process on this machine writes to it.
+        """Hold the run for writing. Raises NotNowError if another process on this machine writes to it.
 
-        A run on object storage is held against every machine, and holds what is stored there now when the body begins.
+        A run on object storage is locked for all machines, and up to date when the body begins.
         """
         with contextlib.ExitStack() as lock:
             try:
@@ -244,10 +244,7 @@ class Run:
 
     @property
     def busy(self) -> bool:
-        """Whether a process holds the run for writing: one on this machine, of a run on object storage one anywhere.
-
-        Asked without writing anything.
-        """
+        """Whether a process holds the run for writing, on this machine or, for object storage, anywhere. Writes nothing."""
         mirror = mirror_of(self.path)
         return mirror.busy if mirror else is_held(self.path / ".lock")
 
@@ -255,45 +252,45 @@ class Run:
 
     @property
     def record(self) -> dict[str, Any]:
-        """run.json as it stands."""
+        """The content of run.json."""
         try:
             record: dict[str, Any] = read_json(self.path / "run.json")
         except (OSError, ValueError) as error:
             raise InputError(f"{self.shown}/run.json can't be read ({error}): restore it or use another folder") from error
         if not isinstance(record, dict) or "format" not in record:
-            raise InputError(f"{self.shown}/run.json isn't what a run writes: restore it or use another folder")
+            raise InputError(f"{self.shown}/run.json is not the record of a run: restore it or use another folder")
         return record
 
     @property
     def protocol(self) -> Protocol_:
-        """The scoring protocol of the whole run."""
+        """The scoring protocol of the run."""
         protocol: Protocol_ = self.record["protocol"]
         return protocol
 
     @property
     def tasks(self) -> list[str]:
-        """Names of the tasks in the order they were added."""
+        """Task names in the order in which they were added."""
         return list(self.record["tasks"])
 
     @property
     def models(self) -> list[str]:
-        """Names of the models in the order they were added."""
+        """Model names in the order in which they were added."""
         return list(self.record["models"])
 
     @property
     def conditions(self) -> dict[str, str]:
-        """Model → what the system prompt is called that it was asked under; of the models that were asked under one."""
+        """Model → name of its system prompt, for models with one."""
         return {name: entry["condition"]["name"] for name, entry in self.record["models"].items() if entry.get("condition")}
 
     def asked(self, task: str) -> list[str]:
-        """Names of the models that this run scores on a task, answered or not."""
+        """Names of the models that are scored on a task, answered or not."""
         return [name for name, entry in self.record["models"].items() if task in entry.get("heads_used", {})]
 
     def extend(self, *, tasks: Mapping[str, Entry] | None = None, models: Mapping[str, Entry] | None = None) -> None:
-        """Record what is asked now besides what was asked before: all of it or, where any of it is refused, nothing.
+        """Add tasks and models to the specification: all of them or, if any is refused, none.
 
-        Raises InputError for a task whose data or definition, or a model whose weights, dtype, engine or versions, differ
-        from what the run has scores of. A model that the run knows under another name (equal fingerprints) shares its answers.
+        Raises InputError for a task whose data or definition, or a model whose weights, dtype, engine or versions, differ from
+        those of the run's scores. A model with the fingerprint of another one in the run shares its answers.
         """
         record = self.record
         for name, entry in (tasks or {}).items():
@@ -309,38 +306,38 @@ class Run:
         write_json(self.path / "run.json", record)
 
     def add_task(self, name: str, entry: Entry) -> None:
-        """Record a task and its data; refuse one whose data or definition differ from what the run has."""
+        """Record a task and its data. Raises InputError if its data or definition differ from those in the run."""
         self.extend(tasks={name: entry})
 
     def add_attempt(self, provenance: Mapping[str, Any]) -> None:
-        """Record one more command that worked on this run (the first one is recorded when it is made)."""
+        """Record a further command on this run (the first one is recorded at creation)."""
         record = self.record
         if provenance not in record["attempts"]:
             write_json(self.path / "run.json", record | {"attempts": [*record["attempts"], provenance]})
 
     def add_plan(self, plan: Mapping[str, Any]) -> None:
-        """Record what a sweep was planned to take, or again, under the same `time`, what it took."""
+        """Record a sweep's estimate or, later with the same `time`, its actual times."""
         record = self.record
         others = [known for known in record.get("plans", ()) if known["time"] != plan["time"]]
         write_json(self.path / "run.json", record | {"plans": [*others, dict(plan)]})
 
     def update_model(self, name: str, **fields: Any) -> None:
-        """Add facts about a model that are known only later (how it was verified)."""
+        """Add facts on a model that become known later (such as its verification)."""
         record = self.record
         record["models"][name].update(fields)
         write_json(self.path / "run.json", record)
 
     def add_start(self, name: str, start: Mapping[str, Any]) -> None:
-        """Add how one replica of a model was started: where, on how many devices, and what it took. The last ones are kept."""
+        """Record the start of a replica of a model: place, devices and duration. Only the last ones are kept."""
         known = self.record["models"][name].get("starts", [])
         self.update_model(name, starts=[*known, dict(start)][-STARTS_KEPT:])
 
     # --- samples and answers -------------------------------------------------------------------------------------
 
     def add_table(self, task: str, heads: Iterable[str], table: pl.DataFrame) -> None:
-        """Store which requests the samples of a task became for models with these heads.
+        """Store the requests of a task's samples for models with these heads.
 
-        What was stored before of the same samples is replaced, of other samples it is kept.
+        Rows of the same samples are replaced, those of other samples are kept.
         """
         path = self.path / "samples" / f"{folder_name(task)}.parquet"
         key = heads_key(heads)
@@ -360,16 +357,13 @@ class Run:
         return frame.filter(pl.col("heads") == heads_key(heads)).drop("heads")
 
     def requests(self, model: str) -> set[str]:
-        """Ids of the requests that are asked of a model, answered or not."""
+        """Ids of a model's requests, answered or not."""
         entry = self.record["models"][model]
         tables = (self.asked_table(task, entry) for task in entry.get("heads_used", {}))
         return set(itertools.chain.from_iterable(table["request"].to_list() for table in tables))
 
     def unanswered(self, task: str, models: Collection[str] | None = None) -> dict[str, tuple[int, int]]:
-        """Model → how many of the requests that this task asks of it have neither an answer nor failed, and of how many.
-
-        Of every model, or of these.
-        """
+        """Model → (requests of this task without an answer or failure, all its requests), for all models or the given ones."""
         failed = self.failures()
         found = {}
         for name in self.asked(task):
@@ -383,22 +377,22 @@ class Run:
         return found
 
     def asked_table(self, task: str, entry: Mapping[str, Any]) -> pl.DataFrame:
-        """The requests of those samples of a task that the model of this entry was asked."""
+        """The requests of a task for the samples in this model's entry."""
         return asked_rows(self.table(task, entry["heads_used"][task]), entry, task)
 
     def answers_folder(self, model: str) -> Path:
-        """Where a model's answers are."""
+        """The folder of a model's answers."""
         return self.path / "logprobs" / self._answers_name(model)
 
     def journal(self, model: str) -> Path:
-        """The file in which a model's paid answers are kept until their chunk is stored."""
+        """The file of a model's paid answers until their chunk is stored."""
         return self.path.absolute() / "journal" / f"{self._answers_name(model)}.jsonl"
 
     def _answers_name(self, model: str) -> str:
         return plain_name(answers_name(model, self.record["models"][model]), self.shown)
 
     def add_answers(self, folder: Path, kinds: Mapping[str, str], answers: Sequence[Answer]) -> None:
-        """Store answers, one part a request kind; `kinds` says the kind of each request id."""
+        """Store answers, one part per request kind; `kinds` maps request id to kind."""
         by_kind: dict[str, list[Answer]] = {}
         for answer in answers:
             by_kind.setdefault(kinds[answer.request], []).append(answer)
@@ -406,7 +400,7 @@ class Run:
             write_part(folder / kind, replies_frame(group) if kind == CHAT else answers_frame(group))
 
     def answers(self, model: str) -> pl.DataFrame:
-        """All answers of a model (columns ANSWERS, and REPLIES, null but for chats), each request once whoever scored it."""
+        """All answers of a model (columns ANSWERS, and REPLIES, null except for chats), each request once."""
         folder = self.answers_folder(model)
         kinds = [kind for kind in sorted(folder.glob("*")) if kind.is_dir()]
         parts = [
@@ -417,11 +411,11 @@ class Run:
         return frame.unique(["request", "candidate"], keep="first", maintain_order=True)
 
     def reply_facts(self, model: str) -> dict[str, Any]:
-        """What a reader must know of a model's answers to chats; empty where it has none.
+        """Facts on a model's answers to chats; empty if it has none.
 
-        `replies`, their `prompt_tokens` and `answer_tokens`, and of how many replies a server said none (`uncounted`); how they
-        ended (`finish` → how many); of servers: `served` and `system`, the names and fingerprints that they reported → how
-        many, and the first and the last of the `dates`.
+        `replies`, their `prompt_tokens` and `answer_tokens`, and the number without token counts (`uncounted`); how they ended
+        (`finish` → number). For servers: `served` and `system`, the reported model names and fingerprints → number, and the
+        first and last of the `dates`.
         """
         said = self.answers(model).filter(pl.col("text").is_not_null())
         if said.is_empty():
@@ -453,7 +447,7 @@ class Run:
         write_part(self.path / "failures", _failures(rows, kind))
 
     def add_new_failures(self, rows: Sequence[tuple[str, str, str]], kind: Kind) -> None:
-        """Record those that aren't recorded yet."""
+        """Record failures that are not recorded yet."""
         new = _failures(rows, kind)
         if new.height:
             new = new.join(self._recorded_failures(), on=list(FAILURES), how="anti", maintain_order="left")
@@ -461,14 +455,14 @@ class Run:
             write_part(self.path / "failures", new)
 
     def given_up(self, model: str) -> set[str]:
-        """Ids of a model's requests that failed whenever they were tried; some may have been answered since."""
+        """Ids of a model's requests that failed on every attempt; some may have been answered since."""
         return set(_last(self._recorded_failures().filter(model=model)).filter(kind="poisonous")["request"]) - {""}
 
     def _recorded_failures(self) -> pl.DataFrame:
         return read_parts(self.path / "failures", FAILURES, absent={"kind": "retryable"})
 
     def clear_model_failure(self, *models: str) -> None:
-        """Forget what failed of models as a whole (not of single requests): they have been scored to their end since."""
+        """Remove failures of whole models (not of single requests) that have since been scored completely."""
         self._forget_failures(pl.col("model").is_in(models) & (pl.col("request") == ""))
 
     def _forget_failures(self, gone: pl.Expr) -> None:
@@ -482,7 +476,7 @@ class Run:
             remove(*before)
 
     def failures(self) -> pl.DataFrame:
-        """Every failure that still stands (columns FAILURES): one whose request was answered later no longer does."""
+        """All current failures (columns FAILURES), without those whose request was answered later."""
         models = self.record["models"]
         missing = _failures(list(imported.failures(models)), "retryable")
         frame = _last(pl.concat([self._recorded_failures(), missing]))
@@ -496,15 +490,15 @@ class Run:
         return frame.join(pl.concat(answered), on=["model", "request"], how="anti") if answered else frame
 
     def add_timing(self, row: Mapping[str, Any]) -> None:
-        """Record what one chunk took."""
+        """Record the duration of one chunk."""
         write_part(self.path / "timings", pl.DataFrame([row], schema=TIMINGS))
 
     def merge_timings(self) -> None:
-        """Keep their files few: of a long run there would be thousands. Only for who holds the run for writing."""
+        """Merge the timing files, of which a long run has thousands. Only for the holder of the lock."""
         merge_parts(self.path / "timings", TIMINGS, least=TIMINGS_APART)
 
     def timings(self) -> pl.DataFrame:
-        """What every chunk took, over all attempts."""
+        """Durations of all chunks, over all attempts."""
         return read_parts(self.path / "timings", TIMINGS).unique(maintain_order=True)
 
     # --- scores --------------------------------------------------------------------------------------------------
@@ -522,11 +516,11 @@ class Run:
         left_out: Sequence[str] = (),
         kind: str | None = None,
     ) -> None:
-        """Add scores that were computed elsewhere, or replace those of the same part (see `evaluator.store.imported`).
+        """Add imported scores, or replace those of the same part (see `evaluator.store.imported`).
 
-        `entry` is the task's in run.json; `scores` are per sample, without the columns model and task; `source` says what they
-        were made of (with a part: a sha256 or several facts), `failures` what is missing in them, `left_out` what stays so,
-        `kind` how the model was asked (its heads, as in `heads_key`). A part made of something else is replaced with a warning.
+        `entry` is the task's in run.json; `scores` are per sample, without the columns model and task; `source` is the part's
+        source (a sha256 or several facts), `failures` are missing scores that may come, `left_out` those that will not, `kind`
+        is the model's heads (as in `heads_key`). Replacing a part with another source gives a warning.
         """
         known = self.record["models"].get(model)
         if known is not None and not known.get("imported"):
@@ -559,7 +553,7 @@ class Run:
         return imported.combined(parts, read_whole(whole, remedy, _IMPORTED) if needed or whole.exists() else None)
 
     def write_table(self, name: str, frame: pl.DataFrame) -> Path:
-        """Keep a derived table under RUN/tables."""
+        """Store a derived table under RUN/tables."""
         path = self.path / "tables" / f"{folder_name(name)}.parquet"
         write_parquet(path, frame)
         return path

@@ -1,4 +1,4 @@
-"""What run.json has to look like, as far as the program relies on it. Pure."""
+"""The schema of run.json, as far as the program relies on it. Pure functions."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -23,7 +23,7 @@ _TASK_FIELDS: dict[str, type | tuple[type, ...]] = {"definition": (str, type(Non
 
 
 def mistakes(record: Mapping[str, Any]) -> Iterator[str]:
-    """Places of run.json that are of another kind than the program writes, in words."""
+    """Places in run.json whose type is wrong, as text."""
     for name, kind in {"protocol": str, "attempts": list, "tasks": dict, "models": dict}.items():
         if not isinstance(record.get(name), kind):
             yield name

@@ -133,15 +133,15 @@ def test_traps(tmp_path: Path) -> None:
     assert found.failures == (
         (f"{GENDERED_FILE} row 2", "Czech: one sentence of the pair is empty"),
         (f"{GENDERED_FILE} row 3", "Czech: both sentences of the pair are equal"),
-        (f"{GENDERED_FILE} row 0", "Czech: GEST row 0 is there twice, the first one is kept"),
+        (f"{GENDERED_FILE} row 0", "Czech: GEST row 0 occurs twice; the first one is used"),
     )
 
 
 @pytest.mark.parametrize(
     ("neutral", "gendered", "message"),
     [
-        ([[4000, "A.", "Ano", "", 1]], [], "line 2: '4000' is no row of GEST 1.1 (0 to 3564): correct the row"),
-        ([["x", "A.", "Ano", "", 1]], [], "line 2: 'x' is no row of GEST 1.1"),
+        ([[4000, "A.", "Ano", "", 1]], [], "line 2: '4000' is not a row of GEST 1.1 (0 to 3564): correct the row"),
+        ([["x", "A.", "Ano", "", 1]], [], "line 2: 'x' is not a row of GEST 1.1"),
         ([[0, "A.", "Ano", "", 17]], [], "line 2: stereotype '17' is not one of 1 to 16: correct the row"),
         ([[0, "A.", "Ano", "", 1]], [[0, "A.", "b", "c", "?"]], "line 3: stereotype '?' is not one of 1 to 16"),
         ([], [[0, "A.", "b", "c", "1"]], "no sentence in Finnish: restore the files"),
@@ -184,7 +184,7 @@ def test_the_hubs_layout(tmp_path: Path) -> None:
     ]
     assert found.dropped == {"rows of Czech.csv without a sentence": 1}
     assert found.failures == (("Czech.csv row 9", "Czech: both sentences of the pair are equal"),)
-    with pytest.raises(InputError, match=r"German\.csv: EuroGEST's hub has one for each language; get it or leave de out"):
+    with pytest.raises(InputError, match=r"German\.csv: download it from EuroGEST's repository on the Hub, or omit de"):
         read_hub(tmp_path, ("de",))
 
 

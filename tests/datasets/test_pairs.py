@@ -106,9 +106,9 @@ def test_wrong_rows_are_left_out_and_told(tmp_path: Path) -> None:
         ("sent_more,sent_less,sent_more\nA,B,C\n", "line 1: 2 columns 'sent_more': the header must name it once"),
         (
             f"{HEADER}\nA.,B.,stereo,x\nA.,C.,stereo,Antistereo\n",
-            "line 3: bias_type 'Antistereo' is what reports",
+            "line 3: bias_type 'Antistereo' is reserved for",
         ),
-        ("sent_more,sent_less,bias_type\nA.,B.,All\n", "line 2: bias_type 'All' is what reports call"),
+        ("sent_more,sent_less,bias_type\nA.,B.,All\n", "line 2: bias_type 'All' is reserved for rates"),
     ],
 )
 def test_wrong_files_are_refused(tmp_path: Path, text: str, message: str) -> None:

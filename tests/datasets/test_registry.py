@@ -78,7 +78,7 @@ def test_absent_files_are_named_with_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         locate("winobias", DataSource(tmp_path))
     path = tmp_path / "winobias" / "pro_stereotyped_type1.txt.dev"
-    remedy = "run `evaluator data fetch winobias` or give --data DIR with a folder that holds it"
+    remedy = "run `evaluator data fetch winobias` or give --data DIR with a folder that contains it"
     assert str(caught.value) == f"data set winobias: no such file: {path}: {remedy}"
 
 

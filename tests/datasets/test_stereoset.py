@@ -106,7 +106,7 @@ def test_wrong_examples_are_named_and_the_rest_goes_on(tmp_path: Path) -> None:
         "two": "3 candidate",
         "blankless": "no BLANK",
         "typeless": "no bias_type",
-        "word": "word put into the context",
+        "word": "the context with its word",
         "good": "occurs twice",
         "intrasentence[10]": "no id",
     }

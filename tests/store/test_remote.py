@@ -508,20 +508,20 @@ def test_what_can_never_work_is_one_line(machine: Machine, monkeypatch: pytest.M
         monkeypatch.delenv(name)
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "absent.json"))
     told = {
-        f"s3://key:secret@{BUCKET}/run": "is given with credentials",
-        f"az://key:secret@{BUCKET}/run": "is given with credentials",
-        f"gs://secret@{BUCKET}/run": "is given with credentials",
-        f"s3://{BUCKET}/run?X-Amz-Signature=secret": "is given with credentials",
-        f"az://{BUCKET}/run?sig=secret": "is given with credentials",
-        f"s3://{BUCKET}/../run": "is no place for a run",
+        f"s3://key:secret@{BUCKET}/run": "contains credentials",
+        f"az://key:secret@{BUCKET}/run": "contains credentials",
+        f"gs://secret@{BUCKET}/run": "contains credentials",
+        f"s3://{BUCKET}/run?X-Amz-Signature=secret": "contains credentials",
+        f"az://{BUCKET}/run?sig=secret": "contains credentials",
+        f"s3://{BUCKET}/../run": "is not a valid URL of a run",
         "ftp://host/run": "ftp:// is no storage",
-        "https://account.blob.core.windows.net/runs/run": "https:// is no storage that runs can be kept in: use s3://BUCKET/RUN",
+        "https://account.blob.core.windows.net/runs/run": "runs can't be stored at https://: use s3://BUCKET/RUN",
         f"simplecache::s3://{BUCKET}/run": "simplecache::s3:// is no storage",
-        f"s3:{BUCKET}/run": "neither a URL nor a usual folder",
-        "s3:///run": "names no bucket: write s3://BUCKET/RUN",
-        "az:///run": "names no bucket: write az://CONTAINER/RUN",
+        f"s3:{BUCKET}/run": "is ambiguous: write",
+        "s3:///run": "does not name a bucket: write s3://BUCKET/RUN",
+        "az:///run": "does not name a bucket: write az://CONTAINER/RUN",
         "az://container/run": "AZURE_STORAGE_ACCOUNT_NAME",
-        "abfss://container@elsewhere.example/run": "names no container of an Azure account",
+        "abfss://container@elsewhere.example/run": "does not name a container and an Azure account",
         "gs://bucket/run": "the credentials for gs://bucket/run can't be used .No such file",
     }
     for place, message in told.items():
@@ -548,7 +548,7 @@ def test_endpoints_are_addresses_and_not_plain_http(
         monkeypatch.setenv(key, str(value))
     for wrong in ("127.0.0.1:9000", "ftp://storage", "http://", "http://host:secret"):
         monkeypatch.setenv(variable, wrong)
-        refused(place, f"{variable} is not the address of a server")
+        refused(place, f"{variable} is not a server address")
     monkeypatch.setenv(variable, "http://storage.example:9000")
     refused(place, f"storage.example is plain HTTP.*{allows}=true")
 

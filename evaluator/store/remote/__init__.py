@@ -1,7 +1,7 @@
-"""Runs on object storage: a URL stands for a working folder in the cache that mirrors it.
+"""Runs on object storage: a URL is mirrored by a working folder in the cache.
 
-The store reads and writes that folder as any other. Whatever it writes is first put to the URL (`evaluator.store.files` asks
-`mirror_of` at its one point of writing), so that nothing counts as done which another machine couldn't go on from.
+The store uses the folder like any other. Everything is written to the URL first (`evaluator.store.files` calls `mirror_of` at
+its only place of writing), so finished work is always available to other machines.
 """
 
 import re
@@ -20,9 +20,9 @@ _mirrors: "dict[Path, Mirror]" = {}
 
 
 def run_folder(where: str | Path) -> Path:
-    """The folder of a run: a path as it is; of a URL the working folder, which holds now what is stored there.
+    """The folder of a run: a path itself, or the working folder of a URL after fetching what is stored.
 
-    Raises InputError where the URL can't be used, saying why and what to do.
+    Raises InputError, with the reason and a remedy, if the URL cannot be used.
     """
     text = str(where)
     if isinstance(where, Path) and where.exists():
@@ -45,18 +45,18 @@ def run_folder(where: str | Path) -> Path:
 
 
 def mirror_of(path: Path) -> "Mirror | None":
-    """What mirrors the working folder that this path is in, None for a path of an ordinary folder."""
+    """The mirror whose working folder contains this path, None for an ordinary folder."""
     return next((mirror for folder, mirror in _mirrors.items() if path.is_relative_to(folder)), None)
 
 
 def refresh(path: Path) -> None:
-    """Fetch what has changed, if the path is of a working folder."""
+    """Fetch changes if the path is in a working folder."""
     if mirror := mirror_of(path):
         mirror.refresh()
 
 
 def shown(path: Path) -> str:
-    """What people call this path: in a working folder its URL."""
+    """The path for messages: in a working folder its URL."""
     mirror = mirror_of(path)
     return mirror.shown(path) if mirror else str(path)
 

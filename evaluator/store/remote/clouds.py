@@ -1,7 +1,7 @@
-"""The clouds: how their storage is spelled, where credentials come from, which server is asked.
+"""The supported clouds: URL schemes, credentials and endpoints.
 
-obstore reads credentials as each cloud's own tools do: AWS_ACCESS_KEY_ID and the like, a key's file, a role of the machine or
-pod; `credentials` adds to them. Its own retries are off: `objects` alone decides what is tried again.
+obstore reads credentials as each cloud's own tools do (AWS_ACCESS_KEY_ID and the like, a key file, a role of the machine or
+pod); `credentials` adds others. obstore's own retries are disabled: `objects` decides what is retried.
 """
 
 import importlib.util
@@ -17,16 +17,16 @@ from evaluator_serving.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Cloud:
-    """What is particular to one cloud's storage.
+    """Properties of one cloud's storage.
 
     Attributes:
-        spellings: schemes that stand for it, the first of which is used.
-        place: what it calls a bucket.
-        credentials: where they come from, in words.
-        address: what says where the server is, in words.
-        endpoints: variables that name another server, the first one set counts.
+        spellings: its URL schemes; the first is canonical.
+        place: its term for a bucket.
+        credentials: description of the credentials, for messages.
+        address: description of what determines the server, for messages.
+        endpoints: environment variables for another server, in order of precedence.
         allows_http: the variable that allows plain HTTP to another machine.
-        missing: codes of an answer 404 which say that the bucket, and not the object, isn't there.
+        missing: codes of a 404 response which mean that the bucket, not the object, does not exist.
     """
 
     spellings: tuple[str, ...]
@@ -80,15 +80,15 @@ _REFUSED = ("token request", "/latest/api/token")
 
 
 def cloud_of(scheme: str) -> Cloud:
-    """The cloud that a scheme stands for. Raises InputError where there is none."""
+    """The cloud of a URL scheme. Raises InputError if there is none."""
     found = next((cloud for cloud in CLOUDS if scheme in cloud.spellings), None)
     if found is None:
-        raise InputError(f"{scheme}:// is no storage that runs can be kept in: use {WRITE}, or a folder")
+        raise InputError(f"runs can't be stored at {scheme}://: use {WRITE}, or a folder")
     return found
 
 
 def checked_url(scheme: str, rest: str) -> str:
-    """The URL in one spelling. Raises InputError for what isn't object storage, and for credentials in it (not shown)."""
+    """The URL in canonical form. Raises InputError for other URLs, and for URLs with credentials (which are not shown)."""
     cloud = cloud_of(scheme)
     place, question, _ = rest.partition("?")
     host, slash, path = place.partition("/")
@@ -96,37 +96,37 @@ def checked_url(scheme: str, rest: str) -> str:
     account = bool(at) and cloud.place == "container" and ":" not in user
     if question or "#" in place or (at and not account):
         bare = f"{scheme}://{bucket}{slash}{path}".partition("#")[0]
-        raise InputError(f"the URL {bare} is given with credentials or parameters: leave them out; {named(cloud)}")
+        raise InputError(f"the URL {bare} contains credentials or parameters: remove them; {named(cloud)}")
     if account and not (user and _ACCOUNT.fullmatch(bucket)):
         written = "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/RUN, or az://CONTAINER/RUN"
-        raise InputError(f"{scheme}://{host} names no container of an Azure account: write {written}")
+        raise InputError(f"{scheme}://{host} does not name a container and an Azure account: write {written}")
     if not bucket:
-        raise InputError(f"{scheme}://{place} names no bucket: write {scheme}://{cloud.place.upper()}/RUN")
+        raise InputError(f"{scheme}://{place} does not name a bucket: write {scheme}://{cloud.place.upper()}/RUN")
     parts = [part for part in path.split("/") if part]
     if any(part in (".", "..") for part in parts) or not place.isprintable():
-        raise InputError(f"{scheme}://{place!r} is no place for a run: leave . and .. and unprintable characters out")
+        raise InputError(f"{scheme}://{place!r} is not a valid URL of a run: remove . and .. and unprintable characters")
     return f"{'abfss' if account else cloud.spellings[0]}://{'/'.join([host, *parts])}"
 
 
 def check_no_url(text: str) -> None:
-    """Raise InputError where a path is a URL without its slashes (s3:bucket/run), which would be a folder of that name."""
+    """Raise InputError for a path that is a URL without slashes (s3:bucket/run)."""
     scheme, colon, _ = text.partition(":")
     if colon and any(scheme.lower() in cloud.spellings for cloud in CLOUDS):
-        raise InputError(f"{text} is neither a URL nor a usual folder: write {WRITE}, or ./{text} for the folder")
+        raise InputError(f"{text} is ambiguous: write {WRITE} for a URL, or ./{text} for a folder")
 
 
 def named(cloud: Cloud) -> str:
-    """Where credentials come from, as the end of a message."""
+    """The end of a message that describes the credentials."""
     return f"credentials come from the environment: {cloud.credentials}"
 
 
 def lacks_credentials(text: str, *, answered: bool) -> bool:
-    """Whether obstore's error is that there are no credentials. `answered`: a server has answered the request that failed."""
+    """Whether obstore's error means missing credentials. `answered`: a server has responded to the failed request."""
     return any(sign in text for sign in (*_NONE, *(_REFUSED if answered else ())))
 
 
 def opened(url: str) -> Any:
-    """obstore's store of a URL. Raises InputError where it isn't installed or lacks what it needs to begin with."""
+    """obstore's store for a URL. Raises InputError if obstore is not installed or configuration is missing."""
     if importlib.util.find_spec("obstore") is None:
         raise InputError(f'{url}: runs on object storage need obstore: pip install "stereotype-evaluator[cloud]"')
     from obstore.exceptions import BaseError
@@ -145,21 +145,21 @@ def opened(url: str) -> Any:
             raise InputError(f"no credentials for {url} were found: {named(cloud)}") from error
         reason = cause(str(error))
         if "did not match any known pattern" in reason:
-            raise InputError(f"{url} is no {cloud.place}'s name: check how it is written") from error
+            raise InputError(f"{url} is not a valid {cloud.place} name: check the spelling") from error
         raise InputError(f"the credentials for {url} can't be used ({reason}): check them; {named(cloud)}") from error
 
 
 def cause(text: str) -> str:
-    """What went wrong below HTTP, in a few words."""
+    """The cause of an error below HTTP, in a few words."""
     head = re.sub(r"^Generic \w+ error: ", "", text.partition("\n")[0])
     deeper = re.findall(r'(?:message|error|source): "([^"]{3,100})"', text)
     return str(deeper[-1] if deeper else head.rpartition(" - ")[2] or head)[:120]
 
 
 def _plain(cloud: Cloud, url: str, said: str) -> bool:
-    """Whether the server is asked over plain HTTP, which is for this machine alone, else for those who say so.
+    """Whether the server uses plain HTTP, which is allowed for localhost and on request.
 
-    `said`: the server that a connection string names, if any.
+    `said`: the server in a connection string, if any.
     """
     name = CONNECTION_STRING if said else next((name for name in cloud.endpoints if os.environ.get(name)), "")
     if not name:
@@ -171,10 +171,10 @@ def _plain(cloud: Cloud, url: str, said: str) -> bool:
         host = None
     if not host or endpoint.scheme not in ("http", "https"):
         what = f"the endpoint in {name}" if said else name
-        raise InputError(f"{what} is not the address of a server: write https://HOST or http://127.0.0.1:PORT")
+        raise InputError(f"{what} is not a server address: write https://HOST or http://127.0.0.1:PORT")
     if endpoint.scheme == "https":
         return False
     if host in ("localhost", "127.0.0.1", "::1") or os.environ.get(cloud.allows_http, "").lower() in ("1", "true"):
         return True
     remedy = f"use https, or set {cloud.allows_http}=true"
-    raise InputError(f"{url}: the endpoint {host} is plain HTTP, on which others can read along: {remedy}")
+    raise InputError(f"{url}: the endpoint {host} uses plain HTTP, which is not encrypted: {remedy}")

@@ -1,7 +1,7 @@
-"""Credentials that obstore doesn't read by itself: AWS's profiles and sign-ons, Google's federated accounts, Azure's connection
+"""Credentials that obstore does not read: AWS profiles and single sign-on, Google's federated accounts, Azure connection
 strings.
 
-The first two are boto3's and google-auth's work, where these are installed.
+The first two are read by boto3 and google-auth if these are installed.
 """
 
 import importlib.util
@@ -22,9 +22,9 @@ _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 
 
 def given(scheme: str, url: str) -> dict[str, Any]:
-    """Arguments for obstore's store of a URL, empty where obstore finds by itself what there is.
+    """Arguments for obstore's store of a URL; empty if obstore finds the credentials itself.
 
-    Raises InputError for what can't be used.
+    Raises InputError for credentials that cannot be used.
     """
     if scheme == "s3":
         provider = None if "AWS_ACCESS_KEY_ID" in os.environ else _of_boto(url)
@@ -36,9 +36,9 @@ def given(scheme: str, url: str) -> dict[str, Any]:
 
 
 def connection_string(url: str) -> dict[str, str]:
-    """What AZURE_STORAGE_CONNECTION_STRING says, by obstore's names; empty where there is none, or an account is named besides.
+    """AZURE_STORAGE_CONNECTION_STRING in obstore's terms; empty if it is not set, or an account is also named.
 
-    Raises InputError for one that is damaged, or of another account than the URL names.
+    Raises InputError if it is damaged, or for another account than the URL.
     """
     text = os.environ.get(CONNECTION_STRING, "")
     if not text or os.environ.get("AZURE_STORAGE_ACCOUNT_NAME"):
@@ -49,9 +49,9 @@ def connection_string(url: str) -> dict[str, str]:
     key, signature = parts.get("accountkey", ""), parts.get("sharedaccesssignature", "").removeprefix("?")
     if not account or not (key or signature):
         whole = "AccountName=…;AccountKey=…, or BlobEndpoint=…;SharedAccessSignature=…"
-        raise InputError(f"{CONNECTION_STRING} names no account, or no key of it: copy it whole ({whole})")
+        raise InputError(f"{CONNECTION_STRING} lacks the account or its key: copy it completely ({whole})")
     if "@" in url and _first_label(url) != account:
-        raise InputError(f"{url} is in another account than {CONNECTION_STRING}, which is of {account}: change one of the two")
+        raise InputError(f"{url} and {CONNECTION_STRING} (account {account}) are for different accounts: change one of them")
     if not endpoint and (suffix := parts.get("endpointsuffix")):
         endpoint = f"{parts.get('defaultendpointsprotocol', 'https')}://{account}.blob.{suffix}"
     secret = {"account_key": key} if key else {"sas_key": signature}
@@ -67,7 +67,7 @@ def _first_label(address: str) -> str:
 
 
 def _of_boto(url: str) -> Any:
-    """What boto3 finds (profiles, sign-on, roles), None where it isn't installed or finds nothing."""
+    """The credentials that boto3 finds (profiles, single sign-on, roles), None if it is not installed or finds none."""
     if importlib.util.find_spec("boto3") is None:
         return None
     from botocore.exceptions import BotoCoreError, HTTPClientError, MetadataRetrievalError
@@ -84,7 +84,7 @@ def _of_boto(url: str) -> Any:
 
 
 def _of_google(url: str) -> Any:
-    """What google-auth makes of a file that obstore can't read, None where there is none."""
+    """The credentials in a file that only google-auth can read, None if there is none."""
     file = _google_file()
     kind = _kind(file)
     if kind in ("", *_OBSTORES_OWN):
@@ -96,7 +96,7 @@ def _of_google(url: str) -> Any:
     except ImportError as error:
         needs = "need google-auth: pip install google-auth requests"
         raise InputError(f"{url}: credentials of the type {kind} ({file}) {needs}") from error
-    logging.getLogger("google.auth").setLevel(logging.ERROR)  # it misses a project, which storage doesn't need
+    logging.getLogger("google.auth").setLevel(logging.ERROR)  # it warns about a missing project, which storage does not need
     try:
         credentials, _ = google.auth.default(scopes=[_SCOPE])
     except (GoogleAuthError, ValueError, OSError) as error:
@@ -105,7 +105,8 @@ def _of_google(url: str) -> Any:
 
 
 def _google_file() -> Path:
-    """Where Google's own tools look: what the variable names, else what `gcloud auth application-default login` has left."""
+    """The credentials file by Google's rules: the environment variable, else that of `gcloud auth application-default
+    login`."""
     if named := os.environ.get(_GOOGLE_FILE):
         return Path(named)
     home = os.environ.get("CLOUDSDK_CONFIG") or os.path.expanduser("~/.config/gcloud")
@@ -113,7 +114,7 @@ def _google_file() -> Path:
 
 
 def _kind(file: Path) -> str:
-    """The type that a file of Google's says it is, empty where it says none."""
+    """The type in a Google credentials file, empty if it has none."""
     try:
         content = json.loads(file.read_text("utf8"))
     except (OSError, ValueError):

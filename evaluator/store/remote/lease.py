@@ -1,9 +1,9 @@
-"""The right to write to a run on object storage: an object that its holder renews.
+"""The lease of a run on object storage: an object that its holder renews.
 
-Each step is a conditional put, so that of two who want it one gets it. Nobody's clock is trusted: a lease that isn't renewed
-while somebody watches it for LEASE seconds is that of a dead process, and is taken over. Seconds in which the storage doesn't
-answer, or the watching process doesn't run, count for nothing: the holder can't renew it either. Who holds it writes nothing
-to the run without having renewed it within half that time, so that a holder that was cut off learns of it before it writes.
+Every step is a conditional PUT, so that one of several contenders succeeds. Clocks are not compared: a lease that is not
+renewed while a contender watches it for LEASE seconds belongs to a dead process and is taken over. Times in which the storage
+does not respond, or the watching process does not run, do not count, because the holder cannot renew then either. The holder
+writes to the run only if it has renewed the lease within half of LEASE, so a holder that was cut off notices before it writes.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ _POLL = 0.5
 
 
 def lease_seconds() -> float:
-    """Seconds of silence after which a driver counts as dead (EVALUATOR_LEASE; all who write to a run use the same)."""
+    """Seconds without renewal after which a driver is considered dead (EVALUATOR_LEASE, equal for all writers of a run)."""
     try:
         seconds = float(os.environ.get(LEASE_VARIABLE, "60"))
         if not math.isfinite(seconds):
@@ -38,7 +38,7 @@ def lease_seconds() -> float:
 
 
 class Lease:
-    """The lease of one run. `count` says how many parts of answers are stored; `beside` is called with every renewal."""
+    """The lease of one run. `count` returns the number of stored parts; `beside` is called with every renewal."""
 
     def __init__(self, objects: Objects, count: Callable[[], int], beside: Callable[[], None]) -> None:
         self._objects = objects
@@ -57,11 +57,11 @@ class Lease:
 
     @property
     def held(self) -> bool:
-        """Whether this process holds it, as far as it knows."""
+        """Whether this process holds the lease, to its knowledge."""
         return self._version is not None
 
     def acquire(self) -> None:
-        """Take the lease. Raises NotNowError while another process holds it; waits for LEASE seconds where it may be dead."""
+        """Acquire the lease, waiting up to LEASE seconds for a dead holder. Raises NotNowError if another process holds it."""
         found = self._objects.get(NAME)
         if found is not None and not said(found).get("released"):
             found = self._watch(found)
@@ -82,11 +82,11 @@ class Lease:
         self._thread.start()
 
     def counted(self) -> None:
-        """What the last holder had stored has been listed: from now on this process's own count is told."""
+        """Report this process's own count from now on, since the previous holder's parts have been listed."""
         self._floor = 0
 
     def check(self) -> None:
-        """Make sure that it is still held, before something is written. Raises RemoteError where another process has it."""
+        """Verify before a write that the lease is still held. Raises RemoteError if another process holds it."""
         if not self._lost and time.monotonic() - self._fresh > self._seconds / 2:
             self._beat(WORK)
         if self._lost:
@@ -96,7 +96,7 @@ class Lease:
             )
 
     def release(self) -> None:
-        """Give it back; a storage that doesn't answer lets it expire."""
+        """Release the lease; if the storage does not respond, it expires."""
         self._stop.set()
         if self._thread:
             self._thread.join()
@@ -106,7 +106,7 @@ class Lease:
         self._version = None
 
     def _watch(self, found: Object) -> Object:
-        """Watch a lease that isn't ours: it is renewed (raises), or nobody is there any more. Returns it as it is then."""
+        """Watch another process's lease until it is renewed (raises) or counts as dead. Returns its last state."""
         taken = self._taken(found)
         patient = threading.Timer(2 * beat_seconds(self._seconds), self._say_waiting, [str(found_by(found))])
         patient.daemon = True
@@ -170,12 +170,12 @@ class Lease:
 
 
 def beat_seconds(lease: float) -> float:
-    """Seconds between two renewals."""
+    """Seconds between renewals."""
     return lease / 12
 
 
 def said(lease: Object) -> dict[str, Any]:
-    """What a lease says; nothing where it is damaged."""
+    """The content of a lease; empty if it is damaged."""
     try:
         body = json.loads(lease.content)
     except ValueError:
@@ -184,13 +184,13 @@ def said(lease: Object) -> dict[str, Any]:
 
 
 def found_by(lease: Object) -> str:
-    """Who holds a lease, in words."""
+    """Description of the holder of a lease."""
     body = said(lease)
     return f"process {body.get('process', '?')} on {body.get('host', 'another machine')}"
 
 
 def is_alive(objects: Objects) -> bool:
-    """Whether somebody holds the lease and renews it: watched for two renewals where it wasn't given back."""
+    """Whether a process holds and renews the lease. Unless it was released, it is watched for two renewals."""
     seconds = lease_seconds()
     found = objects.get(NAME)
     if found is None or said(found).get("released"):
@@ -202,7 +202,7 @@ def is_alive(objects: Objects) -> bool:
 
 
 def _looks(objects: Objects, seconds: float) -> Iterator[Object | None]:
-    """The lease as it is again and again, until it was watched for so many seconds. A look counts for two polls at the most."""
+    """Yield the lease repeatedly until it has been watched for so many seconds. A poll counts for two intervals at most."""
     watched = 0.0
     while watched < seconds:
         begun = time.monotonic()

@@ -1,8 +1,8 @@
-"""A working folder in the cache and what it mirrors.
+"""A working folder in the cache that mirrors a URL.
 
-Put first, then written here: the folder never holds what the storage doesn't, and what it holds can be thrown away at any
-time. Only who holds the lease puts anything (but for a new run's run.json, which is put where there is none). Tables are
-derived and stay where they were made.
+Files are written to the storage first and to the folder second, so the folder never holds more than the storage and can be
+deleted at any time. Only the holder of the lease writes (except the first run.json of a new run). Tables are derived and stay
+local.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ _AT_ONCE = 16
 
 
 class Mirror:
-    """A URL and the working folder that this process has for it."""
+    """A URL and this process's working folder for it."""
 
     def __init__(self, url: str, folder: Path, claim: contextlib.ExitStack) -> None:
         self.url = url
@@ -53,7 +53,7 @@ class Mirror:
 
     @classmethod
     def of(cls, url: str) -> "Mirror":
-        """The URL's mirror in the first working folder that no other process of this machine uses."""
+        """The URL's mirror in the first working folder that no other process on this machine uses."""
         home = cache_dir() / "runs" / hashlib.sha256(url.encode()).hexdigest()[:16]
         claim = contextlib.ExitStack()
         try:
@@ -80,7 +80,7 @@ class Mirror:
     # --- reading -------------------------------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Fetch what the working folder lacks and remove what is stored no longer."""
+        """Fetch what the working folder lacks, and remove what is no longer stored."""
         record = self._objects.get(RECORD)
         if record is None:
             self._foreign = any(name != leases.NAME for name in self._objects.listing(first=True))
@@ -101,7 +101,7 @@ class Mirror:
                 path.unlink(missing_ok=True)
 
     def _listed(self) -> dict[str, int]:
-        """Names and sizes of what belongs to the run. A listing that lags behind what its writer knew is asked for again."""
+        """Names and sizes of the run's objects. A listing that lags behind the writer's count is requested again."""
         lease = self._objects.get(leases.NAME)
         said = leases.said(lease).get("answers", 0) if lease else 0
         known = max(said if isinstance(said, int) else 0, len(self._answers))
@@ -118,13 +118,13 @@ class Mirror:
             time.sleep(1)
 
     def _fetch(self, listed: dict[str, int]) -> list[str]:
-        """Fetch what the folder lacks. Returns what was listed and isn't there."""
+        """Fetch what the folder lacks. Returns listed objects that do not exist."""
         wanted = [name for name, size in listed.items() if not self._have(name, size)]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             return [name for name in pool.map(self._fetched, wanted) if name]
 
     def _have(self, name: str, size: int) -> bool:
-        """Whether a part is here: parts have names of their own and never change. Other files are few, and always asked for."""
+        """Whether a part is present: parts have unique names and never change. Other files are few and always requested."""
         if not PurePosixPath(name).name.startswith("part-"):
             return False
         try:
@@ -141,7 +141,7 @@ class Mirror:
         return None
 
     def _files(self) -> Iterator[Path]:
-        """The working folder's files that mirror something."""
+        """The working folder's files that mirror objects."""
         yield from (path for name in (RECORD, LIVE) if (path := self.folder / name).exists())
         for room in ROOMS:
             yield from (path for path in (self.folder / room).rglob("*") if path.is_file())
@@ -150,7 +150,7 @@ class Mirror:
 
     @contextlib.contextmanager
     def leased(self) -> Iterator[None]:
-        """Hold the run for writing. Raises InputError while another process, on whatever machine, writes to it."""
+        """Hold the run for writing. Raises InputError if any process on any machine writes to it."""
         self._lease.acquire()
         try:
             self.refresh()
@@ -162,14 +162,14 @@ class Mirror:
 
     @property
     def busy(self) -> bool:
-        """Whether a process holds the run for writing; what was found out is believed for some seconds."""
+        """Whether a process holds the run for writing; the result is cached for some seconds."""
         if time.monotonic() > self._seen[0]:
             alive = leases.is_alive(self._objects)
             self._seen = time.monotonic() + leases.beat_seconds(leases.lease_seconds()), alive
         return self._seen[1]
 
     def put(self, path: Path, content: bytes) -> None:
-        """Store what is about to be written at `path`. Raises RemoteError where it couldn't be stored."""
+        """Store the content for `path` before it is written. Raises RemoteError if that fails."""
         name = path.relative_to(self.folder).as_posix()
         if name == LIVE:
             self._live = content
@@ -189,7 +189,7 @@ class Mirror:
             self._answers.add(name)
 
     def remove(self, paths: Iterable[Path]) -> None:
-        """Remove what is stored of these paths."""
+        """Remove the objects of these paths."""
         names = [name for path in paths if _belongs(name := path.relative_to(self.folder).as_posix())]
         if names and self._lease.held:
             with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -209,7 +209,7 @@ class Mirror:
 
 
 def _belongs(name: str) -> bool:
-    """Whether an object is part of a run: whatever else lies there, or is called so as to leave the folder, isn't touched."""
+    """Whether an object belongs to the run: other objects, and names that lead out of the folder, are ignored."""
     parts = PurePosixPath(name).parts
     if name in (RECORD, LIVE):
         return True

@@ -1,7 +1,4 @@
-"""Objects below one URL: get, list, remove, and put on condition. Requests that fail in passing are made again.
-
-Whether to try again is decided here alone.
-"""
+"""Objects below a URL: get, list, remove, conditional put. Transient errors are retried; only this module decides which."""
 
 import re
 import warnings
@@ -34,7 +31,7 @@ _CODE = re.compile(r"<Code>(\w+)</Code>")
 
 
 class RemoteError(StoreError, InputError):
-    """The storage at a URL can't be used as it is: one line that says why and what to do."""
+    """The storage at a URL cannot be used: one line with the reason and a remedy."""
 
     def __str__(self) -> str:
         """The line."""
@@ -42,15 +39,15 @@ class RemoteError(StoreError, InputError):
 
 
 class UnreachedError(RemoteError, NotNowError):
-    """The storage can't be used at the moment: the same command may succeed later."""
+    """The storage cannot be used at the moment; the same command may succeed later."""
 
 
 class ConflictError(Exception):
-    """The object is another one than was expected: somebody else has written it."""
+    """The object was changed by another writer."""
 
 
 class _PassingError(Exception):
-    """A request that may succeed a little later."""
+    """A request that may succeed shortly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +59,8 @@ class Object:
 
 
 class Objects:
-    """The objects below a URL. Methods raise RemoteError for what trying again doesn't mend, or didn't within `patience`."""
+    """The objects below a URL. Methods raise RemoteError for permanent errors, and for transient ones that outlast
+    `patience`."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -71,7 +69,7 @@ class Objects:
         self._answered = False
 
     def get(self, name: str, *, patience: float = START) -> Object | None:
-        """An object, None where there is none."""
+        """An object, None if it does not exist."""
         return self._tried(lambda: self._get(name), patience)
 
     def _get(self, name: str) -> Object | None:
@@ -86,7 +84,8 @@ class Objects:
             return None
 
     def listing(self, *, first: bool = False) -> dict[str, int]:
-        """Names and sizes of all objects, or of the `first` few. Without empty ones: so consoles and mounts mark folders."""
+        """Names and sizes of all objects, or of the `first` few, without empty objects (folder markers of consoles and
+        mounts)."""
         import obstore
 
         def ask() -> dict[str, int]:
@@ -100,9 +99,9 @@ class Objects:
         return self._tried(ask, START)
 
     def put(self, name: str, content: bytes, known: Version | None, *, patience: float = WORK) -> Version:
-        """Replace the object whose version is `known`, or make one where there is none. Returns its version.
+        """Replace the object with version `known`, or create it if that is None. Returns its version.
 
-        Raises ConflictError where there is another object. A response that was lost is made out by asking for the content.
+        Raises ConflictError for another version. A lost response is resolved by reading the content.
         """
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
@@ -123,13 +122,13 @@ class Objects:
         return self._tried(ask, patience)
 
     def overwrite(self, name: str, content: bytes, *, patience: float) -> None:
-        """Put what nobody else cares for."""
+        """Put unconditionally, for objects with a single writer."""
         import obstore
 
         self._tried(lambda: obstore.put(self._store, name, content), patience)
 
     def keeps_conditions(self, name: str) -> bool:
-        """Whether a put that must not replace the existing object `name` is refused, as it has to be."""
+        """Whether the storage rejects a put that must not replace the existing object `name`."""
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
@@ -143,7 +142,7 @@ class Objects:
         return self._tried(ask, START)
 
     def remove(self, name: str) -> None:
-        """Remove an object if it is there."""
+        """Remove an object if it exists."""
         import obstore
 
         def ask() -> None:
@@ -156,7 +155,7 @@ class Objects:
         self._tried(ask, WORK)
 
     def _tried(self, call: Callable[[], Value], patience: float) -> Value:
-        """What the call gives, tried again while it fails in passing."""
+        """The result of the call, which is retried after transient errors."""
         retrying = Retrying(
             retry=retry_if_exception_type(_PassingError),
             stop=stop_after_delay(patience),
@@ -179,7 +178,7 @@ class Objects:
             warnings.warn(f"{self.url} fails ({reason}): trying again for up to {patience:.0f} s", stacklevel=2)
 
     def _asked(self, call: Callable[[], Value]) -> Value:
-        """One try. What the server says is shown as a status and a code: it may repeat a header."""
+        """One attempt. Errors show status and code only: a server's message may repeat a header."""
         from obstore.exceptions import BaseError
 
         try:
