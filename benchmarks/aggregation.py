@@ -1,10 +1,9 @@
-"""How long the rates of a large sweep take: 100 models × 4 templates × 3,565 samples, all bootstrap intervals.
+"""Time and memory of rates and bootstrap intervals for 100 models × 4 templates × 3,565 samples.
 
     python benchmarks/aggregation.py [--models 100] [--out benchmarks/results/aggregation.json]
 
-Scores are made up (their values don't change the work). Each kind of interval is measured in a process of its own: wall
-and CPU time of `Task.measure` (from the frame of scores to the tidy rows) and the peak resident memory of the whole
-process. Where wall is far above CPU time, the machine was busy with something else.
+Scores are synthetic. Each interval method runs in a separate process. Measured are wall and CPU time from scores to tidy rows,
+and the process's peak memory.
 """
 
 import argparse
@@ -14,6 +13,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+from output import write_record
 
 SAMPLES = 3565
 GROUPS = 16
@@ -85,8 +86,7 @@ def main() -> int:
         "limits": {"seconds": LIMIT_SECONDS, "peak_bytes": LIMIT_BYTES},
         "results": results,
     }
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(record, indent=2) + "\n")
+    write_record(arguments.out, record)
     print(f"{'interval':12} {'scores':>10} {'rows':>8} {'seconds':>8} {'CPU s':>7} {'peak MiB':>9}")
     for interval, r in results.items():
         times = f"{r['seconds']:8.1f} {r['cpu_seconds']:7.1f}"

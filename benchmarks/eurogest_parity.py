@@ -1,10 +1,9 @@
-"""EuroGEST on SmolLM2 against what its authors' released code gave, both versions of it and this project's default.
-
-The released code was run on some sentences of five languages; its numbers, and the default's in float64, lie beside the data
-(DATA/eurogest/golden_smollm2.tsv). The same sentences are scored here by a run, in each protocol; the largest difference of a
-score is compared with the tolerance of the list: what float32 leaves of sums and means.
+"""EuroGEST scores of SmolLM2 in each protocol, compared with reference scores.
 
     EVALUATOR_DATA=DATA python benchmarks/eurogest_parity.py [--languages ca,cs,de,fi,fr] [--json FILE]
+
+DATA/eurogest/golden_smollm2.tsv has scores of some sentences in five languages: those of both versions of the authors' released
+code, and the default protocol's in float64. The largest difference is compared with the tolerance for float32.
 """
 
 import argparse
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from output import write_record
 
 from evaluator.datasets.eurogest import GENDERED_FILE, LANGUAGES, NEUTRAL_FILE, QUOTES_FILE, SCAFFOLD_FILE
 from evaluator.datasets.registry import folder
@@ -99,8 +99,7 @@ def main() -> None:
             scores = scored(tables, str(demo_model()), codes, Path(scratch) / protocol, protocol)
             most = furthest(scores, wanted, protocol)
             report["protocols"][protocol] = {"max_difference": most, "tolerance": tolerance, "equal": most < tolerance}
-    arguments.json.parent.mkdir(parents=True, exist_ok=True)
-    arguments.json.write_text(json.dumps(report, indent=2) + "\n")
+    write_record(arguments.json, report)
     print(json.dumps(report, indent=2))
 
 

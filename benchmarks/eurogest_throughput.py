@@ -1,19 +1,16 @@
-"""EuroGEST with a generative model, four ways: the released procedure, and this project's engines.
-
-Every way gets the same pairs of texts (300, spread over the stereotypes of three languages) and gives each pair's difference of
-log-probabilities:
-
-- `loop`: the released procedure, a forward pass a text, log-softmax over the logits of all its positions;
-- `transformers`, `vllm`, `onnx`: this project's engines, by the way that a run takes: a request a pair, its common beginning
-  once.
-
-As in glm_throughput.py each way lives in a process of its own, and slice by slice every way is timed in turn. Compare the
-ratios only. `most` is what an engine would reach that puts the tokens it computes through the layers at the measured peak of a
-large product, the vocabulary at the places that are read, and does nothing else (where onnx ran, which counts them). The
-largest difference from the loop is over the pairs that have a beginning in common: the others are read behind another first
-token here.
+"""EuroGEST with a generative model: the released procedure against this project's engines.
 
     EVALUATOR_DATA=DATA python benchmarks/eurogest_throughput.py [--pairs 300] [--languages cs,de,fi] [--json FILE]
+
+All backends compute the difference of log-probabilities of the same pairs of texts (300, spread over the stereotypes of three
+languages):
+
+- `loop`: the released procedure, one forward pass per text and log-softmax at all positions;
+- `transformers`, `vllm`, `onnx`: this project's engines as in a run, with the common beginning of a pair computed once.
+
+Backends run in separate processes and take turns slice by slice, as in glm_throughput.py. `most` is the upper bound for an
+engine that computes onnx's tokens at the measured peak of a large matrix product. The largest difference from the loop covers
+pairs with a common beginning; the others have another first token here. Only the ratios are comparable between machines.
 """
 
 import argparse
@@ -26,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from glm_throughput import Counter
+from output import write_record
 from sides import Score, Side, cut, interleaved, numbers, opened_engine, serve
 
 from evaluator.bench.measure import versions
@@ -147,8 +145,7 @@ def main() -> None:
         "reached": reached,
         "most": {way: round(workers[0].total("wall") / seconds, 2) for way, seconds in least.items() if seconds},
     }
-    arguments.json.parent.mkdir(parents=True, exist_ok=True)
-    arguments.json.write_text(json.dumps(report, indent=2) + "\n")
+    write_record(arguments.json, report)
     print(f"{'way':13} {'wall':>10} {'tokens':>7} {'× loop':>7} {'by cpu':>7} {'load':>6} {'max |Δ|':>8}")
     for r in results:
         if "error" in r:

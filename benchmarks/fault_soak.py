@@ -1,18 +1,15 @@
-"""A sweep on real Ray while its actors, workers and driver are killed at random, with one poisonous row planted.
-
-A small real model (the demo's SmolLM2) and three random-weight ones, two workers. Between the start and the end, every few
-seconds a process of the sweep is killed with SIGKILL: mostly the actors that hold models, sometimes any other Ray worker,
-sometimes the driver with all that it had started (its command is then given again). One sentence makes the engine kill its
-own process whenever it is scored, like a native crash. In the end
-
-- every answer and every value of the report equals those of an undisturbed run without the poisonous sentence (to the
-  rounding of float32: after a death the chunks, and so the batches, are cut in another way);
-- the poisonous row is in the run's failures and nowhere else;
-- no answer was stored twice, and no chunk was scored to its end twice but those that were in flight when something died: the
-  engine writes down what it has scored, and a kill accounts for at most the chunks in flight with what it ended, the engine's
-  own death for the one before it.
+"""A sweep on Ray while actors, workers and the driver are killed at random, with one row that crashes the engine.
 
     python benchmarks/fault_soak.py [--kills 30] [--json FILE]
+
+A small real model (the demo's SmolLM2) and three with random weights run on two workers. Every few seconds one process gets
+SIGKILL: usually an actor with a model, sometimes another Ray worker, sometimes the driver with all its children (the command is
+then repeated). One sentence makes the engine kill its own process. At the end
+
+- all answers and report values equal those of an uninterrupted run without that sentence, up to float32 rounding (chunks and
+  batches differ after a crash);
+- that row is in the run's failures, and no other;
+- no answer was stored twice, and only chunks in flight at a crash were scored twice (the engine logs what it scores).
 """
 
 import argparse
@@ -36,6 +33,7 @@ import numpy as np
 import polars as pl
 import psutil
 from numpy.typing import NDArray
+from output import write_record
 
 from evaluator.demo import demo_model
 from evaluator.store.run import ANSWERS, Run
@@ -313,7 +311,7 @@ def main() -> None:
     if (done := sum(record[kind] for kind in KINDS)) < options.kills:
         sys.exit(f"the sweep ended after {done} of {options.kills} kills: give it more --sentences")
     print(json.dumps(record, indent=1))
-    options.json.write_text(json.dumps(record, indent=1) + "\n")
+    write_record(options.json, record)
 
 
 if __name__ == "__main__":

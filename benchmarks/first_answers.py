@@ -1,19 +1,18 @@
-"""Seconds from a command to its first answers, of a generative model on a CPU: `evaluator run gest-demo`, `evaluator probe`.
-
-In three states of the cache:
-
-- `empty`: the model is converted, exported and verified first;
-- `exported`: its graphs are there, but nothing is remembered of it, which was all that there used to be: torch and transformers
-  are imported for its configuration and tokenizer and to verify it, and `probe` is the transformers engine's;
-- `remembered`: as after any earlier run with this model.
-
-Of `run` the first line on stderr, the line `running` (loaded and verified) and the table are timed, of `probe` its table.
+"""Seconds until the first answers of a generative model on a CPU: `evaluator run gest-demo` and `evaluator probe`.
 
     python benchmarks/first_answers.py [--repeats 3] [--model SPEC] [--json FILE]
+
+States of the cache:
+
+- `empty`: the model must be converted, exported and verified;
+- `exported`: ONNX graphs are cached, but not the model's configuration and verification: torch and transformers are imported,
+  and `probe` uses the transformers engine;
+- `remembered`: as after an earlier run with this model.
+
+Timed are, for `run`, the first line on stderr, the line `running` (loaded and verified) and the table; for `probe`, the table.
 """
 
 import argparse
-import json
 import os
 import shutil
 import statistics
@@ -24,6 +23,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+from output import write_record
 
 from evaluator.demo import demo_model
 
@@ -98,8 +99,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         found = measure(arguments.model or str(demo_model()), arguments.repeats, Path(scratch))
     report: dict[str, Any] = {"cores": os.cpu_count(), "repeats": arguments.repeats, "seconds": found}
-    arguments.json.parent.mkdir(parents=True, exist_ok=True)
-    arguments.json.write_text(json.dumps(report, indent=2) + "\n")
+    write_record(arguments.json, report)
     names = list(found["empty"])
     print(f"{'cache':12}" + "".join(f"{name:>16}" for name in names))
     for state, seconds in found.items():

@@ -1,28 +1,20 @@
-"""GEST with a generative model: the published loop, lm-evaluation-harness on both its backends, and this project's engines.
-
-Every way gets the same sentences and gives log P of ` he`, ` she` after `"s",` and of ` man`, ` woman` after `"s", the`:
-
-- `loop`: the published procedure, one context at a time, a softmax over the logits of all positions;
-- `lm-eval hf`, `lm-eval vllm`: the harness's log-likelihoods of (context, continuation), in its best batch size here;
-- `transformers`, `vllm`, `onnx`, `onnx int8`: this project's engines, by the way that a run takes (encode, merge, cut into
-  chunks, score).
-
-Each way lives in a process of its own that has loaded its model before anything is timed. The sentences are cut into slices;
-slice by slice every way is timed in turn, in another order each time, while the others sleep. Reported per way: wall time and
-processor time a sentence, tokens that its model computed (padding included), peak memory, and the largest difference from the
-loop's log-probabilities (for int8: the drift). Between the slices a large float32 matrix product is timed in torch: this
-machine's peak at that moment. Of the onnx ways' matrix products the rate is reported, its share of that peak, and what a
-sentence would take at the peak with nothing else to do: the least that any way to compute so many tokens can take. And the peak
-memory of a process that is given token ids and loads nothing but the engine, over the size of the weights. Every number is a
-measurement of this machine at this moment: compare the ratios only.
+"""GEST with a generative model: the published loop, lm-evaluation-harness with both backends, and this project's engines.
 
     python benchmarks/glm_throughput.py [--rows 240] [--threads 2] [--model SPEC] [--ways …] [--json FILE]
     python benchmarks/glm_throughput.py --shape qwen2-0.5b --ways loop transformers vllm onnx --rows 60 --json FILE
 
-`--shape` is a model of random weights in a published shape, with the tokenizer of the demo model.
+All backends compute log P of ` he`, ` she` after `"s",` and of ` man`, ` woman` after `"s", the` for the same sentences:
 
-lm-eval comes from `pip install lm-eval`. A way that can't run here says why and is left out. The vLLM ways run on whatever
-build of vLLM is installed, the others on the GPU if there is one.
+- `loop`: the published procedure, one context at a time with softmax at all positions;
+- `lm-eval hf`, `lm-eval vllm`: the harness's log-likelihoods, with its best batch size (`pip install lm-eval`);
+- `transformers`, `vllm`, `onnx`, `onnx int8`: this project's engines as in a run.
+
+Each backend runs in a separate process and loads before anything is timed. The sentences are cut into slices; backends take
+turns slice by slice, in a rotating order. Reported are wall and CPU time per sentence, computed tokens (including padding),
+peak memory, and the largest difference from the loop (for int8, the drift). A large float32 matrix product is timed between
+slices: for onnx, its share of that peak and the time at full peak are reported, and the peak memory of a process with the
+engine only, relative to the weights. A backend that cannot run is skipped with the reason. `--shape` uses random weights in a
+published shape with the demo model's tokenizer. Only the ratios are comparable between machines.
 """
 
 import argparse
@@ -39,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from alone import alone
+from output import write_record
 from sides import Numbers, Score, Side, cut, interleaved, numbers, opened_engine, sentences, serve
 
 from evaluator.bench import harness
@@ -292,8 +285,7 @@ def main() -> None:
     report = {"model": arguments.shape or "SmolLM2-135M-Instruct" if not arguments.model else arguments.model}
     report |= {"machine": machine, "versions": versions(), "results": results, "comparison": compare(results)}
     report["onnx_engine_alone"] = by_itself
-    arguments.json.parent.mkdir(parents=True, exist_ok=True)
-    arguments.json.write_text(json.dumps(report, indent=2) + "\n")
+    write_record(arguments.json, report)
     print(f"{'way':14} {'wall':>9} {'cpu':>9} {'tokens':>7} {'× loop':>7} {'by cpu':>7} {'load':>6} {'peak':>9} {'max |Δ|':>8}")
     for r in results:
         if "error" in r:

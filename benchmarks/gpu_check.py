@@ -1,25 +1,24 @@
-"""What a GPU is needed to check, in one command, on one rented GPU, in under ten minutes, with one JSON at the end.
+"""Checks that need a GPU, in one command, on one GPU, in under ten minutes, with results in one JSON file.
 
     python benchmarks/gpu_check.py [--only SECTION …] [--device cuda|cpu] [--seconds 580] [--json FILE]
 
-- vllm (needs vllm and ray): a vLLM replica as a Ray actor in a placement group, in bfloat16 and then, in the same process once
-  its memory has come back, in float32; two replicas that share the card. Against the transformers engine, with tokens/s and
-  seconds to start, and whether the V2 model runner's way of one forward pass a row was taken.
-- onnx (needs onnx and onnxruntime-gpu): the onnx engine in float32 and float16 against transformers in float64, tokens/s of
-  both engines, whether ONNX Runtime really computes on CUDA.
-- transformers: the transformers engine against float64, one row at a time: float32, bfloat16, batch sizes; layers spread over
-  two GPUs where there are two.
-- sweep (needs ray): `evaluator sweep` of three small models with `--ray local`, its scores against float64.
-- kernels (needs torch and triton alone): the fused masked softmax, right, how fast, how much memory.
+- vllm (needs vllm and ray): a vLLM replica as a Ray actor in a placement group, in bfloat16 and then in float32 in the same
+  process; two replicas that share a GPU. Compared with the transformers engine; tokens/s, seconds to start, and whether the V2
+  model runner was used.
+- onnx (needs onnx and onnxruntime-gpu): the onnx engine in float32 and float16 against transformers in float64; tokens/s of
+both
+  engines; whether ONNX Runtime computes on CUDA.
+- transformers: the transformers engine in float32 and bfloat16 and at several batch sizes against float64, one row at a time;
+  layers distributed over two GPUs if available.
+- sweep (needs ray): `evaluator sweep` of three small models with `--ray local`, compared with float64.
+- kernels (needs torch and triton): correctness, speed and memory of the fused masked softmax.
 
-Each section is a module of `benchmarks/gpu/` that runs in a process of its own with a time limit of its own: what goes wrong in
-one, be it a crash, leaves the others. What can't be done here is written down as `"skipped": reason` and counts as nothing.
-Exit code 1 if anything failed or nothing was checked. Runs from a checkout, installed or not; the model is the demo's
-SmolLM2-135M where its package is installed (`python -m evaluator.demo`), else random weights in that shape.
+Each section is a module of `benchmarks/gpu/` and runs in a separate process with a time limit. What cannot run is recorded as
+`"skipped": reason`. Exit code 1 if anything failed or nothing was checked. The model is the demo's SmolLM2-135M if installed
+(`python -m evaluator.demo`), else random weights in that shape.
 
-`--device cpu` runs the same sections on tiny shapes: vLLM's CPU build, Ray's CPU workers, ONNX Runtime on the CPU, Triton's
-interpreter. It tries this program, not the speed of anything. The JSON goes to --json, else to gpu_check.json under $OUT, else
-to benchmarks/results, and is whole after every section.
+`--device cpu` runs the same sections on tiny shapes, to test this program. The JSON goes to --json, else to gpu_check.json
+under $OUT, else to benchmarks/results, and is written after every section.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""What 8 bits do to a generative model's results: GEST with the onnx engine in float32 and in int8.
-
-Both are one run with two models. Reported are g_s with its interval in both and their paired difference, the drift of the
-sentences' scores (log P of the masculine word less that of the feminine one), and how much longer float32 took. Times are one
-run each and not interleaved (glm_throughput.py is for speed).
+"""Effect of 8-bit weights on GEST: the onnx engine in float32 and int8, as one run with two models.
 
     EVALUATOR_DATA=DATA python benchmarks/int8_drift.py [--limit 3565] [--model SPEC] [--json FILE]
+
+Reported are g_s with its interval for both, their paired difference, the drift of the sentences' scores, and the ratio of the
+times, which are not interleaved (for speed see glm_throughput.py).
 """
 
 import argparse
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from output import write_record
 
 import evaluator
 from evaluator.demo import demo_model
@@ -68,8 +68,7 @@ def main() -> None:
                 dtype: one.record["models"][dtype]["verified"] for dtype, one in (("float32", exact), ("int8", rough))
             },
         }
-    arguments.json.parent.mkdir(parents=True, exist_ok=True)
-    arguments.json.write_text(json.dumps(report, indent=2) + "\n")
+    write_record(arguments.json, report)
     print(json.dumps(report, indent=2))
 
 

@@ -1,15 +1,13 @@
-"""Do 95% intervals hold the truth 95 times in 100, and is the paired test wrong one time in 20? By simulation, at n = 200.
+"""Coverage of 95% intervals and error rates of the paired test, by simulation at n = 200.
 
     python benchmarks/interval_coverage.py [--sets N] [--json FILE]
 
-Scores are drawn from known distributions, intervals and tests made by the functions that reports use, and the share of data
-sets counted in which the interval holds the true value, the test rejects, or Holm's correction lets a false difference through.
-Takes two minutes of one core. Every row says what is wanted of it; exit code 1 if a share is further off than by chance (two
-standard errors).
+Scores come from known distributions; intervals and tests from the functions that reports use. Counted is the share of data
+sets in which the interval contains the true value, the test rejects, or Holm's correction accepts a false difference. Takes two
+minutes on one core. Exit code 1 if a share differs from its target by more than two standard errors.
 """
 
 import argparse
-import json
 import math
 import sys
 import time
@@ -19,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from output import write_record
 
 from evaluator.measures import gest
 from evaluator.measures.bootstrap import Array, Bootstrap, Stratum, means, with_counts
@@ -313,7 +312,7 @@ def main() -> int:
         "seconds": time.perf_counter() - begun,
         "results": rows,
     }
-    arguments.json.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf8")
+    write_record(arguments.json, found)
     return 0 if all(result.met for result in results) else 1
 
 

@@ -1,22 +1,18 @@
-"""Masked language models: every way to score GEST's first template, interleaved, each in a process of its own.
+"""Masked language models: all procedures for GEST's first template, interleaved, each in a separate process.
 
     python benchmarks/mlm_throughput.py [--cases bert-base xlmr-base] [--rows 96] [--repeats 3] [--threads 2] [--ways …]
 
-The ways: the published procedure (batch 1, a pass for each word, all logits), transformers in batches of 32 with all logits
-(what evaluation harnesses do), transformers' fill-mask pipeline, vLLM's BertForMaskedLM (all logits of all tokens; BERT only),
-and this program's transformers and onnx engines, the latter in float32 and int8. Time is from sentences to log-probabilities,
-tokenizing included, loading not. A repetition runs each way once, in another order each time, while the others sleep; medians
-of the repetitions are shown. Models are random weights in full shape (see reference_loop.py); sentences come from GEST under
---data or EVALUATOR_DATA.
+The backends: the published procedure (batch size 1, one forward pass per word, all logits), transformers in batches of 32 with
+all logits (as in evaluation harnesses), transformers' fill-mask pipeline, vLLM's BertForMaskedLM (BERT only), and this
+program's transformers and onnx engines, the latter in float32 and int8. Time is from sentences to log-probabilities without
+loading. Each repetition runs every backend once, in a rotating order; medians are shown. Models have random weights in full
+shape (see masked_models.py); sentences come from GEST in EVALUATOR_DATA, else from the demo data set.
 
-Each repetition also times a large float32 matrix product in torch: this machine's peak at that moment. For the onnx engine the
-share of it is given that the encoder's arithmetic reaches while the encoder runs, and that all arithmetic reaches over the
-whole time. Its peak memory is that of a process that is given token ids and loads nothing but the engine; the others' is
-their process's.
+Each repetition also times a large float32 matrix product. For the onnx engine the shares of this peak are reported, for the
+encoder and for the whole time. Its peak memory is that of a process with the engine only; the others' is that of their process.
 """
 
 import argparse
-import json
 import math
 import os
 import platform
@@ -30,7 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from alone import MIB, alone
-from reference_loop import make_shape, published_masked, requests
+from masked_models import make_shape, published_masked, requests
+from output import write_record
 from sides import Numbers, Score, Side, interleaved, opened_engine, sentences, serve
 
 from evaluator.bench.counter import Counter
@@ -122,8 +119,8 @@ def engine(source: ModelSource, way: str, counter: Counter) -> Score:
     """One of this program's engines, by the way that a run takes."""
     name, _, dtype = way.partition("-")
     options = EngineOptions(device="cpu", dtype=dtype or "float32")
-    ask = opened_engine(name, source, options, requests(["I am here."], masked=True), counter)
-    return lambda texts: [he - she for he, she in ask(requests(texts, masked=True))]
+    ask = opened_engine(name, source, options, requests(["I am here."]), counter)
+    return lambda texts: [he - she for he, she in ask(requests(texts))]
 
 
 @dataclass(slots=True)
@@ -207,7 +204,7 @@ def engines_alone(folder: Path, texts: list[str], ways: Sequence[str], threads: 
     source, found = resolve(str(folder)), {}
     for dtype in (way.partition("-")[2] or "float32" for way in ways):
         cached_export(source, dtype, "masked")
-        found[dtype] = alone(source, requests(texts, masked=True), dtype, threads)
+        found[dtype] = alone(source, requests(texts), dtype, threads)
     return found
 
 
@@ -300,7 +297,7 @@ def main() -> None:
     machine = {"cpu": platform.processor() or platform.machine(), "threads": arguments.threads, "sentences": len(texts)}
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     report = {"machine": machine, "versions": versions(), "results": results}
-    arguments.json.write_text(json.dumps(report, indent=2) + "\n")
+    write_record(arguments.json, report)
     print(table(results))
 
 

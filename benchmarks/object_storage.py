@@ -1,11 +1,11 @@
-"""What a run on object storage promises, held against a server of each cloud on this machine, with the program's own commands.
-
-The servers are those of the tests (tests/object_servers.py): moto's for S3, fake-gcs-server for Google, Azurite for Azure. On
-each, a driver whose network goes away for some seconds is killed with SIGKILL, a second writer is refused meanwhile, and the
-same command on a machine with an empty disk finishes the run, with the report of an undisturbed one. All commands that read are
-given the URL. What can't work ends in one line.
+"""Guarantees of runs on object storage, tested with the program's commands against one local server per cloud.
 
     python benchmarks/object_storage.py [--servers s3 gs az] [--sentences 4000] [--json FILE]
+
+The servers are those of the tests (tests/object_servers.py): moto for S3, fake-gcs-server for Google, Azurite for Azure. On
+each, a driver is cut off from the network for some seconds and then gets SIGKILL, a second writer is refused meanwhile, and
+the same command with an empty disk finishes the run with the report of an uninterrupted one. Configuration errors must end in
+one line.
 """
 
 import argparse

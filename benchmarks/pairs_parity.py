@@ -1,12 +1,9 @@
-"""CrowS-Pairs in English with a generative model: the task `pairs` against lm-evaluation-harness's crows_pairs_english.
-
-Both get the same pairs of the published file (with a limit spread over its groups) and the same weights, in float32 on the CPU.
-Compared are the harness's two numbers, `pct_stereotype` (our share under the metric `sum`) and `likelihood_diff` (our mean of
-|d|), and each pair's difference.
+"""English CrowS-Pairs with a generative model: the task `pairs` against lm-evaluation-harness's crows_pairs_english.
 
     EVALUATOR_DATA=DATA python benchmarks/pairs_parity.py [--pairs 1508] [--model SPEC] [--json FILE]
 
-lm-eval comes from `pip install lm-eval`.
+Both score the same pairs with the same weights, in float32 on the CPU. Compared are the harness's `pct_stereotype` (the share
+of metric `sum`), `likelihood_diff` (the mean of |d|), and each pair's difference. Needs `pip install lm-eval`.
 """
 
 import argparse
@@ -16,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from output import write_record
 
 from evaluator.bench.measure import versions
 from evaluator.demo import demo_model
@@ -73,8 +71,7 @@ def main() -> None:
         "max_difference_of_d": max(abs(a - b) for a, b in zip(differences, expected, strict=True)),
         "versions": versions(),
     }
-    arguments.json.parent.mkdir(parents=True, exist_ok=True)
-    arguments.json.write_text(json.dumps(report, indent=2) + "\n")
+    write_record(arguments.json, report)
     print(json.dumps(report, indent=2))
 
 

@@ -1,10 +1,10 @@
-"""How near `evaluator plan` comes to what a sweep takes on this machine, after `evaluator bench` has measured two other models.
+"""Accuracy of `evaluator plan` on this machine, after `evaluator bench` has measured two other models.
 
     python benchmarks/plan_accuracy.py [--samples 240] [--json FILE]
 
-Two models of random weights (25 and 135 million parameters, SmolLM2's tokenizer) are measured on one thread with two engines.
-Then four models that were not measured, of sizes between those and SmolLM2 itself, are planned and swept on a Ray started here
-with one worker. Told are the planned seconds with the measurements and without them, what the sweep took, and the ratios.
+Two models with random weights (25 and 135 million parameters, SmolLM2's tokenizer) are measured on one thread with two engines.
+Then four models of other sizes are planned and swept on a local Ray cluster with one worker. Reported are the estimates with
+and without measurements, the actual seconds, and the ratios.
 """
 
 import argparse
@@ -15,6 +15,8 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+
+from output import write_record
 
 from evaluator.demo import demo_model
 
@@ -103,7 +105,7 @@ def main() -> int:
         "limit": LIMIT,
         "starts": {name: entry.get("starts") for name, entry in run["models"].items()},
     }
-    options.json.write_text(json.dumps(record, indent=1) + "\n")
+    write_record(options.json, record)
     print(json.dumps({key: value for key, value in record.items() if key != "starts"}, indent=1))
     return 0 if 1 / LIMIT <= ratio <= LIMIT else 1
 

@@ -1,14 +1,13 @@
-"""What KubeRay would do with deploy/kuberay, on one machine: three Ray nodes, a submitted job, a node that is lost.
-
-A head that takes no work and two workers, each with a raylet, resources and an address of its own (127.0.0.2 …), with Ray's
-token authentication. The sweep goes in by `ray job submit`, wrapped as the manifest's entrypoint is. While it runs, Ray's
-exporter is scraped on the head as Prometheus would do it; when a part of the answers is there, one worker is killed with
-everything on it. With --s3 the run lies on an S3 server (moto's, a process of its own).
-
-In the end the job must have succeeded, the report must equal that of an undisturbed run in one process to the last byte, no
-answer may be missing or stored twice, the metrics must have been seen, and no process may be left: else AssertionError.
+"""The processes of deploy/kuberay on one machine: three Ray nodes, a submitted job, and the loss of a node.
 
     python benchmarks/rehearsal.py [--sentences 400] [--models 2] [--s3] [--json FILE]
+
+A head node without work and two workers have separate raylets, resources and addresses (127.0.0.2 …), with Ray's token
+authentication. The sweep is submitted by `ray job submit` with the manifest's entrypoint. Ray's exporter is scraped as by
+Prometheus. When some answers are stored, one worker node is killed. With --s3 the run is on an S3 server (moto).
+
+Raises AssertionError unless the job succeeds, the report equals that of an uninterrupted run in one process, every answer is
+stored once, the metrics were exported, and no process is left.
 """
 
 import argparse
@@ -30,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from output import write_record
 from prometheus_client.parser import text_string_to_metric_families
 
 from evaluator.demo import demo_model
@@ -339,7 +339,7 @@ def main() -> None:
         record = rehearse(folder, [demo_model()] * options.models, options.sentences, out=out, more=more)
     print(json.dumps(record, indent=1))
     if options.json:
-        options.json.write_text(json.dumps(record, indent=1) + "\n")
+        write_record(options.json, record)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""The HTML report of 60 models x 4 templates x 3,565 sentences: seconds to write it, its size, and what a browser says of it.
+"""The HTML report of 60 models × 4 templates × 3,565 sentences: time, size, and checks in a browser.
 
     npm install --prefix /tmp/browser playwright-core axe-core
     python benchmarks/report_page.py --browser /tmp/browser [--chromium /usr/bin/chromium] [--pictures DIR] [--json FILE] [RUN…]
 
-Scores are made up (nothing of a data set is needed); models have sizes, families, tuned versions and checkpoints of their own.
-With RUN the reports of these runs are opened too. A headless Chromium without a network opens each page at 1280 and 400 pixels,
-light and dark: seconds until it is loaded, until the first and until all figures are drawn; messages on the console; labels
-that are cut off or lie on each other; what the accessibility checker axe finds; pictures to look at. Without --browser only
-what needs none. Exit code 1 where a bound is crossed: 15 MB, 3 s, any message on the console, any label, any finding of axe.
+Scores are synthetic; models have sizes, families, tuned versions and checkpoints. Reports of given RUNs are checked too. A
+headless Chromium without network opens each page at 1280 and 400 pixels, light and dark, and measures loading and drawing
+times, console messages, labels that are cut off or overlap, and findings of the accessibility checker axe; it also takes
+pictures. Without --browser only time and size are measured. Exit code 1 beyond 15 MB or 3 s, and for any message, label or
+finding.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from output import write_record
 
 from evaluator.reports import html
 from evaluator.reports.report import build_report
@@ -140,7 +141,7 @@ def main() -> int:
                 )
                 print(f"  {view['scheme']} {view['width']}: {seconds}")
     if chosen.browser:
-        chosen.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf8")
+        write_record(chosen.json, results)
     return 1 if failed else 0
 
 

@@ -1,13 +1,12 @@
-"""What no sweep can save that learns a model's true times by loading it: how often every policy must end late.
-
-`schedule_simulation.py` compares disturbed sweeps with a bound that knows all true times beforehand. Here it is computed in how
-many of 20 disturbances (every model's load and score times differ by up to 30%) every policy ends later than 1.05, 1.10 or 1.15
-times that bound. Up to the moment t at which the first replica can have loaded nothing is known, so what runs then was begun
-alike in all disturbances. From t on the policy of this computation is told everything and may end what it began for nothing;
-replicas and devices can be divided at will, machines have no borders, nothing waits for anything. A policy that can do all that
-is at least as good as any real one, so these numbers are lower limits, and 0 doesn't say that it can be done.
+"""Lower limits for every scheduling policy that learns true times only by loading models.
 
     python benchmarks/schedule_blind.py [--json FILE]
+
+`schedule_simulation.py` compares disturbed sweeps with a bound that knows all true times. This program counts in how many of 20
+disturbances (load and score times differ by up to 30%) every policy must end later than 1.05, 1.10 or 1.15 times that bound.
+Until the time t at which the first replica can have loaded, nothing is known, so all disturbances start equally. From t on the
+policy knows everything and may end replicas for free; replicas and devices are divisible and machines have no borders. Such a
+policy is at least as good as any real one, so the counts are lower limits; 0 does not show that a policy exists.
 """
 
 import argparse
@@ -19,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from output import write_record
 from schedule_simulation import fleet, make_jobs
 from scipy.optimize import linprog
 from scipy.sparse import coo_matrix
@@ -115,7 +115,7 @@ def main() -> None:
             least = {str(r): math.ceil(exceeded(true, families, [r * b for b in bounds]) - 1e-6) for r in RATIOS}
             rows.append({"fleet": "mixed" if mixed else "alike", "gpus": gpus, "of": DISTURBANCES, "exceed_at_least": least})
             print(json.dumps(rows[-1]), flush=True)
-    options.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+    write_record(options.json, {"rows": rows})
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
-"""What sweeps lose against the bound, by cause: the plan, the run that follows it where true times differ, and hindsight.
-
-The cases are those of `schedule_simulation.py` with 40 models. All is in device-seconds at the prices that the bound is for,
-over what the fleet is worth until the bound (so that a sweep's parts sum to its makespan over the bound), means of ten seeds:
-`scored`, what the models' scoring costs at least; `first_loads`, one load of each model where it is cheapest all in all;
-`more_loads`, all other time in which replicas load; `dearer`, what scoring costs more because it was done elsewhere; `gaps`,
-devices or parts of them that are idle before their last replica has ended; `tail`, idle after it, until the whole sweep ends.
+"""The loss of sweeps relative to the bound, by cause: for the plan, for a disturbed run, and with known times.
 
     python benchmarks/schedule_loss.py [--cells mixed-64] [--json FILE]
+
+Cases are those of `schedule_simulation.py` with 40 models. Values are device-seconds at the bound's prices, relative to the
+fleet's capacity until the bound; the parts sum to makespan over bound. Means of ten seeds: `scored`, minimum cost of scoring;
+`first_loads`, one load of each model at its cheapest place; `more_loads`, other loads; `dearer`, extra cost of scoring on more
+expensive devices; `gaps`, idle devices before their last replica ends; `tail`, idle devices after it.
 """
 
 import argparse
@@ -15,6 +14,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from output import write_record
 from schedule_simulation import CASES, disturbed, fleet, make_jobs
 
 from evaluator.sweep.planning.bound import prices
@@ -99,7 +99,7 @@ def main() -> None:
         rows[cell] = {"fleet": kind, "gpus": int(gpus), "seeds": SEEDS, **measure(kind == "mixed", int(gpus))}
         print(json.dumps(rows[cell]), flush=True)
         kept = [rows[name] for name in CELLS if name in rows]
-        options.json.write_text(json.dumps({"rows": kept}, indent=1) + "\n")
+        write_record(options.json, {"rows": kept})
 
 
 if __name__ == "__main__":

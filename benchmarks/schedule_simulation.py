@@ -1,63 +1,21 @@
-"""The planner's schedules against the lower bound: models of 70 M to 70 B parameters on 8 to 1,000 GPUs, alike and mixed.
-
-Sizes and times are the program's own (`evaluator.sweep.planning.fit`); the work of each model varies by up to 30% (seeded).
-A mixed fleet is half H100-80 in machines of eight, three eighths A100-40 in fours and pairs, the rest single L4. Shown are the
-plan's own makespan and that of a run that follows the plan's lines and the policy while every model's true load and score times
-differ from the estimates by up to 30%, each over the bound for the times that really pass. That bound knows them beforehand;
-the run learns them when a replica has loaded, plans again then, keeps what it has begun, and can mend its plan only by loading
-another replica. What is lost by that depends on how many loads the whole sweep is long (`loads`: the bound over the replicas'
-mean load), which the rows with more work for each model show: over two to five loads a first guess can hardly be mended. A run
-that is told all true times one second after the start, with what it began at the start kept, ends no earlier there (median of
-six runs on 32 GPUs: 1.17 alike, 1.22 mixed; on 8 and 16 GPUs 1.05 to 1.10). Nor is it the bound that is loose: packing whole
-pieces into each lane, fractions of patterns allowed (a knapsack for each lane), raised it by at most 0.5%. `hindsight` is
-the plan that the same planner makes when it is told the true times beforehand: what a run ends later than that is the price of
-not knowing them. `schedule_blind.py` computes how much of it no policy can save.
-
-Replicas of models that turn out fast are ended where the plan made again ends sooner by that. In 30 runs each that nothing
-was chosen by (seeds 30 to 59; means before and after): alike on 32 GPUs 1.179 and 1.156, on 64 1.151 and 1.149, on 128 1.120
-and 1.116; mixed on 16 1.124 and 1.121, on 32 1.199 and 1.196, on 64 1.231 and 1.189, on 128 1.181 and 1.173; on 8 and 256,
-and on 16 alike ones, within 0.001. These and the searches below ran in a compiled copy of planner and simulation. Before
-replicas were ended early four runs were compared, equal to all digits; since then, of six, four are equal, two 0.5% shorter
-and 3.5% longer in the copy, which ends replicas in a slightly other order. This program itself gave 1.180 and 1.154 in the 30
-on 32 alike ones; on 64 mixed ones its median of seeds 0 to 9 fell from 1.192 to 1.182 only.
-
-That 1.10 can't be reached is not proven. What was looked for and not found:
-
-- Better plans for the start, planning during the run as it is: from the best plan before, 700 others packed with other
-  orders, prices, times and cautious estimates, judged by 48 disturbed runs. One sweep each (seed 0), means in 200 other
-  disturbances: 64 mixed GPUs 1.171 and 1.156, 32 1.255 and 1.145; in the 48 themselves 1.150 and 1.148. A local search:
-  others may find more.
-- The best to begin at the start if nothing begun later helps, with replicas and devices divisible at will and no borders of
-  machines: gradient descent on the mean over 64 to 96 disturbances, which needn't find the best. Means in 128 to 192 others,
-  one to three sweeps each: alike on 32 GPUs 1.11 to 1.12, on 64 1.14, on 128 1.11, on 256 1.07; mixed on 64 1.17, on 128
-  1.17, on 256 1.16. Runs can be better than that where they mend something, worse where whole replicas don't fit.
-
-Tried besides on 16 to 256 GPUs (six runs each, means over the bound before and after), and not done: planning again with 25
-more packings each time (1.166, 1.161); starting helpers whatever they pay (no change); plans for loads 15 or 30% longer than
-estimated (1.164, 1.173 and 1.163); no model on one replica that takes more than 0.7 of the time (1.181, 1.175); altering
-plans until they do better in eight random disturbances (by 1% in these, but in another one 1.140 became 1.153). With replicas
-ended early, on 32 and 64 GPUs (90 runs each): up to 20 more packings and a finer search for the time, other limits for
-helpers, times 10% longer for models not yet measured, and counting a model as slow that hasn't loaded in its time: each
-within 0.005.
-
-Altering plans until they do better in 16 disturbances that are spread evenly (each factor takes 16 values in an order of its
-own), judged without planning during the run and with the undisturbed one counting half, is worth more work: alike on 32 GPUs
-1.156 and 1.147, mixed on 8 1.097 and 1.084, on 32 1.180 and 1.158, on 64 1.185 and 1.179; alike on 8 1.087 and 1.081, on 16
-and 64, and mixed on 16, within 0.002 (ten sweeps, eight on 64 alike GPUs, of 4 to 6 runs each). But this is one of about a
-dozen variants, chosen by the runs on 32 and 64 GPUs themselves, it wasn't tried so on 128 and 256, and in the planner it took
-6 to 12 seconds for 2 to 3.
-
-In 30 runs each on 64 GPUs small models begun later and, at the start, more replicas of those large ones that are likeliest to
-be late (1.121 to 1.164; 1.192 to 1.196, by which models are small). Wider tensor parallelism than memory needs, if each
-doubling kept 90% of a device's speed, would shorten plans for 256 GPUs by 29% (alike) and 15% (mixed) and lengthen those for
-32 and 64 by 4 to 7%; over their own bounds they are at 1.03 to 1.15, disturbed 1.15 to 1.27. What a doubling keeps nobody has
-measured here: it is not planned. Where the time goes is in `schedule_loss.py`.
+"""Schedules against a lower bound, by simulation: models of 70 M to 70 B parameters on 8 to 1,000 GPUs, equal and mixed.
 
     python benchmarks/schedule_simulation.py [--json FILE]
+
+Sizes and times come from `evaluator.sweep.planning.fit`; the work of models varies by up to 30% (seeded). A mixed fleet is half
+H100-80 in machines of eight, three eighths A100-40 in fours and pairs, and the rest single L4. Reported, relative to the bound
+for the actual times, are
+
+- the plan's makespan;
+- that of a run in which load and score times differ from the estimates by up to 30%: times become known when a replica has
+  loaded, the sweep is then replanned, and running replicas continue;
+- `hindsight`: the plan made with the actual times;
+- `loads`: the bound in units of a replica's mean load time.
+
+docs/performance.md has the variants of the planner that were tried.
 """
 
 import argparse
-import json
 import random
 import statistics
 import time
@@ -65,6 +23,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from output import write_record
 
 from evaluator.sweep.hardware import GIB, Fleet, Node
 from evaluator.sweep.planning.fit import Demand, allocations
@@ -196,7 +156,7 @@ def main() -> None:
             f"{row['hindsight_ratio_median']:9.3f} {row['hindsight_ratio_worst']:6.3f} {row['planning_cpu_s']:6.2f}",
             flush=True,
         )
-        options.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+        write_record(options.json, {"rows": rows})
 
 
 if __name__ == "__main__":

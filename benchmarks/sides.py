@@ -1,6 +1,6 @@
-"""What benchmarks of engines share: sentences, and ways in processes of their own, interleaved (see `evaluator.bench`).
+"""Shared by benchmarks of engines: sentences, and backends in separate processes, interleaved (see `evaluator.bench`).
 
-A benchmark's program serves one of its ways where it is called with `--serve` alone.
+A benchmark called with `--serve` serves one of its backends.
 """
 
 import json

@@ -1,22 +1,18 @@
-"""A long sweep on real Ray whose actors are killed every 30 seconds: does anything grow, get lost, doubled or left behind?
-
-One small real model (the demo's SmolLM2, or random weights) on two workers, with as many made-up sentences as take the time
-asked for, or somewhat longer. Every `--every` seconds (or later, where loading takes that long) a process that has loaded its
-model and scores is killed with SIGKILL. One is spared, from the beginning to the end: in processes that live for half a minute
-no leak would show. In the end
-
-- the median memory of the driver, of the spared model process and of the killed ones (while they score) in the last quarter of
-  the time is within 10% of that in the first quarter after the warm-up;
-- every request of every sentence has one answer, none is stored twice, and no failure is recorded;
-- no process is left that the sweep had started.
-
-Memory is what a process has written itself (anonymous pages, swapped ones included). Mapped files, libraries and weights, can't
-leak, and to which process they are counted changes whenever another one that maps them dies. The memory of Ray's own two
-processes is told and not judged: by its own limits Ray remembers the last 100,000 calls and dead actors.
+"""A long sweep on Ray whose actors are killed every 30 seconds: checks for leaks, lost or duplicate answers, and leftovers.
 
     python benchmarks/soak.py [--minutes 20] [--every 30] [--tiny] [--json FILE]
 
-Linux only.
+One small model (the demo's SmolLM2, or random weights) runs on two workers with synthetic sentences for about the requested
+time. Every `--every` seconds a process that has loaded its model gets SIGKILL, except one process that lives to the end.
+Required is that
+
+- median memory of the driver, the surviving model process and the killed ones in the last quarter is within 10% of that in the
+  first quarter after the warm-up;
+- every request has one answer, none is stored twice, and no failure is recorded;
+- no process of the sweep is left.
+
+Memory is anonymous memory including swap, since mapped files cannot leak. Memory of Ray's own processes is reported only: Ray
+remembers the last 100,000 calls and dead actors. Linux only.
 """
 
 import argparse
@@ -42,6 +38,7 @@ from typing import Any
 import polars as pl
 import psutil
 from fault_soak import SPOKEN, TEMPLATES, end, raw_answers, title, tree
+from output import write_record
 
 from evaluator.demo import demo_model
 from evaluator.store.run import Run
@@ -266,7 +263,7 @@ def main() -> int:
         shutil.rmtree(folder, ignore_errors=True)
     record = {"model": "random weights" if options.tiny else "SmolLM2-135M-Instruct", "engine": options.engine} | record
     print(json.dumps(record, indent=1))
-    options.json.write_text(json.dumps(record, indent=1) + "\n")
+    write_record(options.json, record)
     return 1 if record["wrong"] else 0
 
 

@@ -1,18 +1,15 @@
-"""What a model costs to start: thirty tiny models on two Ray workers, a process re-used for the next model or not.
-
-The models are random weights of several families, made on the spot, in the engines that the program would choose for real
-ones of their kind: masked ones in onnx, generative ones in vllm (where it is installed) and transformers. There is next to
-nothing to score, so what is timed is starting: process, imports, engine, verification, first answers. A repetition runs both
-ways, one after the other, each in a driver of its own:
-
-- `reused`: as the program does it, a process takes the next model where the last one's memory has come back;
-- `process`: a process a model, as it was before (in the driver, `Pool.follow` says no each time).
-
-Shown are medians over starts and repetitions: seconds from asking for a replica to its first stored answers by part (from
-run.json); over the number of models, the pool's seconds and the whole sweep's, in which the driver prepares too. The scores of
-both ways must be equal.
+"""Cost of starting a model: thirty tiny models on two Ray workers, with and without reusing processes.
 
     python benchmarks/start_costs.py [--models 30] [--repeats 2] [--json FILE] [--note TEXT]
+
+Models have random weights of several families, in the engines that the program would choose: masked models in onnx, generative
+ones in vllm (if installed) and transformers. There is little to score, so starting dominates. Each repetition runs both modes:
+
+- `reused`: the default, a process loads the next model when the last one's memory is free;
+- `process`: one process per model (in the driver, `Pool.follow` always refuses).
+
+Reported are medians of the seconds from requesting a replica to its first stored answers, by part (from run.json), and the
+pool's and the whole sweep's seconds per model. The scores of both modes must be equal.
 """
 
 import argparse
@@ -29,6 +26,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from output import write_record
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -222,7 +221,7 @@ def main() -> int:
         print(json.dumps(run_once(way, Path(path), Path(out))))
         return 0
     for record in compare(entries(arguments.models), arguments.repeats, arguments.note):
-        arguments.json.write_text(json.dumps(record, indent=1) + "\n")
+        write_record(arguments.json, record)
         print(table(record), flush=True)
     return 0
 

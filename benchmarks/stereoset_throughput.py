@@ -1,17 +1,13 @@
-"""Whole English StereoSet on SmolLM2: this program against the published procedure, in one process and in turns.
-
-The published procedure scores one sequence at a time: a forward pass over the whole candidate (intrasentence) or context
-and candidate (intersentence, case d), a softmax over the vocabulary at every position, one number read from each. This
-program's time includes tokenizing and everything up to the stored numbers, and all six generative cases.
-
-Both sides do the same examples in alternating blocks, so that a change in the machine's load hits both. The slow side is run
-on a sample of examples; this program then also does the whole set.
+"""English StereoSet on SmolLM2: this program against the published procedure, in one process, alternating.
 
     python benchmarks/stereoset_throughput.py --data DATA [--model FOLDER] [--sample 200] [--json FILE]
+
+The published procedure scores one sequence at a time, with a softmax over the vocabulary at every position. This program's time
+covers tokenizing to stored numbers, for all six generative cases. Both score the same sample of examples in alternating blocks;
+this program then also scores the whole data set.
 """
 
 import argparse
-import json
 import os
 import platform
 import time
@@ -22,6 +18,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import torch
+from output import write_record
 
 from evaluator.datasets.stereoset import LABELS
 from evaluator.demo import demo_model
@@ -175,7 +172,7 @@ def main() -> None:
         print(f"the published procedure at its rate above: {expected}: {expected.over(whole)}")
         overall = tidy.filter(template="overall", group="all").select("measure", "value")
         print("  ".join(f"{name} {value:.2f}" for name, value in overall.iter_rows()))
-    options.json.write_text(json.dumps(result, indent=1) + "\n")
+    write_record(options.json, result)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
-"""Every configuration of the Triton kernels compiled for chips that aren't here: A100, H100/H200, B200. No GPU is needed.
+"""Compile every configuration of the Triton kernels for A100, H100/H200 and B200, without a GPU.
 
     python benchmarks/triton_ahead.py [--chips 80 90 100] [--processes 2] [--json FILE]
 
-For each chip, tile and kind of problem (type, bias, even or uneven width, precision) Triton and its ptxas make machine code.
-What is looked at, and stands in the JSON: registers and spilled bytes of a thread, shared memory of a program, asynchronous
-copies, the matrix instruction. Exit code 1, with the configurations named, if one can't be compiled, takes more shared memory
-than the chip has, makes no asynchronous copies of aligned input, doesn't use the chip's own matrix instruction, or spills
-registers on a chip whose autotuner may choose it.
+For each chip, tile and kind of problem (type, bias, even or uneven width, precision) the JSON has registers and spilled bytes
+per thread, shared memory per program, asynchronous copies, and the matrix instruction. Exit code 1, with the configurations,
+if one does not compile, exceeds the chip's shared memory, lacks asynchronous copies of aligned input or the chip's matrix
+instruction, or spills registers on a chip whose autotuner may choose it.
 """
 
 import argparse

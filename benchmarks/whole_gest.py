@@ -1,11 +1,10 @@
-"""The whole GEST job for masked models, 3,565 sentences × 4 templates, as a user runs it: onnx against transformers.
+"""Complete GEST for masked models, 3,565 sentences × 4 templates, by commands: onnx against transformers.
 
     python benchmarks/whole_gest.py [--shapes bert-base xlmr-base] [--models FOLDER…] [--data DIR] [--json FILE]
 
-`evaluator run gest` with either engine, in a process of its own each, then `evaluator report --format csv` of both runs. Every
-value and every bound of an interval is compared: the tables are equal to three decimals if none differs by 0.0005 or more.
-Wall times include everything from the command to the table: loading, export to ONNX, verification, scoring, intervals. They are
-one run each and not interleaved (mlm_throughput.py is for speed). Shapes are random weights (see reference_loop.py).
+`evaluator run gest` runs with each engine, then `evaluator report --format csv`. Values and interval bounds are compared;
+tables are equal to three decimals if no difference reaches 0.0005. Wall times include loading, export, verification, scoring
+and intervals, of one run each (for speed see mlm_throughput.py). Shapes have random weights (see masked_models.py).
 """
 
 import argparse
@@ -20,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from reference_loop import make_shape
+from masked_models import make_shape
+from output import write_record
 from sides import sentences
 
 from evaluator.bench.measure import versions
@@ -84,8 +84,7 @@ def main() -> None:
                 compare(f"{shape}, random weights", make_shape(shape, Path(folder), sentences(3565)), arguments.data)
             )
     machine = {"cpu": platform.processor() or platform.machine(), "threads": os.cpu_count()}
-    arguments.json.parent.mkdir(parents=True, exist_ok=True)
-    arguments.json.write_text(json.dumps({"machine": machine, "versions": versions(), "results": results}, indent=2) + "\n")
+    write_record(arguments.json, {"machine": machine, "versions": versions(), "results": results})
     for result in results:
         print(json.dumps(result))
 

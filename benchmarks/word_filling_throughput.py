@@ -1,13 +1,11 @@
-"""CrowS-Pairs' cs with a model of BERT-base's shape (random weights): this program against the papers' loop.
-
-cs needs a forward pass for each token that the two sentences of a pair share, in both sentences. The loop masks one token at a
-time, in batches of one, and computes every position's logits, as the released code of the word-filling paper does. This program
-merges inputs that occur more than once and batches the rest; logits are computed where a token is masked only. The loop is run
-on a sample of the pairs (every k-th), this program on the same sample and on all of them; scores on the sample are compared.
-
-CrowS-Pairs hardly repeats itself; quadruples do, so for two data sets with control groups forward passes are counted as well.
+"""CrowS-Pairs' cs with random weights in BERT-base's shape: this program against the papers' loop.
 
     python benchmarks/word_filling_throughput.py --data DIR [--engines transformers onnx] [--json FILE]
+
+cs needs one forward pass for each token shared by the two sentences, in both. The loop masks one token at a time with batch
+size 1 and all logits, as the released code does. This program merges equal inputs, batches, and computes logits at masked
+positions only. The loop runs on every k-th pair, this program on the same sample and on all pairs; scores are compared.
+Forward passes are also counted for two data sets with control groups, whose inputs repeat.
 """
 
 import argparse
@@ -21,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from output import write_record
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
@@ -192,7 +191,7 @@ def main() -> None:
         for engine in engines.values():
             engine.close()
     print(json.dumps(result, indent=1))
-    options.json.write_text(json.dumps(result, indent=1) + "\n")
+    write_record(options.json, result)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
-"""Models and rows for the sections of gpu_check: the demo's real model where its package is installed, else random weights.
+"""Models and rows for the sections of gpu_check: the demo model if installed, else random weights.
 
-Random weights are drawn so that log-probabilities differ by several units between words, as a trained model's do, without
-the chaos of many wide layers in which a rounding error grows without bound.
+Random weights are scaled so that log-probabilities differ by several units between words, without amplifying rounding errors.
 """
 
 import random

@@ -1,9 +1,8 @@
-"""The fused masked softmax: is it right, how fast is it, how much memory does it take. Needs torch and triton alone.
+"""Correctness, speed and memory of the fused masked softmax. Needs torch and triton only.
 
-Compared with the two ways that torch offers: logits, log_softmax and gather, eager and compiled. The roofline is the
-larger of arithmetic over this chip's own matrix-product rate (in float32: the better of plain products and three of TF32) and
-bytes over its copy rate; the work is counted (`roofline.py`), the rates are measured here. On a CPU, tiny shapes in Triton's
-interpreter: that checks this program, not the kernel's speed.
+Compared with logits, log_softmax and gather in torch, eager and compiled. The roofline is the larger of arithmetic over the
+measured matrix-product rate (float32: the better of plain products and three of TF32) and bytes over the measured copy rate;
+the work is counted in `roofline.py`. On a CPU tiny shapes run in Triton's interpreter, which tests this program only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The onnx engine on the device: right in float32 and float16, and how fast beside transformers."""
+"""The onnx engine on the device: correctness in float32 and float16, and speed relative to transformers."""
 
 import importlib.util
 import time

@@ -1,4 +1,4 @@
-"""What the fused masked softmax must do at least, counted, and the time that this takes on a chip of known rates. Pure."""
+"""Minimum work of the fused masked softmax, and its time on a chip with known rates. Pure functions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

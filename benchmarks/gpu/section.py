@@ -1,4 +1,4 @@
-"""What a section of gpu_check writes down, part by part, into a file that is whole after every part."""
+"""The record of one section of gpu_check, written after every part."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""The transformers engine on the device: right in float32 and bfloat16, at every batch size, and over several GPUs."""
+"""The transformers engine on the device: correctness in float32 and bfloat16, at all batch sizes, and on several GPUs."""
 
 import time
 from pathlib import Path

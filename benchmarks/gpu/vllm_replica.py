@@ -1,4 +1,4 @@
-"""vLLM replicas as the program starts them: Ray actors in placement groups, one after the other and two on one card."""
+"""vLLM replicas as the program starts them: Ray actors in placement groups, one after the other and two on one GPU."""
 
 import importlib.util
 import time

@@ -46,7 +46,7 @@ def test_plain_names_stay_what_they_are(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../x", "/x", "a/b", "a\\b", "C:x", "a\0"])
 def test_a_record_names_no_file_outside_of_its_run(name: str) -> None:
-    with pytest.raises(InputError, match="is no file of the run"):
+    with pytest.raises(InputError, match="is not in the run"):
         plain_name(name, "run")
 
 

@@ -514,7 +514,7 @@ def test_what_can_never_work_is_one_line(machine: Machine, monkeypatch: pytest.M
         f"s3://{BUCKET}/run?X-Amz-Signature=secret": "contains credentials",
         f"az://{BUCKET}/run?sig=secret": "contains credentials",
         f"s3://{BUCKET}/../run": "is not a valid URL of a run",
-        "ftp://host/run": "ftp:// is no storage",
+        "ftp://host/run": "stored at ftp://",
         "https://account.blob.core.windows.net/runs/run": "runs can't be stored at https://: use s3://BUCKET/RUN",
         f"simplecache::s3://{BUCKET}/run": "simplecache::s3:// is no storage",
         f"s3:{BUCKET}/run": "is ambiguous: write",
@@ -550,7 +550,7 @@ def test_endpoints_are_addresses_and_not_plain_http(
         monkeypatch.setenv(variable, wrong)
         refused(place, f"{variable} is not a server address")
     monkeypatch.setenv(variable, "http://storage.example:9000")
-    refused(place, f"storage.example is plain HTTP.*{allows}=true")
+    refused(place, f"storage.example uses plain HTTP.*{allows}=true")
 
 
 @pytest.mark.parametrize(
