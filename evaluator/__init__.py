@@ -11,7 +11,7 @@ These are imported when they are used; `__init__.pyi` tells type checkers what t
 from typing import Any
 
 __version__ = "0.2.0"
-__all__ = ["Results", "__version__", "archive", "cite", "compare", "export_results", "open", "run", "verify"]
+__all__ = ["Results", "__version__", "archive", "cite", "compare", "export_results", "leaderboard", "open", "run", "verify"]
 
 _PLACES = {
     "run": "evaluator.scoring.run",
@@ -22,6 +22,7 @@ _PLACES = {
     "cite": "evaluator.exports.citation",
     "archive": "evaluator.exports.archive",
     "verify": "evaluator.exports.archive",
+    "leaderboard": "evaluator.ranking.write",
 }
 
 

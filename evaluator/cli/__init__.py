@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("evaluator.cli.plan:command", "Say what a sweep needs, how it is placed and how long it takes."),
     "report": ("evaluator.cli.report:command", "Turn a run's scores into rates with confidence intervals."),
     "compare": ("evaluator.cli.compare:command", "Compare models on the same samples; check them before a release."),
+    "leaderboard": ("evaluator.cli.leaderboard:command", "Rank the models of many runs on one page."),
     "validity": ("evaluator.cli.validity:command", "Correlate GEST with WinoBias over the models of a run."),
     "scores": ("evaluator.cli.scores:command", "Print a run's per-sample scores."),
     "samples": ("evaluator.cli.samples:command", "List the sentences that drive a rate, or on which two models differ."),

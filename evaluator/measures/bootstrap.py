@@ -148,6 +148,11 @@ class Bootstrap:
                 low[part], high[part] = self._bounds(value[part], resampled[:, part], acceleration[part])
         return Estimate(value, low, high, mean)
 
+    def resampled(self, strata: Sequence[Stratum], statistic: Statistic, outputs: int) -> Array:
+        """The statistic of each resample, [resamples, outputs], NaN where it is undefined."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return self._resampled(strata, statistic, outputs)[0]
+
     def _resampled(self, strata: Sequence[Stratum], statistic: Statistic, outputs: int) -> tuple[Array, Array]:
         """The statistic of each resample, [resamples, outputs], NaN where it is undefined, and its means."""
         needed = self._resamples * outputs * 9  # a float64 and a mark each

@@ -67,9 +67,9 @@ def beside(
     notes: list[str] = []
     own: dict[str, str] = {}
     for model, shown in called.items():
-        if why := _partial(run, section.task, model):
+        if why := why_partial(run, section.task, model):
             notes.append(f"{shown} is not compared with references: {why}")
-        elif way := _way(run, section.task, model, section.rows.filter(pl.col("model") == shown), options):
+        elif way := way_of(run, section.task, model, section.rows.filter(pl.col("model") == shown), options):
             own[shown] = way
     found = []
     for source in runs:
@@ -95,7 +95,7 @@ def reference_scores(
     Also why those of other runs are not among them.
     """
     section = Section(task, pl.DataFrame(), layout, ())
-    way = _way(run, task, scores["model"][0], scores, options)
+    way = way_of(run, task, scores["model"][0], scores, options)
     frames, notes = [pl.DataFrame()], []
     for source in runs:
         if why := _unlike(run, source, section):
@@ -106,7 +106,7 @@ def reference_scores(
         same = [
             model
             for (model,), part in found.partition_by("model", as_dict=True, maintain_order=True).items()
-            if _way(source.run, task, str(model), part, options) == way
+            if way_of(source.run, task, str(model), part, options) == way
         ]
         frames.append(found.filter(pl.col("model").is_in(same)).with_columns(source=pl.lit(source.label)))
     return pl.concat([frame for frame in frames if frame.height] or frames[:1], how="diagonal_relaxed"), notes
@@ -143,7 +143,7 @@ def _caveat(run: Run, source: Source, layout: Layout) -> str | None:
     return f"{both}: {layout.across_protocols}"
 
 
-def _partial(run: Run, task: str, model: str) -> str | None:
+def why_partial(run: Run, task: str, model: str) -> str | None:
     """Why a model's rates are not of all samples; None if they are."""
     entry, whole = run.record["models"][model], run.record["tasks"][task].get("samples", 0)
     asked = entry.get("asked", {}).get(task, {})
@@ -154,7 +154,7 @@ def _partial(run: Run, task: str, model: str) -> str | None:
     return None
 
 
-def _way(run: Run, task: str, model: str, rows: pl.DataFrame, options: MeasureOptions) -> str:
+def way_of(run: Run, task: str, model: str, rows: pl.DataFrame, options: MeasureOptions) -> str:
     """How a model was asked, as text: its kind, a setting of the report that changes it, and its templates."""
     entry = run.record["models"][model]
     kind = entry.get("kinds", {}).get(task)
@@ -182,9 +182,9 @@ def _rows(source: Source, section: Section, options: MeasureOptions, own: Mappin
     rows = measured(source.run, section.task, options).rows
     models = [model for model in source.run.models if model in set(rows["model"])]
     ways = {
-        model: _way(source.run, section.task, model, rows.filter(pl.col("model") == model), options)
+        model: way_of(source.run, section.task, model, rows.filter(pl.col("model") == model), options)
         for model in models
-        if _partial(source.run, section.task, model) is None
+        if why_partial(source.run, section.task, model) is None
     }
     if partial := len(models) - len(ways):
         notes.append(f"{partial} of {len(models)} {source.label} models are not compared: not all samples were asked of them")

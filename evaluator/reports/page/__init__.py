@@ -92,9 +92,9 @@ def render_page(page: Page) -> str:
     drawn = any(figure.chart is not None for part in page.parts for figure in part.figures)
     text: str = template.render(
         page=page,
-        style=Markup(style_sheet((_FOLDER / "page.css").read_text(encoding="utf8"))),
-        libraries=[Markup(_script(source)) for source in ([vega()] if drawn else []) + [datatables()]],
-        script=Markup(_script((_FOLDER / "page.js").read_text(encoding="utf8"))),
+        style=Markup(page_style()),
+        libraries=[Markup(inline(source)) for source in ([vega()] if drawn else []) + [datatables()]],
+        script=Markup(inline((_FOLDER / "page.js").read_text(encoding="utf8"))),
         configs=Markup(as_script({"screen": config(VARIABLES), "paper": config(LIGHT, background="white")})),
         spec=lambda figure: Markup(as_script(figure.spec())),
     )
@@ -106,7 +106,12 @@ def as_script(value: Mapping[str, Any] | Sequence[Any]) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _script(source: str) -> str:
+def page_style() -> str:
+    """The pages' style sheet, with their colours."""
+    return style_sheet((_FOLDER / "page.css").read_text(encoding="utf8"))
+
+
+def inline(source: str) -> str:
     """A script's text that doesn't end the element it stands in."""
     return re.sub(r"</(?=script)", r"<\\/", source, flags=re.IGNORECASE)
 

@@ -1,0 +1,62 @@
+"""`evaluator leaderboard`: the models of many runs on one page."""
+
+from pathlib import Path
+from typing import cast
+
+import click
+
+from evaluator.cli.options import RUN, LocalPath, key_values, rates_options
+from evaluator.vocabulary import Interval, Scale
+
+
+@click.command(name="leaderboard")
+@click.argument("runs", nargs=-1, metavar="RUN…", type=RUN)
+@click.option(
+    "--out", type=LocalPath(path_type=Path, file_okay=False), required=True, metavar="DIR", help="Folder to write into."
+)
+@rates_options
+@click.option(
+    "--models",
+    type=LocalPath(path_type=Path, dir_okay=False),
+    metavar="CSV",
+    help="Facts of the models to filter by (as for `evaluator report`): parameters, family, tuned, release.",
+)
+@click.option("--published", is_flag=True, help="Also the published models (see `evaluator data fetch published`).")
+def command(
+    runs: tuple[Path, ...],
+    out: Path,
+    scale: str,
+    interval: str,
+    resamples: int,
+    seed: int,
+    tasks: tuple[str, ...],
+    chosen: tuple[str, ...],
+    models: Path | None,
+    published: bool,
+) -> None:
+    """Write DIR/leaderboard.html and DIR/leaderboard.csv: a row a model, main numbers with intervals and ranks.
+
+    A rank comes with the central 95% of the ranks over bootstrap resamples, and with how often the next lower model is not
+    lower. Models are ranked among those that were asked in the same way. The page sorts and filters by size, family, language
+    and date without a server.
+
+    \b
+    Examples:
+      evaluator leaderboard runs/gest runs/more --out board
+      evaluator leaderboard runs/gest --published --models models.csv --out board
+    """
+    from evaluator.ranking.write import PAGE, leaderboard
+
+    table = leaderboard(
+        *runs,
+        out=out,
+        tasks=tasks,
+        scale=cast(Scale, scale),
+        interval=cast(Interval, interval),
+        resamples=resamples,
+        seed=seed,
+        settings=key_values(chosen, "--set"),
+        models=models,
+        published=published,
+    )
+    click.echo(f"{table.height} models: {out / PAGE}", err=True)
