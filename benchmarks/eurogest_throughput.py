@@ -87,12 +87,12 @@ OPEN: dict[str, Callable[[str, Counter], Score]] = {
 def result(worker: BackendProcess[Side], loop: BackendProcess[Side], chosen: Sequence[Pair]) -> dict[str, Any]:
     """What is reported of one way."""
     if worker.error:
-        return {"way": worker.asked.name, "error": worker.error}
+        return {"way": worker.job.name, "error": worker.error}
     slices = [answer["wall"] / loop.slices[index]["wall"] for index, answer in worker.slices.items()]
     alike = [bool(split(*pair)[0]) for pair in chosen]
     both = zip(numbers(worker), numbers(loop), alike, strict=True)
     return {
-        "way": worker.asked.name,
+        "way": worker.job.name,
         "ms_a_pair": round(1e3 * worker.total("wall") / len(chosen), 2),
         "tokens_a_pair": round(worker.total("tokens") / len(chosen), 2),
         "faster_than_loop": round(loop.total("wall") / worker.total("wall"), 2),
@@ -135,7 +135,7 @@ def main() -> None:
     reached = {r["way"]: r["faster_than_loop"] >= AIMS[r["way"]] for r in results if r["way"] in AIMS and "error" not in r}
     machine = {"cpu": platform.processor() or platform.machine(), "threads": arguments.threads}
     inputs = {"pairs": len(chosen), "languages": arguments.languages}
-    least = {worker.asked.name: least_seconds(worker, workers[-1], peaks) for worker in workers[1:]}
+    least = {worker.job.name: least_seconds(worker, workers[-1], peaks) for worker in workers[1:]}
     report = {
         "machine": {**machine, "matrix_peak_gflop_s": [round(peak, 1) for peak in peaks]},
         "inputs": inputs,

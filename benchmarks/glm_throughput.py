@@ -202,18 +202,18 @@ def shaped_model(shape: str, folder: Path) -> Path:
 def result(worker: BackendProcess[Side], loop: BackendProcess[Side], count: int, peaks: Sequence[float]) -> dict[str, Any]:
     """What is reported of one way."""
     if worker.error:
-        return {"way": worker.asked.name, "error": worker.error}
+        return {"way": worker.job.name, "error": worker.error}
     slices = [answer["wall"] / loop.slices[index]["wall"] for index, answer in worker.slices.items()]
     differences = (abs(a - b) for a, b in zip(numbers(worker), numbers(loop), strict=True))
     busy = worker.total("seconds")
     rates = {"gflop_s": round(worker.total("flop") / busy / 1e9, 1)} if busy else {}
-    if rates and "int8" not in worker.asked.name:
+    if rates and "int8" not in worker.job.name:
         shares = [answer["flop"] / answer["seconds"] / 1e9 / peaks[index] for index, answer in worker.slices.items()]
         rates["share_of_peak"] = round(sum(shares) / len(shares), 3)
         at_peak = sum(answer["flop"] / peaks[index] for index, answer in worker.slices.items())
         rates["ms_a_sentence_at_peak"] = round(at_peak / count / 1e6, 2)
     return {
-        "way": worker.asked.name,
+        "way": worker.job.name,
         **rates,
         "ms_a_sentence": round(1e3 * worker.total("wall") / count, 2),
         "cpu_ms_a_sentence": round(1e3 * worker.total("cpu") / count, 2),

@@ -212,13 +212,13 @@ def digest(
     workers: Sequence[BackendProcess[Side]], peaks: Sequence[float], alone: Mapping[str, Any], count: int
 ) -> dict[str, Any]:
     """Medians, ratios to the published procedure, largest differences from its scores, shares of the peak."""
-    ran = {worker.asked.name: list(worker.slices.values()) for worker in workers if not worker.error}
+    ran = {worker.job.name: list(worker.slices.values()) for worker in workers if not worker.error}
     reference, ways = ran.get("published"), {}
     for worker in workers:
         if worker.error:
-            ways[worker.asked.name] = {"failed": worker.error}
+            ways[worker.job.name] = {"failed": worker.error}
             continue
-        answers = ran[worker.asked.name]
+        answers = ran[worker.job.name]
         told: dict[str, Any] = {
             "ms_a_sentence": round(1e3 * statistics.median(one["wall"] for one in answers) / count, 2),
             "ms_fastest_slowest": [round(1e3 * pick(one["wall"] for one in answers) / count, 2) for pick in (min, max)],
@@ -229,7 +229,7 @@ def digest(
             told["ratio"] = round(statistics.median(a["wall"] / b["wall"] for a, b in zip(reference, answers, strict=True)), 2)
             pairs = zip(answers[0]["numbers"], reference[0]["numbers"], strict=True)
             told["max_difference"] = max(abs(a - b) for a, b in pairs)
-        ways[worker.asked.name] = told | (rates(answers, peaks) if "encoder_flop" in answers[0] else {})
+        ways[worker.job.name] = told | (rates(answers, peaks) if "encoder_flop" in answers[0] else {})
     return {"peak_gflop_s": [round(peak, 1) for peak in peaks], "ways": ways, "engine_alone": dict(alone)}
 
 

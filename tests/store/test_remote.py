@@ -516,7 +516,7 @@ def test_what_can_never_work_is_one_line(machine: Machine, monkeypatch: pytest.M
         f"s3://{BUCKET}/../run": "is not a valid URL of a run",
         "ftp://host/run": "stored at ftp://",
         "https://account.blob.core.windows.net/runs/run": "runs can't be stored at https://: use s3://BUCKET/RUN",
-        f"simplecache::s3://{BUCKET}/run": "simplecache::s3:// is no storage",
+        f"simplecache::s3://{BUCKET}/run": "stored at simplecache::s3://",
         f"s3:{BUCKET}/run": "is ambiguous: write",
         "s3:///run": "does not name a bucket: write s3://BUCKET/RUN",
         "az:///run": "does not name a bucket: write az://CONTAINER/RUN",
@@ -527,7 +527,7 @@ def test_what_can_never_work_is_one_line(machine: Machine, monkeypatch: pytest.M
     for place, message in told.items():
         refused(place, message)
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", ACCOUNT)
-    refused("az://a.b/run", "az://a.b/run is no container's name")
+    refused("az://a.b/run", "az://a.b/run is not a valid container name")
     with monkeypatch.context() as absent:
         absent.setattr("importlib.util.find_spec", lambda name: None)
         refused(f"s3://{BUCKET}/elsewhere", r'need obstore: pip install "stereotype-evaluator\[cloud\]"')
