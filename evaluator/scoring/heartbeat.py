@@ -1,7 +1,7 @@
-"""Signs of life: whether the driver of a run is at work, from whatever machine one asks.
+"""Heartbeats: whether the driver of a run is running, seen from any machine.
 
-A driver says every few seconds in RUN/progress.json who it is and that it lives, and when it last got on. Whoever asks on the
-same machine knows besides whether a process holds the run, and whether that process was stopped; elsewhere only the signs tell.
+Every few seconds a driver writes to RUN/progress.json who it is, the time, and when it last made progress. On the same machine
+the run's lock and the process's state are known too; on others only the heartbeat is.
 """
 
 import contextlib
@@ -16,12 +16,12 @@ from typing import Any, Literal
 import psutil
 
 BEAT_EVERY = 10.0
-"""Seconds between two signs of life."""
+"""Seconds between two heartbeats."""
 SILENT_AFTER = 60.0
-"""Seconds without one after which a driver isn't taken to be at work: clocks of two machines may differ a little."""
+"""Seconds without a heartbeat after which a driver no longer counts as running: clocks of machines differ a little."""
 
 DriverState = Literal["running", "stopped", "silent", "ended"]
-"""stopped: its process is there and suspended. silent: nobody can tell from here, its signs have ceased."""
+"""stopped: its process is suspended. silent: its heartbeat has ceased, and its state is not known here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +39,13 @@ class Driver:
         return cls(socket.gethostname(), _boot(), os.getpid(), psutil.Process().create_time())
 
     def record(self) -> dict[str, Any]:
-        """As it is written down."""
+        """For progress.json."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What is known of a run's driver: `progressed` is the Unix time of the last progress, `beat` of the last sign of life."""
+    """What is known of a run's driver: `progressed` is the Unix time of the last progress, `beat` of the last heartbeat."""
 
     state: DriverState
     driver: Driver | None

@@ -9,8 +9,8 @@ import polars as pl
 from evaluator.scoring.model_setup import ModelSetup
 from evaluator.scoring.progress import ModelProgress
 from evaluator.scoring.skip_rules import Skipped
-from evaluator.store.asked import Asked
-from evaluator.tasks.limit import asked
+from evaluator.store.sample_counts import SampleCounts
+from evaluator.tasks.limit import sample_counts
 from evaluator_serving.checks.verify import sample_rows
 from evaluator_serving.engine import DeviceKind
 from evaluator_serving.identity import fingerprint
@@ -114,8 +114,8 @@ class PreparedModel(ModelSetup):
         known = {"parameters": self.source.parameters or None, "family": family or None}
         return {name: value for name, value in known.items() if value is not None}
 
-    def _sample_counts(self, task: str) -> Asked:
-        counts = asked(self.limit, self.tables[task]["sample"].n_unique())
+    def _sample_counts(self, task: str) -> SampleCounts:
+        counts = sample_counts(self.limit, self.tables[task]["sample"].n_unique())
         skipped = self.skipped_samples.get(task)
         return {**counts, "skipped": skipped.samples, "reason": skipped.reason} if skipped else counts
 

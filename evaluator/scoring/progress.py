@@ -43,7 +43,7 @@ class ModelProgress:
 class ProgressView:
     """Shows progress on stderr (a live bar a model on a terminal, else a line a minute) and in RUN/progress.json.
 
-    The file is written every few seconds whatever happens: it is this process's sign of life, too (see `signs`).
+    The file is written every few seconds in any case: it is also this process's heartbeat (see `heartbeat`).
     """
 
     def __init__(self, folder: Path, models: list[ModelProgress]) -> None:
@@ -138,8 +138,8 @@ class ProgressView:
         with self._writing:
             now = time.monotonic()
             if force or now - self._written >= FILE_EVERY:
-                signs = {"driver": self._driver, "progressed": self._progressed, "ended": self._ended.is_set()}
+                heartbeat = {"driver": self._driver, "progressed": self._progressed, "ended": self._ended.is_set()}
                 models = [asdict(m) for m in list(self._models.values())]
                 waiting = {"waiting": self._waiting} if self._waiting and not self._ended.is_set() else {}
-                write_json(self._folder / "progress.json", {"updated": time.time(), **signs, **waiting, "models": models})
+                write_json(self._folder / "progress.json", {"updated": time.time(), **heartbeat, **waiting, "models": models})
                 self._written = now

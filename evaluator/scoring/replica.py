@@ -94,7 +94,7 @@ class Model:
         return self.error is None and (bool(self.prepared.encoded) if self.work is None else bool(self.work.waiting))
 
     @property
-    def left(self) -> float:
+    def remaining(self) -> float:
         """The share of its chunks that no replica has taken."""
         return 1.0 if self.work is None else len(self.work.waiting) / max(1, self.chunks)
 

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from evaluator.store.asked import widened
+from evaluator.store.sample_counts import merge_counts
 from evaluator_serving.errors import InputError
 
 Entry = Mapping[str, Any]
@@ -74,7 +74,7 @@ def with_model(known: Entry | None, entry: Entry, name: str, run: str, *, answer
     heads = {**known.get("heads_used", {}), **new.get("heads_used", {})}
     unasked = {**known.get("unasked", {}), **new.get("unasked", {})}
     unasked = {task: reason for task, reason in unasked.items() if task not in new.get("heads_used", {})}
-    asked = widened(known, new.get("asked", {})) if answered else {**known.get("asked", {}), **new.get("asked", {})}
+    asked = merge_counts(known, new.get("asked", {})) if answered else {**known.get("asked", {}), **new.get("asked", {})}
     if not same:
         return {**new, "heads_used": heads, "asked": asked, "unasked": unasked}
     both = {

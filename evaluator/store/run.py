@@ -26,7 +26,6 @@ import numpy as np
 import polars as pl
 
 from evaluator.store import imported
-from evaluator.store.asked import asked_rows
 from evaluator.store.files import (
     merge_parts,
     parquet_bytes,
@@ -42,6 +41,7 @@ from evaluator.store.files import (
 from evaluator.store.names import folder_name, plain_name
 from evaluator.store.record import Entry, same_model, with_model, with_task
 from evaluator.store.remote import mirror_of, shown
+from evaluator.store.sample_counts import limited_rows
 from evaluator.store.shape import mistakes
 from evaluator.vocabulary import Protocol_
 from evaluator_serving.answers import Answer
@@ -378,7 +378,7 @@ class Run:
 
     def asked_table(self, task: str, entry: Mapping[str, Any]) -> pl.DataFrame:
         """The requests of a task for the samples in this model's entry."""
-        return asked_rows(self.table(task, entry["heads_used"][task]), entry, task)
+        return limited_rows(self.table(task, entry["heads_used"][task]), entry, task)
 
     def answers_folder(self, model: str) -> Path:
         """The folder of a model's answers."""

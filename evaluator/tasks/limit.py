@@ -104,6 +104,6 @@ def limited(samples: Samples, strata: Sequence[str], limit: int | None) -> Sampl
     return replace(samples, frame=chosen(samples.frame, order), whole=samples.frame.height)
 
 
-def asked(limit: int | None, samples: int) -> dict[str, Any]:
-    """The record of what a model is asked of a task: see `evaluator.store.asked`."""
+def sample_counts(limit: int | None, samples: int) -> dict[str, Any]:
+    """The record of what a model is asked of a task: see `evaluator.store.sample_counts`."""
     return {"limit": limit, "seed": SEED, "samples": samples}

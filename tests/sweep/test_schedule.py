@@ -19,7 +19,7 @@ from evaluator.sweep.planning.job import Job
 from evaluator.sweep.planning.packing import Piece, lines_of, pack
 from evaluator.sweep.planning.placement import Placement
 from evaluator.sweep.planning.policy import Machines, Policy, Progress, Running
-from evaluator.sweep.planning.replan import Renewed, Replanner
+from evaluator.sweep.planning.replan import NewPlan, Replanner
 from evaluator.sweep.planning.schedule import schedule
 from evaluator.sweep.planning.simulation import Slot, makespan, simulate
 
@@ -62,10 +62,10 @@ def disturbed(jobs: Sequence[Job], seed: int) -> list[Job]:
     ]
 
 
-def check(jobs: Sequence[Job], families: Families, slots: Sequence[Slot], *, released: bool = False) -> None:
+def check(jobs: Sequence[Job], families: Families, slots: Sequence[Slot], *, preempted: bool = False) -> None:
     """A schedule is valid: devices aren't used beyond what they are, replicas lie as placed, all work is done, once.
 
-    A model's replicas end together, but for those that may be `released`.
+    A model's replicas end together, but for those that may be `preempted`.
     """
     used = defaultdict(list)
     for slot in slots:
@@ -87,7 +87,7 @@ def check(jobs: Sequence[Job], families: Families, slots: Sequence[Slot], *, rel
         times = [(true[s.allocation.family, s.allocation.placement], s) for s in mine]
         done = sum(max(0.0, s.end - s.start - w.load) / w.score for w, s in times)
         assert done == pytest.approx(1, abs=1e-6)
-        assert released or len({s.end for s in mine}) == 1
+        assert preempted or len({s.end for s in mine}) == 1
     assert {slot.job for slot in slots} == {one.name for one in jobs}
 
 
@@ -124,7 +124,7 @@ def test_schedules_are_valid_and_not_below_the_bound(jobs: list[Job], seed: int)
     check(true, MIXED, slots)
     assert makespan(slots) >= lower_bound(true, MIXED) * (1 - 1e-6)
     mended = simulate(jobs, MIXED, made.lines, true, made.prices)
-    check(true, MIXED, mended, released=True)
+    check(true, MIXED, mended, preempted=True)
     assert makespan(mended) >= lower_bound(true, MIXED) * (1 - 1e-6)
 
 
@@ -293,12 +293,12 @@ def always(_: Allocation) -> bool:
 
 def test_when_a_job_ends_is_foreseen() -> None:
     # Half is left at 100; 0.01 a second now, another 0.04 from 110: 0.1 until then, 0.4 at 0.05 a second.
-    state = Progress(left=0.5, at=100, rate=0.01, loading=[(110, 0.04)], replicas=2)
+    state = Progress(remaining=0.5, at=100, rate=0.01, loading=[(110, 0.04)], replicas=2)
     assert state.end() == pytest.approx(118)
-    state.pace = 0.5  # it does what was expected at half the speed: 0.4 at 0.03 a second
+    state.speed_ratio = 0.5  # it does what was expected at half the speed: 0.4 at 0.03 a second
     assert state.end() == pytest.approx(110 + 0.4 / 0.03)
     # What should have loaded already is taken to be about to.
-    assert Progress(left=0.5, at=100, loading=[(90, 0.05)], replicas=1).end() == pytest.approx(110)
+    assert Progress(remaining=0.5, at=100, loading=[(90, 0.05)], replicas=1).end() == pytest.approx(110)
     assert Progress().end() == math.inf
 
 
@@ -318,7 +318,7 @@ def test_replicas_that_have_become_useless_are_passed_over() -> None:
     policy = Policy.of(
         [first, second], {"a": [("gone", first.allocations[0]), ("m", first.allocations[0]), ("n", second.allocations[0])]}
     )
-    progress = {"m": Progress(left=0.1, at=0, rate=0.02, replicas=1), "n": Progress()}  # m ends in 5 s, a load is 10
+    progress = {"m": Progress(remaining=0.1, at=0, rate=0.02, replicas=1), "n": Progress()}  # m ends in 5 s, a load is 10
     assert policy.next("a", progress, 0, always) == ("n", second.allocations[0])
     assert [name for name, _ in policy.lines["a"]] == ["n"]
 
@@ -326,7 +326,7 @@ def test_replicas_that_have_become_useless_are_passed_over() -> None:
 def test_idle_devices_take_what_waits_elsewhere_if_it_ends_in_time() -> None:
     runs, waits = job("runs", 10, 100), Job("waits", (allocation(10, 20, "a"), allocation(10, 60, "b")))
     policy = Policy.of([runs, waits], {"a": [("waits", waits.allocations[0])], "b": []})
-    progress = {"runs": Progress(left=1.0, at=0, rate=0.01, replicas=1), "waits": Progress()}
+    progress = {"runs": Progress(remaining=1.0, at=0, rate=0.01, replicas=1), "waits": Progress()}
     assert policy.next("b", progress, 30, always) == ("waits", waits.allocations[1])  # would end at 100, as the other does
     assert policy.next("b", progress, 31, always) is None
 
@@ -386,16 +386,16 @@ def test_it_is_planned_again_only_when_something_new_is_known() -> None:
     running = [Running(name, jobs[name].allocations[0], 10) for name in ("m", "n")]
     planned = Progress(1, 0, 0, [(10, 1 / 40)], 1)
     state = {"m": planned, "n": planned, "o": Progress()}
-    assert replanner.renewed(state, running, 0) is None  # the plan is new
-    assert replanner.renewed(state, running, 5) is None
+    assert replanner.replan(state, running, 0) is None  # the plan is new
+    assert replanner.replan(state, running, 5) is None
     known = {**state, "m": Progress(1, 10, 1 / 40, [], 1, measured=True), "n": Progress(1, 10, 1 / 40, [], 1, measured=True)}
     loaded = [Running(name, jobs[name].allocations[0]) for name in ("m", "n")]
     # Both end at 50; the third one is all that is to start, after either.
-    assert replanner.renewed(known, loaded, 10) == Renewed({"a": deque([("o", jobs["o"].allocations[0])])})
+    assert replanner.replan(known, loaded, 10) == NewPlan({"a": deque([("o", jobs["o"].allocations[0])])})
     assert 70 <= replanner.until <= 85, "shared by both devices, or on one of them"
-    assert replanner.renewed(known, loaded, 20) is None
-    unplanned = Replanner(jobs, {"a": [2]}, {}, known=frozenset())
-    assert unplanned.renewed(known, loaded, 10) is None, "there is no plan to mend"
+    assert replanner.replan(known, loaded, 20) is None
+    unplanned = Replanner(jobs, {"a": [2]}, {}, measured=frozenset())
+    assert unplanned.replan(known, loaded, 10) is None, "there is no plan to mend"
 
 
 def test_a_model_that_turns_out_fast_gives_a_replica_up_for_one_that_is_slow() -> None:
@@ -406,33 +406,35 @@ def test_a_model_that_turns_out_fast_gives_a_replica_up_for_one_that_is_slow() -
     check(true, {"a": [4]}, as_planned)
     assert makespan(as_planned) == pytest.approx(187.5)
     # At 60 both are known. With two replicas f ends at 150, and s, with another one from 120 on, at 165.
-    check(true, {"a": [4]}, mended, released=True)
+    check(true, {"a": [4]}, mended, preempted=True)
     ends = [(s.job, s.start, s.end) for s in mended]
     assert ends == [("f", 0, 60), ("f", 0, 150), ("f", 0, 150), ("s", 0, 165), ("s", 60, 165)]
 
 
-@pytest.mark.parametrize(("alike", "released"), [("", (2,)), ("f", ())])
-def test_a_replica_that_goes_on_without_loading_is_kept(alike: str, released: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(("alike", "preempted"), [("", (2,)), ("f", ())])
+def test_a_replica_that_goes_on_without_loading_is_kept(alike: str, preempted: tuple[int, ...]) -> None:
     """As above at 60, with a third one that has a device of its own; if it is like f, f's replicas have loaded all for it."""
     g = Job("g", (allocation(60, 10, "a"), allocation(60, 10, "b")), alike)
     jobs = {"f": replace(job("f", 60, 360), alike=alike), "g": g, "s": job("s", 60, 120)}
     loaded = [*[Running("f", jobs["f"].allocations[0])] * 3, Running("s", jobs["s"].allocations[0])]
     progress = {
-        "f": Progress(1, 60, 3 / 180, [], 3, pace=2.0, measured=True),
+        "f": Progress(1, 60, 3 / 180, [], 3, speed_ratio=2.0, measured=True),
         "g": Progress(),
-        "s": Progress(1, 60, 1 / 150, [], 1, pace=0.8, measured=True),
+        "s": Progress(1, 60, 1 / 150, [], 1, speed_ratio=0.8, measured=True),
     }
-    replanner = Replanner(jobs, {"a": [4], "b": [1]}, {"a": 1.0, "b": 0.1}, known=frozenset())
-    renewed = replanner.renewed(progress, loaded, 60)
-    assert renewed is not None
-    assert renewed.released == released
+    replanner = Replanner(jobs, {"a": [4], "b": [1]}, {"a": 1.0, "b": 0.1}, measured=frozenset())
+    new_plan = replanner.replan(progress, loaded, 60)
+    assert new_plan is not None
+    assert new_plan.preempted == preempted
 
 
 def test_what_is_left_without_a_replica() -> None:
     one, wide = allocation(10, 50), allocation(10, 20, placement=Placement(2))
-    state = Progress(0.8, 100, 2 * (1 / 50 + 1 / 20), [(130, 1 / 20)], 3, pace=2.0)  # one and a wide one, at twice their pace
+    state = Progress(
+        0.8, 100, 2 * (1 / 50 + 1 / 20), [(130, 1 / 20)], 3, speed_ratio=2.0
+    )  # one and a wide one, at twice their pace
     less = state.without(Running("m", wide), 102)
-    assert (less.left, less.at, less.replicas) == (pytest.approx(0.8 - 2 * 0.14), 102, 2)
+    assert (less.remaining, less.at, less.replicas) == (pytest.approx(0.8 - 2 * 0.14), 102, 2)
     assert less.rate == pytest.approx(2 / 50)
     assert less.loading == [(130, 1 / 20)]
     assert less.without(Running("m", one), 102).rate == 0
@@ -443,7 +445,7 @@ def test_what_is_left_without_a_replica() -> None:
 
 def test_what_is_left_of_a_job_at_a_moment() -> None:
     # One replica does a hundredth a second since 10; another, loaded at 30, half of that at twice the estimated pace.
-    state = Progress(0.9, 10, 0.01, [(30, 0.005)], 2, pace=2.0)
+    state = Progress(0.9, 10, 0.01, [(30, 0.005)], 2, speed_ratio=2.0)
     assert state.left_at(10) == 0.9
     assert state.left_at(20) == pytest.approx(0.8)
     assert state.left_at(50) == pytest.approx(0.9 - 0.4 - 0.2)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.store.asked import widened
+from evaluator.store.sample_counts import merge_counts
 from evaluator.tasks import TASKS, task
 from evaluator.tasks.gest import custom
 from evaluator.tasks.limit import spread
@@ -112,10 +112,10 @@ def asked(limit: int | None) -> dict[str, object]:
 )
 def test_what_was_asked_only_grows(before: int | None, now: int | None, then: int | None) -> None:
     known = {"heads_used": {"gest": ["causal"]}, "asked": {"gest": asked(before)}}
-    assert widened(known, {"gest": asked(now)}) == {"gest": asked(then)}
+    assert merge_counts(known, {"gest": asked(now)}) == {"gest": asked(then)}
 
 
 def test_a_model_of_an_older_version_keeps_all_that_it_has_answered() -> None:
     known = {"heads_used": {"gest": ["causal"]}}
-    assert widened(known, {"gest": asked(8), "winobias": asked(8)}) == {"winobias": asked(8)}
-    assert widened(known, {"gest": asked(None)}) == {"gest": asked(None)}
+    assert merge_counts(known, {"gest": asked(8), "winobias": asked(8)}) == {"winobias": asked(8)}
+    assert merge_counts(known, {"gest": asked(None)}) == {"gest": asked(None)}

@@ -1,4 +1,4 @@
-"""Where a sweep stands, for the policy and the pool: which devices are taken, how fast models go. Pure."""
+"""The observed state of a sweep, for the policy and the pool: which devices are in use, how fast models are. Pure."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ its libraries already, than of the model."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PendingReplica:
-    """A replica that waits for its devices: `ready` is Ray's reference to the moment when they are there."""
+    """A replica whose placement group is pending: `ready` is Ray's reference to `group.ready()`."""
 
     start: PlannedReplica
     group: PlacementGroup
@@ -46,7 +46,7 @@ def ray_replica(replica: Replica) -> RayReplica:
 
 
 def allocation_of(active: ActiveReplica) -> Allocation:
-    """How a replica lies on devices."""
+    """A replica's allocation."""
     return ray_replica(active.replica).allocation
 
 
@@ -58,25 +58,25 @@ def node_of(active: ActiveReplica) -> str:
 def holders(
     active_replicas: Sequence[ActiveReplica], pending: Sequence[PendingReplica]
 ) -> list[ActiveReplica | PendingReplica]:
-    """What takes devices or has asked for some. Two replicas on the same devices take them once: the later one, which stays.
+    """Replicas that hold devices or wait for some. Two replicas that share devices count once, as the later one.
 
-    One that is about to go takes none any more.
+    A draining replica does not count.
     """
-    places = {ray_replica(m.replica).device_group: m for m in active_replicas}
-    return [*(m for m in places.values() if not m.draining), *pending]
+    by_group = {ray_replica(m.replica).device_group: m for m in active_replicas}
+    return [*(m for m in by_group.values() if not m.draining), *pending]
 
 
 def start_of(holder: ActiveReplica | PendingReplica) -> PlannedReplica:
-    """A model's name, and how its replica lies on devices."""
+    """A replica's model and allocation."""
     return holder.start if isinstance(holder, PendingReplica) else (holder.model.name, allocation_of(holder))
 
 
-def running(holder: ActiveReplica | PendingReplica, longer: float, now: float) -> Running:
-    """A replica for the plan made again; `longer`: see `Progress.slow`."""
+def running(holder: ActiveReplica | PendingReplica, ratio: float, now: float) -> Running:
+    """A replica for the plan made again; `longer`: see `Progress.load_ratio`."""
     name, allocation = start_of(holder)
     begun = now if isinstance(holder, PendingReplica) else holder.started_at
     loaded = isinstance(holder, ActiveReplica) and holder.loaded is not None
-    return Running(name, allocation, None if loaded else begun + allocation.load * longer)
+    return Running(name, allocation, None if loaded else begun + allocation.load * ratio)
 
 
 def taken(starts: Sequence[PlannedReplica], family: str) -> float:
@@ -100,8 +100,8 @@ def rates(active_replicas: Sequence[ActiveReplica], now: float) -> dict[str, flo
     return found
 
 
-def slow(loaded: Sequence[ActiveReplica]) -> float:
-    """By what a model's loads took longer than was estimated, 1 where none is known."""
+def load_ratio(loaded: Sequence[ActiveReplica]) -> float:
+    """Measured over estimated seconds of a model's loads, 1 where none is known."""
     planned = sum(allocation_of(m).load for m in loaded)
     return min(max(sum(m.loaded_at - m.started_at for m in loaded) / planned, SLOW[0]), SLOW[1]) if planned else 1.0
 
@@ -114,14 +114,14 @@ def progress(model: Model, state: LoopState, pending: Sequence[PendingReplica], 
     planned = sum(1 / max(allocation_of(m).score, 1e-9) for m in loaded)
     loading = [(m.started_at, allocation_of(m)) for m in active_replicas if m.loaded is None]
     loading += [(now, a.allocation) for a in pending if a.model == model.name]
-    longer = slow(loaded)
+    ratio = load_ratio(loaded)
     return Progress(
-        left=model.left,
+        remaining=model.remaining,
         at=now,
         rate=measured,
-        loading=[(begun + allocation.load * longer, 1 / max(allocation.score, 1e-9)) for begun, allocation in loading],
+        loading=[(begun + allocation.load * ratio, 1 / max(allocation.score, 1e-9)) for begun, allocation in loading],
         replicas=len(loaded) + len(loading),
-        pace=measured / planned if planned else 1.0,
-        slow=longer,
+        speed_ratio=measured / planned if planned else 1.0,
+        load_ratio=ratio,
         measured=any(m.scored >= MEASURED for m in loaded),
     )

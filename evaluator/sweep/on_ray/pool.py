@@ -142,10 +142,10 @@ class Pool:
         holding = holders([active for active in state.active_replicas if active is not but], self._pending)
         working = [model for name, model in state.models.items() if model.has_work and name in self._policy.jobs]
         found = {model.name: progress(model, state, self._pending, now) for model in working}
-        there = [running(h, found[name].slow if (name := start_of(h)[0]) in found else 1.0, now) for h in holding]
-        if renewed := self._replanner.renewed(found, there, now):
-            self._policy.lines = renewed.lines
-            for holder in [holding[at] for at in renewed.released]:
+        there = [running(h, found[name].load_ratio if (name := start_of(h)[0]) in found else 1.0, now) for h in holding]
+        if new_plan := self._replanner.replan(found, there, now):
+            self._policy.lines = new_plan.lines
+            for holder in [holding[at] for at in new_plan.preempted]:
                 holding.remove(holder)
                 if isinstance(holder, PendingReplica):
                     self._withdraw(holder)
@@ -188,14 +188,19 @@ class Pool:
         speed, found = rates(state.active_replicas, time.monotonic()), []
         for active in state.active_replicas:
             device_group, model = ray_replica(active.replica).device_group, active.model
-            if active.loaded is None or active.pending_call is not None or len(device_group.replicas) > 1 or model.left > SOON:
+            if (
+                active.loaded is None
+                or active.pending_call is not None
+                or len(device_group.replicas) > 1
+                or model.remaining > SOON
+            ):
                 continue
             if state.next_sharing_weights(model) is not None:
                 continue  # it goes on with that one
             start = self._next_planned(active, state)
             if (
                 start is not None
-                and model.left <= start[1].load * speed[model.name]
+                and model.remaining <= start[1].load * speed[model.name]
                 and self._both_fit(model.name, start, device_group)
             ):
                 self._claim_devices(start)
@@ -242,8 +247,8 @@ class Pool:
 
     def preempted(self) -> Sequence[ActiveReplica]:
         """Replicas of models that turned out fast, where others need the devices."""
-        released, self._preempted = self._preempted, []
-        return released
+        preempted, self._preempted = self._preempted, []
+        return preempted
 
     def reschedule(self, active: ActiveReplica, state: LoopState) -> None:
         """Its model is first in its family's line; what waits for devices there waits behind it."""

@@ -44,7 +44,7 @@ def prices(jobs: Sequence[Job], families: Mapping[str, Sequence[int]]) -> tuple[
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """All ways of all jobs, job after job: `first[j]` is the row of job j's first way."""
+    """All allocations of all jobs, job after job: `first[j]` is the row of job j's first one."""
 
     first: Array
     job: Array
@@ -82,7 +82,7 @@ class _Table:
         part = np.maximum(0.0, seconds - self.load) / self.score  # of the job that one replica can do
         able = np.zeros((len(self.first), len(self.sizes)))
         np.maximum.at(able, (self.job, self.family), part / self.width)
-        able *= self.sizes  # families filled with the way that does most in a device
+        able *= self.sizes  # families filled with the allocation that does most in a device
         if (able.sum(1) < 1 - 1e-9).any():
             return True, start
         price = start
@@ -98,9 +98,9 @@ class _Table:
     def costs(self, seconds: float, part: Array, price: Array) -> tuple[float, Array]:
         """(the least that all jobs cost within `seconds`, device-seconds that they take of each family then).
 
-        A job on one replica costs that replica. On at least k replicas: of the shares x of its ways (summing to 1) and their
-        replicas n >= x / part (summing to at least k), the cheapest, relaxed to what the multiplier m of the last condition
-        gives: k m + the least of (score + (load - m) / part). Replicas are whole, so k is at least 1 / the largest part.
+        A job on one replica costs that replica. On at least k replicas: of the shares x of its allocations (summing to 1)
+        and their replicas n >= x / part (summing to at least k), the cheapest, relaxed to what the multiplier m of the last
+        condition gives: k m + the least of (score + (load - m) / part). Replicas are whole: k is at least 1 / the largest part.
         """
         rent = price[self.family] * self.width
         load, score = rent * self.load, rent * self.score

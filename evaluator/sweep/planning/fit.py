@@ -73,7 +73,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """One way to run a model: a placement on machines of one family, with seconds to load and to score all on one replica."""
+    """A placement on machines of one family, with seconds to load and to score all on one replica."""
 
     family: str
     placement: Placement
@@ -82,7 +82,7 @@ class Allocation:
 
 
 def allocations(demand: Demand, fleet: Fleet, speeds: Speeds | None = None) -> tuple[Allocation, ...]:
-    """The ways to run a model: on each family of machines that it fits, on the fewest devices, and on parts of one.
+    """The allocations of a model: on each family of machines that it fits, on the fewest devices, and on parts of one.
 
     `speeds`: what was measured or given; without it the cards' own.
     Raises InputError, with the number missing, where it fits nowhere, MachineError where none has its folder.

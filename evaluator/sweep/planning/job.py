@@ -11,7 +11,7 @@ LANES = 8
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One model's work and the ways to do it, at least one.
+    """One model's work and its allocations, at least one.
 
     A replica that is done with a job goes on, without loading, with another one that is `alike`: of which the same is loaded
     (a model under several system prompts). Empty where there is none.
@@ -22,12 +22,12 @@ class Job:
     alike: str = ""
 
     def on(self, family: str) -> list[Allocation]:
-        """The ways on one family."""
+        """Its allocations on one family."""
         return [allocation for allocation in self.allocations if allocation.family == family]
 
 
 def merged(jobs: Sequence[Job]) -> list[Job]:
-    """Jobs that are alike as one, which loads once and has all their work; those that can't run in the same ways stay apart."""
+    """Jobs that are alike as one, which loads once and has all their work; those with other allocations stay apart."""
     groups: dict[str, list[Job]] = {}
     for job in jobs:
         groups.setdefault(job.alike or job.name, []).append(job)

@@ -3,7 +3,7 @@
 A job that one replica can do in time is one piece. A larger one is several, and because a model's replicas share its work and
 end together, the last of them may start late: it fills what another job leaves of its devices. So every lane (an eighth of a
 device) has one free interval; jobs of one piece fill it from its beginning, pieces of shared jobs are at its end. Each job
-takes the cheapest way that there is room for, where the least room is left over.
+takes the cheapest allocation that there is room for, where the least room is left over.
 """
 
 from collections.abc import Mapping, Sequence
@@ -100,7 +100,7 @@ def pack(
 
 
 def _one(job: str, allocations: Sequence[Allocation], strips: Mapping[str, _Strip]) -> list[Piece]:
-    """The first way whose single replica finds room, none if there is no such way."""
+    """The first allocation whose single replica fits, None if there is none."""
     for allocation in allocations:
         strip, needs = strips[allocation.family], allocation.load + allocation.score
         begin, until = strip.groups(allocation)

@@ -15,7 +15,7 @@ from evaluator.sweep.planning.fit import Allocation
 from evaluator.sweep.planning.job import LANES, Job, width
 
 PlannedReplica = tuple[str, Allocation]
-"""A replica to start: a model's name and a way to run it."""
+"""A replica to start: a model's name and its allocation."""
 Lines = Mapping[str, Sequence[PlannedReplica]]
 """Family → replicas to start there, in this order."""
 PAYS = 1.1
@@ -41,49 +41,49 @@ class Progress:
     """A job as the policy sees it at one moment.
 
     Attributes:
-        left: part of its work that was not done at the moment `at`.
+        remaining: part of its work that was not done at the moment `at`.
         rate: parts a second that its loaded replicas do.
         loading: (moment when it should have loaded, parts a second that it should do) of each replica that loads.
         replicas: how many load or score.
-        pace: by what its loaded replicas are faster than was estimated.
-        slow: by what they took longer to load.
+        speed_ratio: measured over estimated speed of its loaded replicas.
+        load_ratio: measured over estimated seconds of their loads.
         measured: whether these two are known.
     """
 
-    left: float = 1.0
+    remaining: float = 1.0
     at: float = 0.0
     rate: float = 0.0
     loading: list[tuple[float, float]] = field(default_factory=list)
     replicas: int = 0
-    pace: float = 1.0
-    slow: float = 1.0
+    speed_ratio: float = 1.0
+    load_ratio: float = 1.0
     measured: bool = False
 
     def left_at(self, moment: float) -> float:
         """The part of its work that isn't done at a moment, if no replica joins."""
         done = self.rate * max(0.0, moment - self.at)
-        done += sum(more * self.pace * max(0.0, moment - max(loaded, self.at)) for loaded, more in self.loading)
-        return max(0.0, self.left - done)
+        done += sum(more * self.speed_ratio * max(0.0, moment - max(loaded, self.at)) for loaded, more in self.loading)
+        return max(0.0, self.remaining - done)
 
     def end(self) -> float:
         """The moment when it ends, if no replica joins."""
-        left, rate, at = self.left, self.rate, self.at
+        left, rate, at = self.remaining, self.rate, self.at
         for moment, more in sorted(self.loading):
             step = max(0.0, moment - at)
             if rate * step >= left:
                 break
             left -= rate * step
             at += step
-            rate += more * self.pace
+            rate += more * self.speed_ratio
         return at + left / rate if rate > 0 else math.inf
 
     def without(self, replica: Running, now: float) -> "Progress":
         """As it is if one of its replicas ends now."""
-        found = replace(self, left=max(0.0, self.left - self.rate * max(0.0, now - self.at)), at=max(now, self.at))
+        found = replace(self, remaining=max(0.0, self.remaining - self.rate * max(0.0, now - self.at)), at=max(now, self.at))
         found.loading = list(self.loading)
         found.replicas -= 1
         if replica.ready is None:
-            rate = self.rate - self.pace * replica.part
+            rate = self.rate - self.speed_ratio * replica.part
             found.rate = rate if rate > 1e-9 * self.rate else 0.0
         else:
             found.loading.remove((replica.ready, replica.part))
@@ -113,7 +113,7 @@ class Policy:
         while line:
             name, allocation = line[0]
             state = progress.get(name)
-            if state is not None and (state.replicas == 0 or state.end() - now > allocation.load * state.slow):
+            if state is not None and (state.replicas == 0 or state.end() - now > allocation.load * state.load_ratio):
                 return line[0] if fits(allocation) else None
             line.popleft()
         return self._help(family, progress, now, fits)
@@ -133,7 +133,7 @@ class Policy:
         if waiting:
             return max(waiting, key=lambda item: (item[0], item[1][0]))[1]
         for name in sorted(ends, key=lambda name: -ends[name]):
-            pays = PAYS * progress[name].slow
+            pays = PAYS * progress[name].load_ratio
             worth = [w for w in self.jobs[name].on(family) if ends[name] - now > pays * w.load and fits(w)]
             if worth:
                 return name, min(worth, key=lambda w: (w.load + w.score, width(w)))

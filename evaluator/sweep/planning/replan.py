@@ -1,4 +1,4 @@
-"""The plan made again while a sweep runs, from what has been measured. Pure arithmetic.
+"""Replanning while a sweep runs, from measured speeds. Pure arithmetic.
 
 Estimates are wrong by tens of percent; how fast a model really loads and scores is known when its first replica has done so.
 From then on what is left is packed anew around the replicas that there are: a model that turns out slow gets further replicas
@@ -24,24 +24,24 @@ STRETCH, STRETCHES = 0.02, 10
 SOONER = 0.98
 """Replicas are ended where what is left takes at most this part of the time that it takes with them."""
 EFFORT = 5000
-"""Ways times a measure of devices up to which plans are made again: packings take milliseconds, not seconds."""
+"""Allocations times a measure of devices up to which plans are made again: packings take milliseconds, not seconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Renewed:
-    """What comes of planning again: the new lines, and which replicas (by number) are to end, as their jobs do without them."""
+class NewPlan:
+    """The new queues, and which replicas (by number) are preempted because their jobs finish in time without them."""
 
     lines: dict[str, deque[PlannedReplica]]
-    released: tuple[int, ...] = ()
+    preempted: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """Replicas to start so that all ends by `until`, if those that are `released` end now."""
+class _Candidate:
+    """Replicas to start so that all ends by `until`, if those that are `preempted` end now."""
 
     pieces: list[Piece]
     until: float
-    released: list[int]
+    preempted: list[int]
 
 
 @dataclass(slots=True)
@@ -51,34 +51,34 @@ class Replanner:
     Attributes:
         jobs, families: as the plan has them; prices: of the families' device-seconds.
         until: when all was to end by the last lines.
-        known: jobs whose speed was known then, or that had ended; None before the first look, when the plan's lines are new.
+        measured: jobs whose speed was known then, or that had ended; None before the first look, when the plan's lines are new.
     """
 
     jobs: Mapping[str, Job]
     families: Mapping[str, Sequence[int]]
     prices: Mapping[str, float]
     until: float = 0.0
-    known: frozenset[str] | None = None
+    measured: frozenset[str] | None = None
 
-    def renewed(self, progress: Mapping[str, Progress], running: Sequence[Running], now: float) -> Renewed | None:
+    def replan(self, progress: Mapping[str, Progress], running: Sequence[Running], now: float) -> NewPlan | None:
         """New lines, None where nothing new is known (or the sweep is too large to be planned in passing).
 
         `progress`: of each job with work left; `running`: the replicas that load or score.
         """
         known = frozenset(name for name in self.jobs if name not in progress or progress[name].measured)
-        news = self.known is not None and known != self.known
-        self.known = known
+        news = self.measured is not None and known != self.measured
+        self.measured = known
         if not news or not self.prices or self._effort(progress) > EFFORT:
             return None
         found = self._shortest(progress, running, now, spare=False)
         less = self._shortest(progress, running, now, spare=True)
-        if less is not None and less.released and (found is None or less.until - now < SOONER * (found.until - now)):
+        if less is not None and less.preempted and (found is None or less.until - now < SOONER * (found.until - now)):
             found = less
         if found is None:
             return None
         self.until = found.until
         lines = {family: deque(line) for family, line in lines_of(found.pieces, self.families).items()}
-        return Renewed(lines, self._wanted(found, running, now))
+        return NewPlan(lines, self._wanted(found, running, now))
 
     def _effort(self, progress: Mapping[str, Progress]) -> float:
         allocations = sum(len(self.jobs[name].allocations) for name in progress)
@@ -86,7 +86,7 @@ class Replanner:
 
     def _shortest(
         self, progress: Mapping[str, Progress], running: Sequence[Running], now: float, *, spare: bool
-    ) -> _Found | None:
+    ) -> _Candidate | None:
         """The replicas to start so that all ends in the shortest time found, None if it isn't found."""
         worth = sum(self.prices[family] * sum(devices) for family, devices in self.families.items())
         until = max(self.until, now + sum(self._least(name, state, now) for name, state in progress.items()) / worth)
@@ -113,16 +113,19 @@ class Replanner:
     def _rest(self, name: str, state: Progress, left: float) -> Job:
         """A part of a job as a job, with the times that were measured."""
         allocations = self.jobs[name].allocations
-        return Job(name, tuple(replace(w, load=w.load * state.slow, score=w.score * left / state.pace) for w in allocations))
+        return Job(
+            name,
+            tuple(replace(w, load=w.load * state.load_ratio, score=w.score * left / state.speed_ratio) for w in allocations),
+        )
 
     def _fit(
         self, progress: Mapping[str, Progress], running: Sequence[Running], now: float, until: float, *, spare: bool
-    ) -> _Found | None:
+    ) -> _Candidate | None:
         """Replicas to start so that all ends by `until`, None where they don't fit. `spare`: what isn't needed for it ends."""
-        released: list[int] = []
+        preempted: list[int] = []
         if spare:
             shared = {name for name in progress if self._goes_on(name, progress)}
-            progress, released = _releasing(progress, [r if r.job not in shared else None for r in running], now, until)
+            progress, preempted = _releasing(progress, [r if r.job not in shared else None for r in running], now, until)
         ends, rest = {}, []
         for name, state in progress.items():
             ends[name] = max(now, min(until, state.end())) if state.replicas else now
@@ -131,13 +134,13 @@ class Replanner:
                 rest.append(self._rest(name, state, left))
         costs = {job.name: min(self.prices[w.family] * width(w) * (w.load + w.score) for w in job.allocations) for job in rest}
         rest.sort(key=lambda job: (-costs[job.name], job.name))
-        free = self._free(running, frozenset(released), ends, now)
+        free = self._free(running, frozenset(preempted), ends, now)
         pieces, over = pack(rest, self.families, until, self.prices, free, whole=True)
         if over:
             return None
         planned = {(name, w.family, w.placement): w for name in ends for w in self.jobs[name].allocations}
         made = [Piece(p.start, p.job, planned[p.job, p.allocation.family, p.allocation.placement]) for p in pieces]
-        return _Found(made, until, released)
+        return _Candidate(made, until, preempted)
 
     def _goes_on(self, name: str, progress: Mapping[str, Progress]) -> bool:
         """Whether a job's replicas have something to do after it for which they needn't load."""
@@ -145,7 +148,7 @@ class Replanner:
         return bool(alike) and any(other != name and self.jobs[other].alike == alike for other in progress)
 
     def _free(
-        self, running: Sequence[Running], released: frozenset[int], ends: Mapping[str, float], now: float
+        self, running: Sequence[Running], preempted: frozenset[int], ends: Mapping[str, float], now: float
     ) -> dict[str, Array]:
         """When each lane gets free, with every replica where it would lie if they had come one after the other."""
         free = {f: np.full((len(devices), max(devices) * LANES), now) for f, devices in self.families.items()}
@@ -154,20 +157,20 @@ class Replanner:
             allocation = replica.allocation
             if allocation.family not in machines or (place := machines[allocation.family].take(allocation)) is None:
                 continue  # its machine has left, or it lies where another one would have to
-            if number in released:
+            if number in preempted:
                 continue
             for machine, first, last in _lanes(allocation, machines[allocation.family], *place):
                 free[allocation.family][machine, first:last] = ends.get(replica.job, now)
         return free
 
-    def _wanted(self, found: _Found, running: Sequence[Running], now: float) -> tuple[int, ...]:
+    def _wanted(self, found: _Candidate, running: Sequence[Running], now: float) -> tuple[int, ...]:
         """Of the replicas that could end those whose devices something else is to start on now, the widest first."""
         missing = {family: -float(sum(devices)) for family, devices in self.families.items()}
         for allocation in [*(r.allocation for r in running), *(p.allocation for p in found.pieces if p.start <= now + 1e-6)]:
             if allocation.family in missing:
                 missing[allocation.family] += width(allocation)
         chosen = []
-        for number in sorted(found.released, key=lambda number: -width(running[number].allocation)):
+        for number in sorted(found.preempted, key=lambda number: -width(running[number].allocation)):
             allocation = running[number].allocation
             if missing.get(allocation.family, 0.0) > 1e-9:
                 missing[allocation.family] -= width(allocation)
@@ -182,7 +185,7 @@ def _releasing(
 
     A model gives up what it has begun last first, and what still loads before what scores; one that isn't measured keeps all.
     """
-    left, released = dict(progress), []
+    left, preempted = dict(progress), []
     there = [(number, replica) for number, replica in enumerate(running) if replica is not None]
     for number, replica in sorted(there, key=lambda item: (item[1].ready is None, -item[0])):
         state = left.get(replica.job)
@@ -190,8 +193,8 @@ def _releasing(
             less = state.without(replica, now)
             if less.end() <= until and (less.rate > 0 or replica.ready is not None):  # one that scores stays
                 left[replica.job] = less
-                released.append(number)
-    return left, released
+                preempted.append(number)
+    return left, preempted
 
 
 def _lanes(

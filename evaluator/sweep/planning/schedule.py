@@ -1,7 +1,7 @@
 """Packing models onto a fleet: how many replicas each gets, on which machines, in which order. Pure arithmetic.
 
-A model has one or more ways to run (a placement on a family of machines that are alike, seconds to load, seconds to score all
-on one replica). Its replicas take chunks from one queue, so they end together whenever each began. The plan packs all models
+A model has one or more allocations (a placement on a family of equal machines, seconds to load, seconds to score all on one
+replica). Its replicas take chunks from one queue, so they end together whenever each began. The plan packs all models
 into the shortest time found (`packing`), gives each family the line of its replicas in the order of their starts, and says
 what comes of it when the policy that also runs the real sweep (`policy`) follows these lines (`simulation`).
 """
@@ -26,7 +26,7 @@ SHRINK = 0.995
 FAIR, CHAINS = 1.09, 4
 """A schedule further from the bound than FAIR is looked for again from the beginning with other dice, CHAINS times in all."""
 TRIES, EFFORT = 300, 150_000
-"""Packings that are tried at most: TRIES, fewer for large sweeps (EFFORT over ways times devices: a plan takes seconds)."""
+"""Packings that are tried at most: TRIES, fewer for large sweeps (EFFORT over allocations times devices)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ def schedule(jobs: Sequence[Job], families: Mapping[str, Sequence[int]], *, trie
 
 
 def _fastest(jobs: Sequence[Job], families: Mapping[str, Sequence[int]]) -> dict[str, list[PlannedReplica]]:
-    """Every job once, on the way that is fastest, the longest first.
+    """Every job once, on its fastest allocation, the longest first.
 
     Where some are very fast on very many devices, packings that put them where they are cheap can miss it.
     """

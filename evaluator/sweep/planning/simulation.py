@@ -47,7 +47,7 @@ class _Job:
     def ready(self, number: int) -> float | None:
         """When a replica should have loaded, None if it has."""
         allocation, _, _, began = self.replicas[number]
-        return None if number in self.loaded else began + allocation.load * self.progress.slow
+        return None if number in self.loaded else began + allocation.load * self.progress.load_ratio
 
     def running(self) -> list[int]:
         """The numbers of its replicas."""
@@ -56,7 +56,7 @@ class _Job:
     def advance(self, now: float) -> None:
         """What its replicas have done until now is no longer left."""
         state = self.progress
-        state.left = max(0.0, state.left - state.rate * (now - state.at))
+        state.remaining = max(0.0, state.remaining - state.rate * (now - state.at))
         state.at = now
 
     def foresee(self) -> None:
@@ -66,7 +66,7 @@ class _Job:
 
 
 class _Simulation:
-    """Events are (moment, number, job, the way of a replica that has loaded or None for the job's end, replica or version)."""
+    """Events are (moment, number, job, allocation of a loaded replica or None for the job's end, replica or version)."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class _Simulation:
                 job = self.jobs[name]
                 job.replicas.append((allocation, *place, now))
                 job.progress.replicas += 1
-                job.progress.loading.append((now + allocation.load * job.progress.slow, 1 / max(allocation.score, 1e-9)))
+                job.progress.loading.append((now + allocation.load * job.progress.load_ratio, 1 / max(allocation.score, 1e-9)))
                 loaded = now + job.true(allocation).load
                 heapq.heappush(self.events, (loaded, next(self.count), name, allocation, len(job.replicas) - 1))
 
@@ -129,9 +129,9 @@ class _Simulation:
         """Plan again if something new is known."""
         numbers = [(name, number) for name in self.progress for number in self.jobs[name].running()]
         running = [Running(name, self.jobs[name].replicas[n][0], self.jobs[name].ready(n)) for name, n in numbers]
-        if renewed := self.replanner.renewed(self.progress, running, now):
-            self.policy.lines = renewed.lines
-            for at in renewed.released:
+        if new_plan := self.replanner.replan(self.progress, running, now):
+            self.policy.lines = new_plan.lines
+            for at in new_plan.preempted:
                 self.spare(*numbers[at], now)
 
     def loaded(self, name: str, allocation: Allocation, number: int, now: float) -> None:
@@ -140,7 +140,7 @@ class _Simulation:
         if number in job.ended:
             return
         state, began = job.progress, job.replicas[number][3]
-        state.slow = (now - began) / allocation.load if allocation.load else 1.0
+        state.load_ratio = (now - began) / allocation.load if allocation.load else 1.0
         self.scores(name, allocation, number, now)
 
     def scores(self, name: str, allocation: Allocation, number: int, now: float) -> None:
@@ -153,7 +153,7 @@ class _Simulation:
         state.measured = True
         job.expected += 1 / max(allocation.score, 1e-9)
         state.rate += 1 / max(job.true(allocation).score, 1e-9)
-        state.pace = state.rate / job.expected
+        state.speed_ratio = state.rate / job.expected
         self.expect(name, now)
 
     def expect(self, name: str, now: float) -> None:
@@ -161,7 +161,7 @@ class _Simulation:
         job = self.jobs[name]
         job.version += 1
         if job.progress.rate > 0:
-            end = now + job.progress.left / job.progress.rate
+            end = now + job.progress.remaining / job.progress.rate
             heapq.heappush(self.events, (end, next(self.count), name, None, job.version))
 
     def spare(self, name: str, number: int, now: float) -> None:

@@ -11,10 +11,10 @@ import polars as pl
 
 from evaluator.vocabulary import ORDER
 
-Asked = Mapping[str, Any]
+SampleCounts = Mapping[str, Any]
 
 
-def widened(known: Mapping[str, Any], now: Mapping[str, Asked]) -> dict[str, Asked]:
+def merge_counts(known: Mapping[str, Any], now: Mapping[str, SampleCounts]) -> dict[str, SampleCounts]:
     """Merge the samples requested `now` into those recorded in a model's entry (`known`), by task.
 
     A smaller limit removes nothing. Older versions recorded no limits: while a limit is set, everything that such a model has
@@ -31,7 +31,7 @@ def widened(known: Mapping[str, Any], now: Mapping[str, Asked]) -> dict[str, Ask
     return merged
 
 
-def asked_rows(table: pl.DataFrame, entry: Mapping[str, Any], task: str) -> pl.DataFrame:
+def limited_rows(table: pl.DataFrame, entry: Mapping[str, Any], task: str) -> pl.DataFrame:
     """The rows of a task's table for the samples in this model's entry."""
     limit = entry.get("asked", {}).get(task, {}).get("limit")
     if ORDER not in table.columns:
