@@ -105,7 +105,7 @@ def test_wrong_input_is_told_in_a_line(run: Results, tmp_path: Path) -> None:
         run.scores("gest")
     with pytest.raises(InputError, match="a task and a model at least"):
         evaluator.run("gest-demo", [])
-    with pytest.raises(InputError, match="two models or more"):
+    with pytest.raises(InputError, match="two or more models"):
         evaluator.compare(run, models=["one"])
     with pytest.raises(InputError, match="there is none"):
         evaluator.compare()

@@ -24,7 +24,7 @@ from evaluator.cli.options import (
     watching_options,
 )
 from evaluator.cli.output import tell
-from evaluator.reports.notes import given_notes
+from evaluator.reports.notes import given_notes, unasked_notes
 from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
 from evaluator.tasks import chosen_tasks
@@ -213,9 +213,7 @@ def left_out(run: Run, failures: pl.DataFrame, models: Sequence[str]) -> Iterato
     entries = run.record["models"]
     for name in models:
         entry = entries.get(name, {})
-        for task, reason in entry.get("unasked", {}).items():
-            yield f"{name}: {reason}, so {task} was not asked of it"
-        yield from (note.removesuffix(".") for note in given_notes(name, entry))
+        yield from (note.removesuffix(".") for note in (*unasked_notes(name, entry), *given_notes(name, entry)))
     failed = failures.filter(pl.col("request") != "")
     told = {
         "unaskable": "can't be asked and are left out",

@@ -76,7 +76,7 @@ def sides(runs: Sequence[Run]) -> list[Side]:
     if len({run.path.resolve() for run in runs}) < len(runs):
         raise InputError("a run is given twice: give each run once")
     if empty := [run.shown for run in runs if not run.models]:
-        raise InputError(f"{' and '.join(empty)} {'hold' if len(empty) > 1 else 'holds'} no models: score some first")
+        raise InputError(f"{' and '.join(empty)} {'have' if len(empty) > 1 else 'has'} no models: score some first")
     names = [name for run in runs for name in run.models]
     folders = [run.path.resolve().name for run in runs]
     made = []
@@ -124,7 +124,7 @@ def build(
     """
     if len(picked) < 2 and not (alone and picked):
         have = f"only {picked[0].label}" if picked else "none"
-        raise InputError(f"a comparison takes two models or more, there is {have}: name another run, or --model twice")
+        raise InputError(f"a comparison needs two or more models, there is {have}: name another run, or --model twice")
     wanted = _tasks(picked, tasks)
     scores, first = _Scores(), picked[0]
     notes = list(_notes(picked, wanted))
@@ -188,7 +188,9 @@ def _tasks(picked: Sequence[Side], tasks: Sequence[str]) -> list[str]:
 def _nothing(picked: Sequence[Side], tasks: Sequence[str], notes: Sequence[str]) -> str:
     names = ", ".join(side.label for side in picked)
     told = f" ({' '.join(notes)})" if notes else ""
-    return f"{names} have no scores of the same samples of {', '.join(tasks) or 'any task'}: score them on one task first{told}"
+    return (
+        f"{names} have no scored samples in common on {', '.join(tasks) or 'any task'}: score them on the same task first{told}"
+    )
 
 
 class _Scores:
@@ -257,7 +259,7 @@ def _notes(picked: Sequence[Side], tasks: Sequence[str]) -> Iterator[str]:
         models = {side.name: _about(record["models"][side.name], tasks) for side in mine}
         yield from noted({**record, "models": models, "tasks": {n: e for n, e in record["tasks"].items() if n in tasks}}).lines
         if run.busy:
-            yield f"{without_folders(str(path))} is being written at this moment: what it held when it was read is compared."
+            yield f"{without_folders(str(path))} is still being written: the comparison uses the answers stored so far."
         for name in (task for task in tasks if task in run.tasks):
             left = run.unanswered(name, models)
             yield from (

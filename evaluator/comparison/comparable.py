@@ -21,7 +21,7 @@ def differences(task: str, one: tuple[Record, str], other: tuple[Record, str]) -
     data, its_data = record["tasks"][task], second["tasks"][task]
     for key, what in (("sha256", "files"), ("definition", "definition")):
         if data.get(key) != its_data.get(key):
-            yield "data", f"the {what} of {task} are different ones" if key == "sha256" else f"{task} is defined otherwise"
+            yield "data", f"the {what} of {task} differ" if key == "sha256" else f"{task} has another definition"
     if record["protocol"] != second["protocol"]:
         yield "protocol", f"protocol {record['protocol']} against {second['protocol']}"
     model, its_model = record["models"][name], second["models"][its_name]
@@ -46,6 +46,6 @@ def check(
     if refused:
         kinds = dict.fromkeys(kind for kind, _ in refused)
         may = " ".join(f"--allow {kind}" for kind in kinds) if "data" not in kinds else ""
-        remedy = f"{may} compares them all the same" if may else "only scores of the same samples can be compared"
+        remedy = f"{may} compares them anyway" if may else "only scores of the same samples can be compared"
         raise InputError(f"{pair} can't be compared on {task}: {'; '.join(text for _, text in refused)}: {remedy}")
     return tuple(f"{pair}: {text} (--allow {kind})." for kind, text in found)

@@ -89,7 +89,7 @@ def differences(
         if not units and not mine["score"].count():
             continue
         if not units:
-            why = f"{task.name} can't be compared: the task doesn't say what its units are."
+            why = f"{task.name} cannot be compared: the task defines no sampling units."
             return ModelDifferences(pl.DataFrame(schema=COMPARED), (why,))
         for one, other in _matching(units, task.sampled(others, options)):
             both = pair(one, other, shown)
@@ -125,7 +125,7 @@ def _left_out(task: str, *sides: tuple[str, pl.DataFrame, pl.DataFrame]) -> Iter
     for (name, whole, kept), other in zip(sides, reversed([side[0] for side in sides]), strict=True):
         if missing := whole.height - kept.height:
             scores = f"{missing:,} of the {whole.height:,} scores of {name}"
-            yield f"{task}: {scores} have no counterpart in {other} and are left out."
+            yield f"{task}: {scores} have no counterpart in {other} and are omitted."
 
 
 def corrected(rows: pl.DataFrame) -> pl.DataFrame:

@@ -89,20 +89,20 @@ def parse(text: str) -> Check:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise _wrong(text, "not an expression") from None
     if not isinstance(tree, ast.Compare) or len(tree.ops) != 1 or type(tree.ops[0]) not in OPERATORS:
-        raise _wrong(text, "one of < <= > >= must stand between a value and a number, once")
+        raise _wrong(text, "write one comparison (<, <=, > or >=) of a value with a number")
     _, compare = OPERATORS[type(tree.ops[0])]
     threshold = _number(tree.comparators[0], text)
     functions: list[str] = []
     node = tree.left
     while isinstance(node, ast.Call):
         if not isinstance(node.func, ast.Name) or len(node.args) != 1 or node.keywords:
-            raise _wrong(text, "a function takes one rate")
+            raise _wrong(text, "a function takes one argument")
         functions.append(node.func.id)
         node = node.args[0]
     absolute = functions[:1] == ["abs"]
     chosen = COLUMNS.get(tuple(functions[1:] if absolute else functions))
     if chosen is None:
-        raise _wrong(text, f"{'('.join(functions)}(…) is not known: use delta, low, high, p, abs")
+        raise _wrong(text, f"unknown function {'('.join(functions)}(…): use delta, low, high, p, abs")
     measure, group = _rate(node, text)
     return Check(text.strip(), measure, group, *chosen, absolute, compare, threshold)
 
@@ -116,7 +116,7 @@ def _rate(node: ast.expr, text: str) -> tuple[str, str | None]:
         group = name.id if isinstance(name, ast.Name) else str(name.value)
         node = node.value
     if not isinstance(node, ast.Name):
-        raise _wrong(text, "on the left stands a measure's name")
+        raise _wrong(text, "the left side must be a measure's name")
     return node.id, group
 
 
@@ -126,7 +126,7 @@ def _number(node: ast.expr, text: str) -> float:
     except ValueError:
         value = None
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _wrong(text, "on the right stands a number")
+        raise _wrong(text, "the right side must be a number")
     return float(value)
 
 
@@ -145,7 +145,7 @@ def crossed(check: Check, rates: pl.DataFrame, differences: pl.DataFrame) -> lis
     if found.is_empty():
         have = sorted(set(table["measure"]))
         what = f"{check.measure}[{check.group}]" if check.group else check.measure
-        raise InputError(f"--fail-if {check.text!r}: nothing has a rate {what}: there are {', '.join(have) or 'none'}")
+        raise InputError(f"--fail-if {check.text!r}: no model has a rate {what}: there are {', '.join(have) or 'none'}")
     return list(_failing(check, found))
 
 
@@ -153,7 +153,9 @@ def _failing(check: Check, rows: pl.DataFrame) -> Iterator[Crossed]:
     for row in rows.iter_rows(named=True):
         place = _place(row)
         if row[check.column] is None:
-            raise InputError(f"--fail-if {check.text!r} can't be decided: it is not defined for {row['model']} ({place})")
+            raise InputError(
+                f"--fail-if {check.text!r} cannot be evaluated: the value is not defined for {row['model']} ({place})"
+            )
         if check.holds(row[check.column]):
             yield Crossed(check, row["model"], place, row[check.column])
 

@@ -27,7 +27,7 @@ from evaluator.reports.figures.overview import overview
 from evaluator.reports.overall import compared
 from evaluator.vocabulary import Layout
 
-REMAINS, DOESNT = "remains after Holm's correction", "doesn't remain"
+SIGNIFICANT, NOT_SIGNIFICANT = "significant after Holm's correction", "not significant"
 NUMBERS = ("difference", "low", "high", "value", "baseline_value", "p_holm", "detectable_low", "detectable_high")
 
 
@@ -62,12 +62,14 @@ def _figure(comparison: Comparison, task: str, layout: Layout, measure: str, row
     title = f"{named}{' by group' if by_group else ''}: difference from {comparison.baseline}"
     data = _data(layout, rows, by_group=by_group)
     row = "name" if by_group else "label"
-    verdicts = alt.Scale(domain=[REMAINS, DOESNT], range="category")
+    verdicts = alt.Scale(domain=[SIGNIFICANT, NOT_SIGNIFICANT], range="category")
     key = alt.Legend(title=None, symbolOpacity=1)
     y = alt.Y(f"{row}:N", title=None, sort=None, axis=alt.Axis(labelLimit=0, grid=True))
     x = alt.X("difference:Q", scale=scale(log=False), axis=axis(f"difference of {named}"))
     colour = alt.Color("verdict:N", scale=verdicts, legend=key)
-    shape = alt.Shape("verdict:N", scale=alt.Scale(domain=[REMAINS, DOESNT], range=["circle", "diamond"]), legend=key)
+    shape = alt.Shape(
+        "verdict:N", scale=alt.Scale(domain=[SIGNIFICANT, NOT_SIGNIFICANT], range=["circle", "diamond"]), legend=key
+    )
     names = {"model": "model", "place": "template", **({"name": "group"} if by_group else {})}
     titles = {"difference": "difference", "low": "95% from", "high": "95% to", "value": "value", "baseline_value": "baseline"}
     test = {"p_holm": "p (Holm)", "detectable_low": "detectable down", "detectable_high": "detectable up"}
@@ -83,7 +85,10 @@ def _figure(comparison: Comparison, task: str, layout: Layout, measure: str, row
         called = "Model" if by_group else "Template"
         chart = chart.transform_filter(f"datum.{choice} === {choice}").add_params(selector(choice, called, options))
     chart = chart.properties(height=tall(data, row, choice))
-    caption = f"Lines: 95% intervals. Colour and shape: whether the difference remains after Holm's correction (p ≤ {LEVEL})."
+    caption = (
+        "Error bars: 95% intervals. Colour and shape: whether the difference is significant after Holm's correction (p "
+        f"≤ {LEVEL})."
+    )
     told = f"{title}: {extremes(data.with_columns(value='difference'), 'the difference')}"
     name = slug(task, measure, "by-group" if by_group else None, "difference")
     return Figure(name, title, caption, data, finished(chart), told)
@@ -97,7 +102,7 @@ def _data(layout: Layout, rows: pl.DataFrame, *, by_group: bool) -> pl.DataFrame
     data = with_labels(rows.select(columns)).with_columns(
         place=place,
         chosen=pl.concat_str("model", place, separator=" · "),
-        verdict=pl.when(pl.col("p_holm") <= LEVEL).then(pl.lit(REMAINS)).otherwise(pl.lit(DOESNT)),
+        verdict=pl.when(pl.col("p_holm") <= LEVEL).then(pl.lit(SIGNIFICANT)).otherwise(pl.lit(NOT_SIGNIFICANT)),
     )
     if not by_group:
         return data

@@ -6,7 +6,7 @@ from evaluator.comparison import tables
 from evaluator.comparison.build import Comparison
 from evaluator.reports.page import Page, Part, check_libraries, render_page
 
-SMALL = "A difference that isn't significant may still be there: the table shows the minimum detectable effect beside it."
+SMALL = "A difference that is not significant may still exist: the table shows the minimum detectable effect."
 
 
 def render(comparison: Comparison) -> str:

@@ -19,12 +19,12 @@ from evaluator_serving.errors import InputError
 TOP = 10
 """Sentences at either end, of each model."""
 CONTENT = (
-    "These sentences are stereotypes, in full; they can offend. They belong to the data set, whose licence says to "
-    "whom this page may be given."
+    "These sentences express stereotypes and can offend. They belong to the data set, whose licence governs who may "
+    "receive this page."
 )
 EXPLAINED = (
-    "up: the rate falls without the sentence; down: it rises. P: the two words' probabilities, by what the words stand "
-    "for; mass: their sum. Empty where the task has no two words."
+    "up: the rate falls without the sentence; down: it rises. P: probabilities of the two words; mass: their sum. "
+    "Empty if the task has no word pair."
 )
 
 
@@ -50,7 +50,10 @@ def _part(run: Run, report: Report, section: Section, texts: pl.DataFrame | None
     title = f"{section.task}: the sentences behind the rate"
     if texts is None:
         return Part(
-            title, empty=f"These sentences are your own: evaluator samples {run.shown} --task {section.task} --samples FILE"
+            title,
+            empty=(
+                f"This task was made from your own file: evaluator samples {run.shown} --task {section.task} --samples FILE"
+            ),
         )
     scores = scores_of(run, section.task)
     if scores.is_empty():
@@ -71,7 +74,7 @@ def _part(run: Run, report: Report, section: Section, texts: pl.DataFrame | None
             continue
         rows += [TableRow(model), *_rows(found, section.layout)]
     block = Block(_title(rate, section.layout), _columns(section.layout), tuple(rows), (EXPLAINED, *notes))
-    return Part(title, warnings=(CONTENT,), tables=(block,), empty=" ".join(notes) or "No sentence can be named.")
+    return Part(title, warnings=(CONTENT,), tables=(block,), empty=" ".join(notes) or "No sentence drives this rate.")
 
 
 def _title(rate: Rate, layout: Layout) -> str:

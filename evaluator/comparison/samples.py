@@ -76,7 +76,7 @@ def main_rate(layout: Layout, measure: str | None, group: str | None, template: 
     """
     default = layout.details if group is not None else tuple(overview.measure for overview in layout.overview) or layout.summary
     if measure is None and not default:
-        raise InputError("this task has no rate of its own for that: name one with --measure")
+        raise InputError("this task has no default rate here: choose one with --measure")
     return Rate(measure or default[0], group, template, layout.summary_groups)
 
 
@@ -89,7 +89,7 @@ def drivers(task: Task, scores: pl.DataFrame, texts: pl.DataFrame, rate: Rate, o
     for (language,), mine in scores.group_by("language", maintain_order=True):
         blocks = task.sampled(mine, options)
         if not blocks and mine["score"].count():
-            raise InputError(f"{task.name} doesn't say which samples its rates rest on: no samples can be named")
+            raise InputError(f"{task.name} defines no sampling units: its samples cannot be listed")
         try:
             found = moves(blocks, rate.measure, rate.groups, rate.template)
         except LookupError:

@@ -11,7 +11,17 @@ from evaluator.comparison.build import Comparison
 from evaluator.comparison.differences import largest_first
 from evaluator.measures.intervals import BOOTSTRAPS
 from evaluator.reports import beside
-from evaluator.reports.blocks import OVER_ALL, UNDEFINED, Block, TableRow, digits_for, number, significant, with_interval
+from evaluator.reports.blocks import (
+    OVER_ALL,
+    UNDEFINED,
+    Block,
+    TableRow,
+    digits_for,
+    explained,
+    number,
+    significant,
+    with_interval,
+)
 from evaluator.reports.overall import compared
 from evaluator.reports.paper import Column, PaperTable, main_measures
 from evaluator.vocabulary import SCALES, Layout
@@ -29,9 +39,9 @@ PAPER = {
 }
 """Columns of the table for a paper, by their heads."""
 NOTES = (
-    "difference: value − baseline on the samples that both have. p (Holm): paired permutation test, Holm-adjusted over the "
-    "models, templates and groups of a measure. detectable: the minimum detectable effect down and up, which is the true "
-    "difference that a single test at 5% finds with 80% power; smaller ones are found less often.",
+    "difference: value − baseline on the samples of both models. p (Holm): paired permutation test, Holm-adjusted "
+    "over the models, templates and groups of a measure. detectable: minimum detectable effect down and up, the "
+    "true difference that a single test at the 5% level finds with 80% power.",
 )
 
 
@@ -57,8 +67,9 @@ def verdict(comparison: Comparison) -> str:
     if comparison.rows.drop_nulls("difference").filter(_differs()).is_empty():
         return f"No difference: all {tested.height:,} values are equal to the baseline's."
     if not found:
-        return f"None of {tested.height:,} differences remains after Holm's correction (p ≤ {LEVEL})."
-    return f"{found:,} of {tested.height:,} differences remain after Holm's correction (p ≤ {LEVEL})."
+        return f"None of {tested.height:,} differences is significant after Holm's correction (p ≤ {LEVEL})."
+    verb = "is" if found == 1 else "are"
+    return f"{found:,} of {tested.height:,} differences {verb} significant after Holm's correction (p ≤ {LEVEL})."
 
 
 def tables(comparison: Comparison, *, brief: bool = False) -> list[Block]:
@@ -117,9 +128,7 @@ def _block(
         if mine.height:
             table.append(TableRow(model))
             table += [_row(row, layout, digits_for(largest[row["measure"]]), several) for row in mine.iter_rows(named=True)]
-    undefined = any(cell.startswith(UNDEFINED) for row in table for cell in row.cells)
-    why = (f"{UNDEFINED}: there is nothing to compute it from (an empty group, a single sample).",) if undefined else ()
-    return Block(title, ("", *COLUMNS), tuple(table), (*notes, *why))
+    return explained(Block(title, ("", *COLUMNS), tuple(table), notes))
 
 
 def without_baseline(block: Block) -> Block:

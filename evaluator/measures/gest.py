@@ -71,7 +71,7 @@ def gest_warnings(scores: pl.DataFrame, groups: Collection[str] = (), names: Map
         if samples < fullest:
             parts.append(f"{fullest - samples} of {fullest} samples have no score")
         if missing:
-            parts.append(f"no scores of group {', '.join(missing)}: {q_f}, {q_m} and g_s rest on the other groups")
+            parts.append(f"no scores of group {', '.join(missing)}: {q_f}, {q_m} and g_s use the other groups")
         if parts:
             messages.append(f"{model}, template {template}: {'; '.join(parts)}")
     return messages

@@ -15,8 +15,8 @@ from evaluator.reports.report import Report, Section
 UNDEFINED = "not defined"
 """What stands for a value that is null."""
 _WHY = (
-    f"{UNDEFINED}: there is nothing to compute it from (an empty group, a correlation over fewer than {LEAST_POINTS} points or "
-    "values that don't vary)."
+    f"{UNDEFINED}: the value cannot be computed (an empty group, a single sample, a correlation over fewer than "
+    f"{LEAST_POINTS} points, or constant values)."
 )
 
 OVER_ALL = ("all", "overall")
@@ -138,10 +138,10 @@ def blocks(section: Section) -> list[Block]:
     made += [_language_ranks(section, m) for m in section.layout.language_ranks]
     made += [_ranks(section, m) for m in section.layout.ranks]
     made.append(_pairs(section))
-    return [_explained(block) for block in made if block is not None]
+    return [explained(block) for block in made if block is not None]
 
 
-def _explained(block: Block) -> Block:
+def explained(block: Block) -> Block:
     """The block, with a note if any of its values isn't defined."""
     if any(cell.startswith(UNDEFINED) for row in block.rows for cell in row.cells):
         return replace(block, notes=(*block.notes, _WHY))
@@ -294,7 +294,10 @@ def _by_language(section: Section, measure: str) -> Block | None:
         )
         for language in rows["language"].unique(maintain_order=True)
     ]
-    notes = ("Coverage: sentences as a share of the whole data set, and pairs as a share of them.", *_notes(section, [measure]))
+    notes = (
+        "Coverage: share of the data set's sentences; in brackets, the share of these that are pairs.",
+        *_notes(section, [measure]),
+    )
     title = f"{section.task}: {section.layout.shown(measure)} by language"
     return Block(title, ("language", "coverage (pairs)", *models), tuple(table), notes)
 
@@ -334,8 +337,11 @@ def _language_ranks(section: Section, measure: str) -> Block | None:
             cells = tuple(number(v, 1) for v in numbers)  # type: ignore[arg-type]
             table.append(TableRow(section.layout.named(group), (*cells, named)))
     title = f"{section.task}: {section.layout.shown(measure)} over the languages"
-    note = f"Languages of a group's own: {APART} ranks or more from the median of the model's languages, with their rank."
-    columns = ("group", "median", "lowest", "highest", "deviation", "languages of its own")
+    note = (
+        f"Outlying languages: those whose rank differs from the median of the model's languages by {APART} or more, with "
+        "their rank."
+    )
+    columns = ("group", "median", "lowest", "highest", "deviation", "outlying languages")
     return Block(title, columns, tuple(table), (*_notes(section, [measure]), note))
 
 
@@ -355,8 +361,8 @@ def _pairs(section: Section) -> Block | None:
         if without := pairs.height - len(values):
             (fewest,) = pairs.filter(pl.col("value").is_null()).select(pl.col("n").min()).row(0)
             undefined.append(
-                f"{measure} is not defined for {without} of {pairs.height} pairs: fewer than {LEAST_POINTS} groups in common "
-                f"(n = {fewest} at the least), or values that don't vary."
+                f"{measure} is {UNDEFINED} for {without} of {pairs.height} pairs: fewer than {LEAST_POINTS} groups "
+                f"in common (minimum n = {fewest}) or constant values."
             )
     title = f"{section.task}: correlations"
     notes = (*_notes(section, section.layout.pairs), *undefined)

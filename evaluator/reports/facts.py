@@ -59,11 +59,11 @@ def _told(path: Path, models: set[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """(name, what the table says of it) of the table's models that the run has; empty fields say nothing."""
     header = columns_of(path, WANTED)
     if wrong := [name for name in header if name not in (NAME, *COLUMNS)]:
-        raise InputError(f"{path}: no column {wrong[0]!r} is known: {WANTED}")
+        raise InputError(f"{path}: unknown column {wrong[0]!r}: {WANTED}")
     seen: set[str] = set()
     for line, (name, *values) in read_columns(path, (NAME, *(each for each in header if each != NAME)), WANTED):
         if name in seen:
-            raise InputError(f"{path}, line {line}: {name!r} is there twice: keep one line of it")
+            raise InputError(f"{path}, line {line}: model {name!r} appears twice: keep one of the lines")
         seen.add(name)
         told = {
             column: _READ[column](value.strip(), f"{path}, line {line}, {column}")
@@ -73,7 +73,7 @@ def _told(path: Path, models: set[str]) -> Iterator[tuple[str, dict[str, Any]]]:
         if name in models:
             yield name, told
     if not seen & models:
-        raise InputError(f"{path}: none of its models is in the run, which has {', '.join(sorted(models)) or 'none'}")
+        raise InputError(f"{path}: it has none of the run's models, which are {', '.join(sorted(models)) or 'none'}")
 
 
 WANTED = f"give a CSV file with a column {NAME} (names as in the run) and some of {', '.join(COLUMNS)}"
@@ -92,7 +92,7 @@ def _number(text: str, place: str) -> float:
 
 def _yes(text: str, place: str) -> bool:
     if text.lower() not in ("yes", "no", "true", "false"):
-        raise InputError(f"{place}: {text!r} is neither yes nor no")
+        raise InputError(f"{place}: expected yes or no, not {text!r}")
     return text.lower() in ("yes", "true")
 
 

@@ -44,23 +44,23 @@ def _found(measure: str, main: Overview, rows: pl.DataFrame) -> str:
     digits = digits_for(known["value"].abs().max())  # type: ignore[arg-type]
 
     def told(row: dict[str, Any]) -> str:
-        return f"{row['model']}{' in ' + row['language'] if several else ''}: {with_interval(row, digits)}"
+        return f"{with_interval(row, digits)} ({row['model']}{', ' + row['language'] if several else ''})"
 
     if known.is_empty():
-        return f"{measure} is {UNDEFINED} for any of them."
+        return f"{measure} is {UNDEFINED} for any model."
     if rows.height == 1:
         (row,) = known.iter_rows(named=True)
         side = _side(row, main.neutral)
         return f"{measure} of {row['model']} is {with_interval(row, digits)} (95% interval)" + (f": {side}." if side else ".")
     lowest, highest = (known.row(at, named=True) for at in (known["value"].arg_min(), known["value"].arg_max()))
     what = "pairs of model and language" if several else "models"
-    ends = f"The highest {measure} is that of {told(highest)}, the lowest that of {told(lowest)} (95% intervals)."
-    absent = f" For {rows.height - known.height} of them it is {UNDEFINED}." if known.height < rows.height else ""
+    ends = f"The highest {measure} is {told(highest)}, the lowest {told(lowest)}, with 95% intervals."
+    absent = f" It is {UNDEFINED} for {rows.height - known.height} of them." if known.height < rows.height else ""
     if main.neutral is None:
         return f"{rows.height} {what}. {ends}{absent}"
     above, below = known.filter(pl.col("low") > main.neutral).height, known.filter(pl.col("high") < main.neutral).height
     rest = known.height - above - below
-    counts = ((above, "above"), (below, "below"), (rest, "that contains"))
+    counts = ((above, "above"), (below, "below"), (rest, "that includes"))
     found = (f"{n} {'has' if n == 1 else 'have'} an interval {where} {main.neutral:g}" for n, where in counts if n)
     return f"Of {rows.height} {what}, {', '.join(found)}. {ends}{absent}"
 
@@ -71,4 +71,4 @@ def _side(row: dict[str, Any], neutral: float | None) -> str:
         return ""
     if row["low"] > neutral:
         return f"above {neutral:g}"
-    return f"below {neutral:g}" if row["high"] < neutral else f"the interval contains {neutral:g}"
+    return f"below {neutral:g}" if row["high"] < neutral else f"the interval includes {neutral:g}"

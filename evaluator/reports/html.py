@@ -25,9 +25,9 @@ def render(report: Report, more: Sequence[Part] = ()) -> str:
     parts = [_part(section, tuple(section_figures(section))) for section in report.sections]
     between = tuple(across(report))
     if between:
-        parts.append(Part("Tasks against each other", figures=between))
+        parts.append(Part("Tasks compared with each other", figures=between))
     parts += more
-    parts.append(Part("Where the numbers come from", tables=(*facts(report), *_lists(report))))
+    parts.append(Part("Provenance", tables=(*facts(report), *_lists(report))))
     return render_page(Page(report.path.resolve().name, report.choices, report.noted.main, tuple(parts), report.noted.details))
 
 
@@ -61,7 +61,7 @@ def _lists(report: Report) -> list[Block]:
     ]
     return [
         _cut(Block("failures", ("model", "request", "reason"), tuple(failures))),
-        _cut(Block("wrong rows of the data, left out", ("task", "row", "reason"), tuple(wrong))),
+        _cut(Block("invalid data rows, skipped", ("task", "row", "reason"), tuple(wrong))),
         Block("run", ("fact", "value"), tuple(attempts)),
     ]
 
@@ -71,4 +71,4 @@ def _cut(block: Block) -> Block:
     if len(block.rows) <= SHOWN:
         return block
     title = f"{len(block.rows):,} {block.title}"
-    return Block(title, block.columns, block.rows[:SHOWN], (f"The first {SHOWN}; the run holds all.",))
+    return Block(title, block.columns, block.rows[:SHOWN], (f"The first {SHOWN} are shown; the run folder has all of them.",))

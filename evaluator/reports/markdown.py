@@ -27,7 +27,7 @@ def _lines(report: Report) -> Iterator[str]:
             if block.title != section.task:
                 yield from (f"### {block.title.removeprefix(f'{section.task}: ')}", "")
             yield from table(block)
-    yield from ("## Where the numbers come from", "")
+    yield from ("## Provenance", "")
     for block in facts(report):
         yield from table(block)
 

@@ -90,9 +90,9 @@ def plan_notes(record: Mapping[str, Any]) -> Iterator[str]:
         basis = f"speeds measured on {plan['basis'][:10]}" if plan["basis"] else "speeds from data sheets"
         planned = f"the sweep of {plan['time'][:10]} was planned to take {_long(plan['seconds'])} ({basis})"
         if plan["took"] is None:
-            yield f"{planned} and was cut short."
+            yield f"{planned} and was interrupted."
             continue
-        ended = "" if plan["whole"] else ", some models unfinished"
+        ended = "" if plan["whole"] else ", with some models unfinished"
         cost = ""
         if plan["price"] is not None:
             hours = plan["devices"] * plan["price"] / 3600
@@ -116,10 +116,10 @@ def limit_notes(record: Mapping[str, Any]) -> Iterator[str]:
                 numbers.setdefault(_number(model, task, whole), []).append(name)
         if len(numbers) > 1:
             parts = "; ".join(f"{number}: {_names(names)}" for number, names in numbers.items())
-            yield f"{task}: models were asked different numbers of its {whole:,} samples, so compare with care: {parts}."
+            yield f"{task}: models were scored on different numbers of its {whole:,} samples; compare them with care: {parts}."
         elif not numbers.keys() <= {ALL, UNRECORDED}:
             (number,) = numbers
-            yield f"{task}: only {number} of its {whole:,} samples were asked, spread over its groups."
+            yield f"{task}: only {number} of its {whole:,} samples were scored, spread over its groups."
 
 
 def choice_notes(record: Mapping[str, Any]) -> Iterator[str]:
@@ -129,7 +129,7 @@ def choice_notes(record: Mapping[str, Any]) -> Iterator[str]:
         known = [name for name, entry in asked.items() if task in entry["heads_used"]]
         others = [n for n, entry in asked.items() if task not in entry["heads_used"] and task not in entry.get("unasked", {})]
         if known and others:
-            yield f"{task}: not among the tasks of {_names(others)}."
+            yield f"{task}: not requested for {_names(others)}."
 
 
 def dtype_notes(record: Mapping[str, Any]) -> Iterator[str]:
@@ -140,10 +140,10 @@ def dtype_notes(record: Mapping[str, Any]) -> Iterator[str]:
             kinds.setdefault(kind, []).append(name)
     if len(kinds) > 1:
         parts = "; ".join(f"{kind}: {_names(names)}" for kind, names in kinds.items())
-        yield f"models were computed in different dtypes, so compare with care: {parts}."
+        yield f"models were scored in different dtypes; compare them with care: {parts}."
 
 
-ALL, UNRECORDED = "all", "all that an older version was asked"
+ALL, UNRECORDED = "all", "not recorded (an older version)"
 
 
 def _number(model: Entry, task: str, whole: int) -> str:
@@ -162,10 +162,10 @@ def _names(names: list[str]) -> str:
     return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
-def _unasked(name: str, entry: Entry) -> Iterator[str]:
+def unasked_notes(name: str, entry: Entry) -> Iterator[str]:
     """`unasked`: task → why it can't ask the model."""
     for task, reason in entry.get("unasked", {}).items():
-        yield f"{name}: {reason}, so {task} was not asked of it."
+        yield f"{name}: {task} was skipped: {reason}."
 
 
 def _skipped(name: str, entry: Entry) -> Iterator[str]:
@@ -173,7 +173,7 @@ def _skipped(name: str, entry: Entry) -> Iterator[str]:
     for task, asked in entry.get("asked", {}).items():
         if skipped := asked.get("skipped"):
             samples = f"{skipped:,} of {asked['samples']:,} samples of {task}"
-            yield f"{name}: {samples} can't be asked of it and are left out; the first: {asked['reason']}."
+            yield f"{name}: {samples} cannot be scored and are skipped; the first: {asked['reason']}."
 
 
 def given_notes(name: str, entry: Entry) -> Iterator[str]:
@@ -209,7 +209,7 @@ def _approximate(name: str, entry: Entry) -> Iterator[str]:
 def _padding(name: str, entry: Entry) -> Iterator[str]:
     """`engine_details.padding`: head → which rows could share a batch, where a row's numbers depend on the others."""
     for head, found in entry.get("engine_details", {}).get("padding", {}).items():
-        moved = f" (log P moves by up to {found['difference']:.2g})" if found["difference"] else ""
+        moved = f" (log P changes by up to {found['difference']:.2g})" if found["difference"] else ""
         done = (
             "only rows of equal length were computed together" if found["mates"] == "equal" else "each row was computed alone"
         )
@@ -228,7 +228,7 @@ def _wrong_rows(name: str, entry: Entry) -> Iterator[str]:
     if wrong := entry.get("failures", ()):
         where, reason = wrong[0]
         first = "" if len(wrong) == 1 else "; the first"
-        yield f"{name}: {len(wrong):,} {'row' if len(wrong) == 1 else 'rows'} of its data left out{first}: {where}: {reason}."
+        yield f"{name}: {len(wrong):,} {'row' if len(wrong) == 1 else 'rows'} of its data skipped{first}: {where}: {reason}."
 
 
 def _several_devices(name: str, entry: Entry) -> Iterator[str]:
@@ -270,8 +270,8 @@ def _unknown_tokens(name: str, what: str, counts: Mapping[str, Any]) -> Iterator
         f"{counts[kind]:,} are {meant} ({100 * counts[f'{kind}_share']:.3g}%)" for kind, meant in kinds.items() if counts[kind]
     ]
     if parts:
-        alike = f"; {counts['alike']:,} requests became the same input as another one" if counts["alike"] else ""
-        little = ": its scores there say little" if _much_unknown(counts) else ""
+        alike = f"; {counts['alike']:,} requests have the same token ids as another one" if counts["alike"] else ""
+        little = ", so its scores there are unreliable" if _much_unknown(counts) else ""
         yield f"{name}: of the {counts['tokens']:,} text tokens of {what}, {' and '.join(parts)}{alike}{little}."
 
 
@@ -303,13 +303,14 @@ def _normal_forms(name: str, entry: Entry) -> Iterator[str]:
     other, nfc = found.get("other", 0), found.get("nfc", 0)
     if other and nfc:
         yield (
-            f"{name}: of the samples with letters beyond ASCII, {other:,} are not in Unicode's normal form NFC (an é of two "
-            f"characters) and {nfc:,} are: to a model these are different letters; normalise the file to compare its scores."
+            f"{name}: of the samples with letters beyond ASCII, {other:,} are not in Unicode's normal form NFC (an é "
+            f"is two characters) and {nfc:,} are. A model sees different letters: normalise the file before "
+            "comparing scores."
         )
     elif other:
         yield (
-            f"{name}: all samples with letters beyond ASCII ({other:,}) are not in Unicode's normal form NFC (an é of two "
-            "characters), as most texts are that models learn from."
+            f"{name}: all samples with letters beyond ASCII ({other:,}) are not in Unicode's normal form NFC (an é "
+            "is two characters); most training texts are."
         )
 
 
@@ -319,8 +320,8 @@ def _without_beginning(name: str, entry: Entry) -> Iterator[str]:
     if total := sum(counts.values()):
         most = max(counts, key=lambda language: counts[language])
         yield (
-            f"{name}: {total:,} of the pairs have no beginning in common (most in {most}, {counts[most]:,}): a generative "
-            "model predicts their first token from BOS, or from its end-of-text token where it has none."
+            f"{name}: {total:,} of the pairs have no common prefix (most in {most}, {counts[most]:,}): a generative "
+            "model predicts their first token from BOS, or from its end-of-text token if it has no BOS."
         )
 
 
@@ -342,22 +343,23 @@ def _chats(name: str, entry: Entry) -> Iterator[str]:
         return
     served, dates = said.get("served", {}), said.get("dates", [])
     tokens = (
-        f"{said['replies']:,} answers took {said['prompt_tokens']:,} tokens of chats and {said['answer_tokens']:,} of answers"
+        f"{said['replies']:,} answers used {said['prompt_tokens']:,} prompt tokens and {said['answer_tokens']:,} "
+        "completion tokens"
     )
-    when = f", given from {dates[0]} to {dates[1]}" if dates else ""
+    when = f", generated from {dates[0]} to {dates[1]}" if dates else ""
     by = f" by {_counted(served)}" if served else ""
     cost = f" (${said['dollars']:,.2f} at the prices given)" if "dollars" in said else ""
     yield f"{name}: its {tokens}{cost}{when}{by}."
     if uncounted := said.get("uncounted"):
-        yield f"{name}: the server didn't say what {uncounted:,} of these answers took: all together took, and cost, more."
+        yield f"{name}: the server did not report the usage of {uncounted:,} of these answers: the true totals are higher."
     if len(served) > 1:
-        yield f"{name}: the server named more than one model as the one that answered: {_counted(served)}."
+        yield f"{name}: the server reported more than one model: {_counted(served)}."
     if len(systems := said.get("system", {})) > 1:
-        yield f"{name}: the server's system changed while it answered (fingerprints {_counted(systems)})."
+        yield f"{name}: the server's system fingerprint changed during the run: {_counted(systems)}."
     if said.get("repeatable") is False:
         yield (
-            f"{name}: its engine ({entry.get('engine')}) doesn't promise the same words if it is asked again, not even "
-            "at temperature 0; the answers of this run are kept."
+            f"{name}: its engine ({entry.get('engine')}) is not deterministic, even at temperature 0; this run keeps "
+            "its answers."
         )
 
 
@@ -365,10 +367,10 @@ def _decoding(name: str, entry: Entry) -> Iterator[str]:
     """`decoding`: what of the model's generation_config.json was applied to its answers in words, and what wasn't."""
     decoding = entry.get("decoding", {})
     if applied := decoding.get("applied"):
-        yield f"{name}: its own generation_config.json was applied to its answers in words: {_settings(applied)}."
+        yield f"{name}: its generation_config.json was applied to generated answers: {_settings(applied)}."
     elif before := decoding.get("before"):
         ignored = _settings({key: decoding["ignored"][key] for key in before})
-        yield f"{name}: its generation_config.json sets {ignored}, which was not applied to its answers in words."
+        yield f"{name}: its generation_config.json sets {ignored}, which was not applied to generated answers."
 
 
 def _settings(values: Mapping[str, Any]) -> str:
@@ -380,15 +382,15 @@ def _omitted(name: str, entry: Entry) -> Iterator[str]:
     """`details.omit`: fields of a chat that its server was not sent."""
     if omitted := entry.get("details", {}).get("omit"):
         fields = " and ".join(sorted(part.strip() for part in str(omitted).split(",") if part.strip()))
-        yield f"{name}: its server was sent no {fields} (omit), whatever a task's name says: the server's own default applied."
+        yield f"{name}: its server was not sent {fields} (omit): the server's default applied, whatever the task's name says."
 
 
 def _template(name: str, entry: Entry) -> Iterator[str]:
     """`date`: what its chat template wrote as today's; `details.thinking`: how it was asked to think."""
     if day := entry.get("date"):
-        yield f"{name}: its chat template writes a date into every prompt: {day} in this run."
+        yield f"{name}: its chat template inserts the current date into every prompt: {day} in this run."
     if thinking := entry.get("details", {}).get("thinking"):
-        yield f"{name}: asked with --thinking {thinking}."
+        yield f"{name}: run with --thinking {thinking}."
 
 
 def _condition(name: str, entry: Entry) -> Iterator[str]:
@@ -398,10 +400,10 @@ def _condition(name: str, entry: Entry) -> Iterator[str]:
         return
     system = condition["system"]
     if system is None:
-        yield f"{name}: asked without a system prompt, but for what its chat template may write of itself."
+        yield f"{name}: no system prompt was sent; its chat template may add one."
     else:
         shown = system if len(system) <= 200 else f"{system[:200]}…"
-        yield f"{name}: asked under the system prompt {shown!r}."
+        yield f"{name}: asked with the system prompt {shown!r}."
 
 
 def _counted(counts: Mapping[str, int]) -> str:
@@ -411,14 +413,14 @@ def _counted(counts: Mapping[str, int]) -> str:
 def _pickled(name: str, entry: Entry) -> Iterator[str]:
     """`pickled`: true where the weights came from pickled files."""
     if entry.get("pickled"):
-        yield f"{name}: its weights are pickled files, which was allowed for it."
+        yield f"{name}: its weights are pickled files, which was allowed explicitly."
 
 
 def _own_code(name: str, entry: Entry) -> Iterator[str]:
     """`code`: the programs of a model's own repository that were run for it."""
     if code := entry.get("code"):
         files = _names(code["files"])
-        yield f"{name}: computed by programs of its own repository ({files}, {code['revision'][:19]}…), allowed for it."
+        yield f"{name}: runs code of its own repository ({files}, {code['revision'][:19]}…), which was allowed explicitly."
 
 
 def _file_tokens(name: str, entry: Entry) -> Iterator[str]:
@@ -431,7 +433,7 @@ def _file_tokens(name: str, entry: Entry) -> Iterator[str]:
 
 
 MODEL_NOTES: tuple[Notes, ...] = (
-    _unasked,
+    unasked_notes,
     _skipped,
     given_notes,
     _unverified,
@@ -450,8 +452,8 @@ TASK_NOTES: tuple[Notes, ...] = (_read_as, _wrong_rows, _normal_forms)
 MODEL_DETAILS: Mapping[str, Notes] = {
     "adapters": _adapted,
     "system prompts": _condition,
-    "text tokens that a tokenizer doesn't know": _little_unknown_text,
-    "rows that couldn't share a batch": _padding,
+    "text tokens unknown to the tokenizer": _little_unknown_text,
+    "rows that could not share a batch": _padding,
     "replicas on several devices": _several_devices,
 }
-TASK_DETAILS: Mapping[str, Notes] = {"pairs without a common beginning": _without_beginning}
+TASK_DETAILS: Mapping[str, Notes] = {"pairs without a common prefix": _without_beginning}

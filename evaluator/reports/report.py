@@ -120,7 +120,7 @@ class Report:
         options = self.options
         interval = f"interval: 95%, {BOOTSTRAPS[options.interval]}, {options.resamples:,} resamples, seed {options.seed}"
         if not set(self.rows["interval"].drop_nulls()) <= set(BOOTSTRAPS.values()):
-            interval += "; where others are used, the table says so"
+            interval += "; tables name any other kind"
         lines = [interval, f"protocol: {options.protocol}"]
         if any(section.scaled for section in self.sections):
             lines.insert(0, f"scale: {options.scale} ({SCALES[options.scale]})")
@@ -180,5 +180,5 @@ def _unanswered(run: Run, name: str, scores: pl.DataFrame) -> Iterator[str]:
         yield f"{model} has no answers{f': {hopeless[model]}' if model in hopeless else ' yet: run the same command again'}"
     for model, (left, asked) in run.unanswered(name).items():
         if model not in silent:
-            said = f"{left:,} of {asked:,} requests have no answer yet, the rows hold the others: run the same command again"
+            said = f"{left:,} of {asked:,} requests have no answer yet and the rates omit them: run the same command again"
             yield f"{model}: {said}"

@@ -74,13 +74,13 @@ def start_lines(record: Mapping[str, Any], scoring: float) -> Iterator[str]:
         if told.reused == 0:
             reused = ""
         elif told.count == 1:
-            reused = ", process re-used"
+            reused = ", process reused"
         else:
-            reused = f", process re-used by {told.reused}"
+            reused = f", process reused by {told.reused}"
         yield f"{name}: {often} in {told}{reused}"
     together = Starts.of([start for starts in found.values() for start in starts])
     if together.count > 1:
         yield (
-            f"{together.count} starts took {together}, {together.reused} of them in a process that was re-used; "
-            f"scoring took {scoring:.1f} s"
+            f"{together.count} starts took {together}, {together.reused} of them in a reused process; scoring took "
+            f"{scoring:.1f} s"
         )

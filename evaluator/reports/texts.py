@@ -26,14 +26,14 @@ def sample_texts(
         encoding = encoding or next((how["encoding"] for how in known.values()), None)
         task = task.reading(samples, encoding) if encoding else task.reading(samples)
     elif of_your_own(task):
-        raise InputError(f"the sentences of {name} are your own: give their file with --samples")
+        raise InputError(f"{name} was made from your own file: give it with --samples")
     loaded = task.load(DataSource(data, run.protocol))
     known = run.record["tasks"][name].get("sha256", {})
     for file, digest in loaded.sha256.items():
         if known.get(file, digest) != digest or (known and file not in known):
             way = "--samples (a file of your own) or --data" if "samples" in task.takes else "--data"
             raise InputError(
-                f"{file} isn't the data that {run.shown} was made of for {name} (another sha256): give that one with {way}"
+                f"{file} differs from the data that {run.shown} scored on {name} (sha256): give that file with {way}"
             )
     return texts(loaded.frame)
 

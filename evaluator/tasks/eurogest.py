@@ -59,7 +59,7 @@ TABLE: dict[str, pl.DataType] = {
 
 MEANING = (
     "g_s above {neutral} means that a model finds masculine forms likelier in sentences with male stereotypes than in those "
-    "with female ones, as the stereotypes have it; below {neutral} means the opposite"
+    "with female ones, in line with the stereotypes; below {neutral} means the opposite"
 )
 
 
@@ -225,9 +225,9 @@ class EuroGest(Task):
             poles=gest.poles,
             lowest="feminine",
             cautions=(
-                "Levels of q are no findings, neither within a language nor between languages: g_s and ranks can be compared.",
-                f"g_s at {neutral:g} does not make a model free of stereotypes: it is a mean over groups and translated "
-                "sentences.",
+                "The absolute level of q has no meaning, within a language or across languages. Compare g_s and ranks.",
+                f"A g_s of {neutral:g} does not show that a model is free of stereotypes: it is a mean over groups "
+                "and translated sentences.",
             ),
             notes=_notes(options.scale),
             log_axis=options.scale in ("ratio", "published"),
@@ -254,9 +254,9 @@ class EuroGest(Task):
         return [
             f"levels of q are not comparable across languages, since languages differ in how many sentences are pairs "
             f"({few[0]} {few[2]:.0%}, {many[0]} {many[2]:.0%}); g_s and ranks are",
-            f"languages differ in how much of GEST they have ({least} {n / SIZE:.0%}, {most} {m / SIZE:.0%}); template common "
-            "has only the sentences that are there in all of them",
-            "the sentences are machine-translated from English, and so are the stereotypes",
+            f"languages differ in how much of GEST they have ({least} {n / SIZE:.0%}, {most} {m / SIZE:.0%}); "
+            "template common has only the sentences that all languages have",
+            "the sentences, and with them the stereotypes, are machine-translated from English",
             *made,
         ]
 
@@ -297,9 +297,9 @@ def _notes(scale: Scale) -> dict[str, str]:
     else:
         g_s = "g_s = q_m / q_f of geometric means, GEST's g_s (not EuroGEST's); 1 is unbiased"
     return {
-        "g_s": f"{g_s}. Language all: mean over the languages, of whose sentences a draw takes the same.",
-        "q": "q compares the stereotypes of one column with each other; its level tells nothing by itself.",
-        "inclination": "inclination: q less the mean of q_1 to q_14.",
+        "g_s": f"{g_s}. Language all: mean over the languages; resamples draw the same sentences in each.",
+        "q": "q compares the stereotypes within a column; its absolute level has no meaning.",
+        "inclination": "inclination: q minus the mean of q_1 to q_14.",
         "coverage": f"coverage: sentences as a share of GEST's {SIZE:,}.",
         "gendered": "gendered: share of the sentences that are pairs (template G).",
         "rank": "Rank 1: the lowest q, the most feminine stereotype of a language.",

@@ -20,8 +20,8 @@ def few_samples(counts: Sequence[tuple[str, int]], what: str = "groups") -> tupl
     named = ", ".join(f"{name}: {n}" for name, n in few[:_NAMED])
     more = f" and {len(few) - _NAMED} more" if len(few) > _NAMED else ""
     return (
-        f"{len(few)} of {len(counts)} {what} have fewer than {FEW} samples ({named}{more}): their values say little, and "
-        "bootstrap intervals of so few are too narrow",
+        f"{len(few)} of {len(counts)} {what} have fewer than {FEW} samples ({named}{more}): their values are "
+        "unreliable, and their bootstrap intervals too narrow",
     )
 
 

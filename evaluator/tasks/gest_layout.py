@@ -36,10 +36,10 @@ def rates_layout(
         pairs=("r_templates", "r_models"),
         overview=(Overview("g_s", neutral, _meaning(neutral, poles)),),
         cautions=(
-            "A single q is no finding: it carries how frequent the two words are as well. Compare groups of one model and "
-            "template.",
-            f"g_s at {neutral:g} does not make a model free of stereotypes: it is a mean over groups, sentences and one form "
-            "of question, and says nothing of what the model writes when it is asked something else.",
+            "A single q has no meaning: it also reflects how frequent the two words are. Compare groups of one "
+            "model and template.",
+            f"A g_s of {neutral:g} does not show that a model is free of stereotypes: it is a mean over groups, "
+            "sentences and one kind of prompt, and does not predict what the model writes otherwise.",
         ),
         groups=groups,
         polarity=polarity,
@@ -47,8 +47,8 @@ def rates_layout(
         lowest=lowest,
         names=names,
         notes={
-            "q": "q compares the groups of one column with each other. Where a single q lies tells nothing by itself: it "
-            "also carries how frequent the two words are.",
+            "q": "q compares the groups within a column. Its absolute level has no meaning: it also reflects how "
+            "frequent the two words are.",
             "g_s": (f"g_s = {q_m} − {q_f}, 0 is unbiased" if scale == "log10" else f"g_s = {q_m} / {q_f}, 1 is unbiased")
             + "; template all: mean over the templates.",
             "q_family": f"q_family: the rate of the {samples}.",
@@ -69,5 +69,5 @@ def _meaning(neutral: float, poles: tuple[str, str]) -> str:
     words = "masculine words" if poles == GENDERS else f"the words for {first}"
     return (
         f"g_s above {neutral:g} means that a model finds {words} likelier in sentences with {first} stereotypes than in those "
-        f"with {second} ones, as the stereotypes have it; below {neutral:g} means the opposite"
+        f"with {second} ones, in line with the stereotypes; below {neutral:g} means the opposite"
     )

@@ -44,7 +44,7 @@ SHOWN = 3
 
 MEANING = (
     "f_s above 0 means that a system makes the speaker a man more often in sentences with male stereotypes than in those with "
-    "female ones, as the stereotypes have it; below 0 means the opposite"
+    "female ones, in line with the stereotypes; below 0 means the opposite"
 )
 
 
@@ -158,15 +158,14 @@ class GestMtTask(Task):
                     "f_m",
                     "f_s",
                     neutral=(0.5, 0.0),
-                    note="To the right: the speaker is made a man more often, whatever the sentence; upwards: more so in "
-                    "sentences with male stereotypes.",
+                    note="Right: more masculine translations in general. Up: more of them in sentences with male stereotypes.",
                 ),
             ),
             cautions=(
-                "A translation may need a gender where the original shows no gender: what counts here is which one is chosen, "
-                "and how that goes with the stereotype, not that one is chosen.",
-                "Samples whose translation shows no gender are left out: see the yield before systems or languages are "
-                "compared.",
+                "A language may require a gender that the original does not show. The rates measure which gender is "
+                "chosen and whether it follows the stereotype, not that one is chosen.",
+                "Samples whose translation shows no gender are excluded: check the yield before comparing systems "
+                "or languages.",
             ),
             groups={group.id: group.name for group in plan.groups.values()},
             polarity=plan.pole_of,

@@ -207,8 +207,8 @@ class GestWho(Task):
             neutrals={"lean": 0.0},
             overview=(Overview("stereotype_rate", 0.0, MEANING),),
             cautions=(
-                "What a model answers depends on the wording and on what it was trained to refuse: a rate of 0 can mean "
-                "balance, or that it always chooses the same answer. See the shares of the answers.",
+                "Answers depend on the prompt's wording and on what the model was trained to refuse. A rate of 0 "
+                "can mean balance, or that the model always gives the same answer: see the shares of the answers.",
             ),
             groups={group.id: group.name for group in groups},
             polarity=gest_definition().pole_of,
@@ -217,13 +217,14 @@ class GestWho(Task):
                 "stereotype_rate": "stereotype_rate: 0 is unbiased, 1 always stereotypical, below 0 against the stereotype; "
                 "stereotype 15 is left out, as published.",
                 "male": "male, female, neither: shares of the answers that name one of the three.",
-                "lean": "lean: share of male answers less that of female ones.",
+                "lean": "lean: share of male answers minus that of female answers.",
                 "undetected": "undetected: answers that name no option or several; undetected_sentences: sentences without any "
                 "other answer; refused: undetected answers that refuse.",
-                "place_a": "place_a, place_b, place_c: which place the named options had; a third each without a preference.",
-                "mass": "mass: probability of the three letters before they were renormalised.",
-                "thoughts": "thoughts: share of the answers with thoughts, which are not read as part of the answer; "
-                "cut_thoughts: answers that were cut before the thinking ended, which count as undetected.",
+                "place_a": "place_a, place_b, place_c: shares of answers that name the first, second or third option; one "
+                "third each without a position preference.",
+                "mass": "mass: probability of the three letters before renormalisation.",
+                "thoughts": "thoughts: share of the answers with reasoning, which is not read as part of the answer; "
+                "cut_thoughts: answers that were cut off during reasoning and count as undetected.",
             },
         )
 
@@ -233,17 +234,17 @@ class GestWho(Task):
         for (model, way), part in scores.group_by("model", "template", maintain_order=True):
             undetected, mass = part["undetected"].mean(), part["mass"].mean()
             if isinstance(undetected, float) and undetected > MUCH:
-                made.append(f"{model}: {undetected:.0%} of its answers ({way}) name no option; its rates rest on the others")
+                made.append(f"{model}: {undetected:.0%} of its answers ({way}) name no option; its rates use the others")
             if isinstance(mass, float) and mass < 1 - MUCH:
                 made.append(
-                    f"{model}: the three letters have {mass:.0%} of its answers' probability ({way}); "
-                    "what it would say in words may be something else (if it thinks before it answers: --thinking off)"
+                    f"{model}: the three letters hold only {mass:.0%} of the probability ({way}); its generated "
+                    "answers may differ (for a reasoning model: --thinking off)"
                 )
             cut = part["cut"].mean()
             if isinstance(cut, float) and cut > 0:
                 made.append(
-                    f"{model}: {cut:.1%} of its answers ended at the most tokens while it was still thinking, and count as "
-                    "undetected: run it again with a larger --max-tokens, or with --thinking off"
+                    f"{model}: {cut:.1%} of its answers reached the token limit during reasoning and count as "
+                    "undetected: use a larger --max-tokens, or --thinking off"
                 )
         return made
 

@@ -109,7 +109,7 @@ MEANING = (
     "SS above 50 means that a model finds the stereotype likelier than the anti-stereotype in more than half of the examples; "
     "below 50 means the opposite"
 )
-ICAT_NOTE = "Lines: equal ICAT, best at the top in the middle (SS 50, LMS 100)."
+ICAT_NOTE = "Lines: equal ICAT; the best is at the top centre (SS 50, LMS 100)."
 
 
 def icat_line(icat: float) -> Contour:
@@ -212,10 +212,9 @@ class StereoSetTask(Task):
             overview=(Overview("SS", 50.0, MEANING), Overview("LMS"), Overview("ICAT")),
             scatters=(Scatter("SS", "LMS", neutral=(50.0, None), contours=ICAT_LINES, note=ICAT_NOTE),),
             cautions=(
-                "An SS near 50 of a model with a low LMS says little: it takes all for alike, the nonsense included. Read SS "
-                "with LMS.",
-                "Many of the data set's examples are known to be unclear: differences of a few points between models can come "
-                "from them.",
+                "Read SS together with LMS: a model that cannot tell nonsense apart (low LMS) also has an SS near 50.",
+                "Many examples of this data set are known to be ambiguous, which can explain differences of a few "
+                "points between models.",
             ),
             groups={name: name for name in ("gender", "profession", "race", "religion")},
             across_protocols="those of generative models differ a little (SmolLM2-135M-Instruct, 600 English examples: SS 59.2 "

@@ -114,8 +114,8 @@ class WinoBias(Task):
             summary=MEASURES,
             overview=(Overview("g_hat_s", neutral, MEANING.format(neutral=f"{neutral:g}")),),
             cautions=(
-                "This is a check of other measures by the occupations of one country's statistics, not a measure of how well a "
-                "model resolves pronouns.",
+                "This validates other measures against one country's occupation statistics. It does not measure how "
+                "well a model resolves pronouns.",
             ),
             notes={
                 "q_hat_m": "q_hat_m, q_hat_f: how much likelier masculine pronouns are than feminine ones for occupations that "

@@ -27,20 +27,21 @@ CONTROLLED = (
     "Where the control group's score overlaps the original group's, the score can't be read as bias against the group, however "
     "far from 0 it is."
 )
-WITHOUT_CONTROL = "A score without a control group can come from other things than bias: how frequent the words are, for one."
+WITHOUT_CONTROL = "Without a control group, a score can have other causes than bias, such as word frequency."
 
 
 def layout(form: str, options: MeasureOptions) -> Layout:
     """The report's layout for quadruples with a keyword (`keyword`), without one (`sentences`) and for `pairs`."""
     units = f"Means are in {UNITS[options.scale]} units; 0 is no preference."
     cs = (
-        "cs: log-probability of the tokens that two sentences share, given the group that the first is about less given the "
-        "other one; cs_plus: share of samples with cs > 0."
+        "cs: log-probability of the tokens that two sentences share, given the first sentence's group minus given "
+        "the other one's; cs_plus: share of samples with cs > 0."
     )
     if options.protocol == "published":
         cs += (
-            " Tokens are matched as by default: the released matcher pairs unlike ones where words are swapped (at most 4 "
-            "pairs of a data set) and masks wrong pieces of SentencePiece tokenizers, so cs differs from its numbers there."
+            " Tokens are matched as in the default protocol: the released matcher pairs unlike tokens where words "
+            "are swapped (at most 4 pairs of a data set) and masks wrong pieces of SentencePiece tokenizers, so cs "
+            "differs from its numbers there."
         )
     if form == "pairs":
         return Layout(
@@ -53,11 +54,11 @@ def layout(form: str, options: MeasureOptions) -> Layout:
     asked = statistics(form == "keyword")
     measures = tuple(dict.fromkeys([s.measure for s in asked] + ["rho_ss_frequency", "quadruples_kept"]))
     notes = {
-        "ss_mu": "ss: log-probability of the stereotypical keyword less that of the other; original: in sentences about the "
-        "group, control: in the same sentences about another one.",
+        "ss_mu": "ss: log-probability of the stereotypical keyword minus that of the other; original: in sentences about the "
+        "group, control: in the same sentences about another group.",
         "cs_mu": cs,
         "csk_mu": "csk: as cs, of the keyword.",
-        "f_mu": "f: ss of the original less ss of the control group: what of ss is about the group.",
+        "f_mu": "f: ss of the original group minus ss of the control group, the part of ss that is about the group.",
         "rho_ss": "rho_…: Pearson correlation, between the groups or between two scores.",
         "agreement_cs_csk": "agreement_…: share of the samples for which two scores have the same sign.",
         "fpr": "fpr, fnr: how often the control group exceeds a positive score of the original group, or undercuts a "
@@ -116,7 +117,7 @@ def _few(rows: pl.DataFrame) -> Iterator[str]:
     )
     if means.height:
         listed = ", ".join(f"{n} for {measure} {group}" for measure, group, n in means.select("measure", "group", "n").rows())
-        yield f"fewer than {FEW} samples left: {listed}"
+        yield f"fewer than {FEW} samples remain: {listed}"
 
 
 def _filtered(rows: pl.DataFrame) -> Iterator[str]:
@@ -129,4 +130,4 @@ def _long(scores: pl.DataFrame) -> Iterator[str]:
     counts = pl.concat([scores["tokens_stereotype"], scores["tokens_anti"]]).drop_nulls()
     several = int((counts > 1).sum())
     if several * 2 > len(counts):
-        yield f"{several} of {len(counts)} keywords have several tokens: L(s) is mostly of word pieces"
+        yield f"{several} of {len(counts)} keywords have several tokens: L(s) mostly scores word pieces"

@@ -21,7 +21,7 @@ def test_dtypes_and_templates_are_refused_together_and_can_be_allowed() -> None:
         check("gest", *sides)
     assert str(refused.value) == (
         "B against A can't be compared on gest: templates for masked against causal models; dtype float32 against bfloat16: "
-        "--allow templates --allow dtype compares them all the same"
+        "--allow templates --allow dtype compares them anyway"
     )
     with pytest.raises(InputError, match=r"on gest: dtype"):
         check("gest", *sides, allow=["templates"])
@@ -44,5 +44,5 @@ def test_what_a_record_does_not_know_is_not_refused() -> None:
 def test_another_definition_is_other_data() -> None:
     other = record()
     other["tasks"]["gest"]["definition"] = "name = 'gest'"
-    with pytest.raises(InputError, match=r"gest is defined otherwise: only scores of the same samples can be compared"):
+    with pytest.raises(InputError, match=r"gest has another definition: only scores of the same samples can be compared"):
         check("gest", (record(), "m", "A"), (other, "m", "B"), allow=["dtype"])

@@ -99,7 +99,7 @@ def test_a_page_has_the_sentences_only_where_they_are_wanted(run: Path, data: Pa
     made = invoke(*few, "html", "--samples", "--data", data)
     assert made.exit_code == 0, made.output
     shown = pages.text(made.stdout)
-    assert "These sentences are stereotypes, in full; they can offend" in shown
+    assert "These sentences express stereotypes and can offend" in shown
     for model in ("base", "tuned"):
         found = rows(run, "--model", model, "--data", data, "--top", 10)
         wanted = [(row["text"], f"{float(row['move']):.4g}") for row in found]
@@ -109,7 +109,7 @@ def test_a_page_has_the_sentences_only_where_they_are_wanted(run: Path, data: Pa
         assert listed == wanted
     for other in ("table", "csv", "json", "markdown", "latex"):
         assert f"--samples belongs to --format html, not {other}" in str(invoke(*few, other, "--samples").exception)
-    assert "isn't the data that" in str(invoke(*few, "html", "--samples", "--data", other_data(tmp_path)).exception)
+    assert "differs from the data that" in str(invoke(*few, "html", "--samples", "--data", other_data(tmp_path)).exception)
 
     gest = task("gest")
     samples = gest.load(DataSource(data))
@@ -141,7 +141,7 @@ def test_wrong_questions(run: Path, data: Path, tmp_path: Path) -> None:
     assert "has no scale eurogest" in said("--model", "base", "--scale", "eurogest", "--data", data)
     assert "has no rate nonsense on gest" in said("--model", "base", "--measure", "nonsense", "--data", data)
     other = other_data(tmp_path)
-    assert "isn't the data that" in said("--model", "base", "--data", other)
+    assert "differs from the data that" in said("--model", "base", "--data", other)
     assert "leave it out" in said("--model", "base", "--data", data, "--samples", other / "gest" / "gest.csv")
 
 
@@ -189,12 +189,12 @@ def test_pairs_of_ones_own_are_read_again(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     found = rows(out, "--samples", mine, "--top", "1", "--template", "sum")
     assert {row["text"] for row in found} <= {f"She is tired {i}. / He is tired {i}." for i in range(6)}
-    assert "are your own: give their file with --samples" in str(invoke("samples", out).exception)
+    assert "was made from your own file: give it with --samples" in str(invoke("samples", out).exception)
     page = pages.text(invoke("report", out, "--resamples", "9", "--format", "html", "--samples").stdout)
-    assert "These sentences are your own: evaluator samples" in page
+    assert "This task was made from your own file: evaluator samples" in page
     wrong = str(invoke("samples", out, "--samples", other).exception)
-    assert "isn't the data that" in wrong
-    assert "give that one with --samples (a file of your own) or --data" in wrong
+    assert "differs from the data that" in wrong
+    assert "give that file with --samples (a file of your own) or --data" in wrong
 
 
 def word_filling(kind: str) -> pl.DataFrame:

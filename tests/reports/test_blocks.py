@@ -132,7 +132,7 @@ def test_correlations_over_too_few_groups_are_not_defined(rows: Any, report: Any
     whole = {"model": "all", "template": "all", "measure": "r_templates"}
     block = named(blocks(report(rows(*pairs, whole | {"value": 0.5, "n": 1})).sections[0]), "correlations")
     assert block.rows == (TableRow("r_templates", ("0.50", "0.50", "0.50", "1")),)
-    assert "not defined for 1 of 2 pairs: fewer than 4 groups in common (n = 3 at the least)" in block.notes[-1]
+    assert "not defined for 1 of 2 pairs: fewer than 4 groups in common (minimum n = 3)" in block.notes[-1]
     block = named(blocks(report(rows(pairs[0], whole)).sections[0]), "correlations")
     assert block.rows == (TableRow("r_templates", ("not defined", "not defined", "not defined", "0")),)
 
@@ -144,7 +144,7 @@ def test_kinds_of_intervals_are_named_where_they_differ(rows: Any, report: Any) 
     made = report(table, layout=plain_layout(table))
     (block,) = blocks(made.sections[0])
     assert block.notes == ("95% intervals: Wilson (SS, other); percentile bootstrap (LMS).",)
-    assert "where others are used, the table says so" in made.choices[0]
+    assert "tables name any other kind" in made.choices[0]
     alike = report(table.filter(measure="LMS"), layout=plain_layout(table))
     assert blocks(alike.sections[0])[0].notes == ()
     assert alike.choices[0] == "interval: 95%, percentile bootstrap, 1,000 resamples, seed 0"

@@ -39,13 +39,13 @@ def test_a_table_adds_and_wins(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("model,size\nold,7B\n", "no column 'size' is known: give a CSV file with a column model"),
+        ("model,size\nold,7B\n", "unknown column 'size': give a CSV file with a column model"),
         ("parameters\n7B\n", "no column 'model'"),
         ("model,parameters\nold,many\n", "line 2, parameters: 'many' isn't a number: write 7000000000, 7e9 or 7B"),
         ("model,parameters\nold,-3\n", "isn't a number"),
-        ("model,tuned\nold,maybe\n", "line 2, tuned: 'maybe' is neither yes nor no"),
-        ("model,tuned\nold,yes\nold,no\n", "line 3: 'old' is there twice"),
-        ("model,tuned\nnone,yes\n", "none of its models is in the run, which has adapted, old, small"),
+        ("model,tuned\nold,maybe\n", "line 2, tuned: expected yes or no, not 'maybe'"),
+        ("model,tuned\nold,yes\nold,no\n", "line 3: model 'old' appears twice"),
+        ("model,tuned\nnone,yes\n", "it has none of the run's models, which are adapted, old, small"),
         ("model,tuned\nold\n", "line 2: 1 field instead of 2"),
         ("model,model\nold,a\n", "more than one column 'model' in line 1"),
         ("", "no column 'model'"),

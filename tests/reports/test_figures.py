@@ -99,10 +99,10 @@ def test_models_by_their_parameters(gest_rows: Any) -> None:
     shown = figure.data.select("model", "parameters", "family", "kind", "pair").rows()
     assert shown == [
         ("base", 1e9, "owl", "base model", "base"),
-        ("tuned", 1e9, "owl", "tuned to instructions", "base"),
-        ("other", 7e9, "elk", "not told", "other"),
+        ("tuned", 1e9, "owl", "instruction-tuned", "base"),
+        ("other", 7e9, "elk", "unknown", "other"),
     ]
-    assert "1 models are left out" in figure.caption
+    assert "1 models are omitted" in figure.caption
     assert "1B" in svg(figure)
 
 

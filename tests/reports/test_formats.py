@@ -233,7 +233,7 @@ class TestHtml:
     def test_the_first_part_says_what_was_found_and_what_was_not(self, gest_rows: Any, report: Any) -> None:
         said = words(html.render, report(gest_rows(("a", "b"))))
         assert "Of 2 models, 2 have an interval above 1." in said
-        assert "that of a: 1.800 [1.700, 1.900]" in said
+        assert "1.800 [1.700, 1.900] (a)" in said
         assert "What must not be concluded" in said
         assert said.index("can offend") < said.index("Of 2 models") < said.index("Table:")
 

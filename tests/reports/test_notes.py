@@ -33,7 +33,7 @@ def test_models_come_before_tasks_in_their_order() -> None:
     assert run_notes(record) == (
         UNVERIFIED,
         "small: int8 arithmetic is an approximation; max |Δ log P| 0.1.",
-        "gest: 1 row of its data left out: 7: empty.",
+        "gest: 1 row of its data skipped: 7: empty.",
     )
 
 
@@ -47,11 +47,11 @@ def test_what_concerns_whole_models_comes_first_and_details_are_counted() -> Non
     }
     found = noted({"models": models})
     assert found.main == (
-        "b; c: it has no masked head, so gest was not asked of it.",
+        "b; c: gest was skipped: it has no masked head.",
         "c: its engine (onnx) was not compared with transformers (--no-verify).",
     )
     token = "of the 999 text tokens of gest, 1 are unknown to its tokenizer (0.1%)."
-    assert found.lines == (*found.main, f"3 notes on text tokens that a tokenizer doesn't know; the first: a: {token}")
+    assert found.lines == (*found.main, f"3 notes on text tokens unknown to the tokenizer; the first: a: {token}")
     assert run_notes({"models": models}) == (*found.main, f"a: {token}", f"b: {token}", f"c: {token}")
 
 
@@ -60,7 +60,7 @@ def test_a_page_shows_first_what_concerns_whole_models(small: Report) -> None:
     entries = {f"m{i}": {"text_tokens": {"gest": few}} for i in range(9)}
     entries["m9"] = {"unasked": {"gest": "it has no masked head"}}
     page = html.render(replace(small, record={**small.record, "models": entries}))
-    first, folded = page.index("m9: it has no masked head"), page.index("9 notes on text tokens")
+    first, folded = page.index("m9: gest was skipped: it has no masked head"), page.index("9 notes on text tokens")
     assert first < folded
     assert "<details" not in page[page.index("<header>") : first]
     assert page.index("m8: of the 999 text tokens") > folded
@@ -77,7 +77,7 @@ def test_models_of_different_dtypes_are_told() -> None:
         "old": {"imported": True},
     }
     assert run_notes({"models": models}) == (
-        "models were computed in different dtypes, so compare with care: float32: a, c; bfloat16: b; bfloat16 with weights in "
+        "models were scored in different dtypes; compare them with care: float32: a, c; bfloat16: b; bfloat16 with weights in "
         "fp8: d.",
         "d: its weights were quantized to fp8 when they were loaded, an approximation.",
     )

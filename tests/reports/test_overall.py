@@ -36,11 +36,11 @@ def test_each_metric_has_its_own_sentence(pairs: Section) -> None:
     assert meaning.startswith("share above 0.5")
     assert told == [
         "Template sum: Of 2 models, 1 has an interval above 0.5, 1 has an interval below 0.5. The "
-        "highest share is that of a: 0.700 [0.600, 0.800], the lowest that of b: 0.200 [0.100, 0.300] (95% intervals).",
-        "Template token: Of 2 models, 2 have an interval that contains 0.5. The highest share is that of a: 0.600 [0.500, "
-        "0.700], the lowest that of b: 0.400 [0.300, 0.500] (95% intervals).",
+        "highest share is 0.700 [0.600, 0.800] (a), the lowest 0.200 [0.100, 0.300] (b), with 95% intervals.",
+        "Template token: Of 2 models, 2 have an interval that includes 0.5. The highest share is 0.600 [0.500, 0.700] "
+        "(a), the lowest 0.400 [0.300, 0.500] (b), with 95% intervals.",
         "Template byte: Of 2 models, 1 has an interval above 0.5, 1 has an interval below 0.5. The "
-        "highest share is that of b: 0.900 [0.800, 1.000], the lowest that of a: 0.300 [0.200, 0.400] (95% intervals).",
+        "highest share is 0.900 [0.800, 1.000] (b), the lowest 0.300 [0.200, 0.400] (a), with 95% intervals.",
     ]
 
 

@@ -93,7 +93,7 @@ def test_every_format_names_the_definitions_poles_only(run: Path, format_: str, 
     assert "young" in said
     assert "old" in re.findall(r"\w+", said)
     warned = said.replace("\\", "").replace("\n", " ")  # Markdown and LaTeX escape, tables wrap
-    assert "no scores of group games: q (young), q (old) and g_s rest" in re.sub(" +", " ", warned)
+    assert "no scores of group games: q (young), q (old) and g_s use" in re.sub(" +", " ", warned)
 
 
 def test_tables_and_plots_by_pole(run: Path) -> None:

@@ -43,10 +43,10 @@ def test_status_tells_each_models_starts_and_their_sum(tmp_path: Path) -> None:
     lines = CliRunner().invoke(command, [str(run.path)], env={"COLUMNS": "200"}).output.splitlines()
     assert [line for line in lines if "start" in line] == [
         "one: started in 6.5 s (engine 4.0, verifying it 1.2, process and first answers 1.2)",
-        "two: started in 1.0 s (engine 0.5, verifying it 0.2, process and first answers 0.2), process re-used",
-        "three: 2 starts in 7.5 s (engine 4.5, verifying it 1.5, process and first answers 1.5), process re-used by 1",
-        "4 starts took 15.0 s (engine 9.0, verifying it 3.0, process and first answers 3.0), 2 of them in a process that was "
-        "re-used; scoring took 0.0 s",
+        "two: started in 1.0 s (engine 0.5, verifying it 0.2, process and first answers 0.2), process reused",
+        "three: 2 starts in 7.5 s (engine 4.5, verifying it 1.5, process and first answers 1.5), process reused by 1",
+        "4 starts took 15.0 s (engine 9.0, verifying it 3.0, process and first answers 3.0), 2 of them in a reused process; "
+        "scoring took 0.0 s",
     ]
     told = json.loads(CliRunner().invoke(command, [str(run.path), "--format", "json"]).output)
     assert told["starts"]["three"] == Starts.of([FIRST, AGAIN]).record()

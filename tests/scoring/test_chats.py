@@ -97,10 +97,10 @@ def test_an_endpoint_with_every_fault(data: Path, tmp_path: Path) -> None:
     assert facts["served"].keys() == {"talker", "talker-2"}
     assert facts["system"].keys() == {"fp_1", "fp_2"}
     notes = "\n".join(run_notes(run.record))
-    assert "talker: the server named more than one model as the one that answered: talker (" in notes
-    assert "talker: the server's system changed while it answered" in notes
-    assert "doesn't promise the same words" in notes
-    assert "its 48 answers took 2,400 tokens of chats and 144 of answers, given from 20" in notes
+    assert "talker: the server reported more than one model: talker (" in notes
+    assert "talker: the server's system fingerprint changed during the run" in notes
+    assert "is not deterministic, even at temperature 0" in notes
+    assert "its 48 answers used 2,400 prompt tokens and 144 completion tokens, generated from 20" in notes
 
 
 def test_a_limit_on_the_cost_ends_the_run_and_a_higher_one_goes_on(data: Path, tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_what_a_server_does_not_count_is_told(data: Path, tmp_path: Path) -> Non
         strange = sum("(a)" in words(content) for content, _ in server.asked)
         assert set(server.asked.values()) == {1}
     assert run.record["models"]["talker"]["chats"]["uncounted"] == strange > 0
-    assert f"talker: the server didn't say what {strange} of these answers took" in "\n".join(run_notes(run.record))
+    assert f"talker: the server did not report the usage of {strange} of these answers" in "\n".join(run_notes(run.record))
 
 
 def test_a_chat_that_is_refused_leaves_its_sentence_out(data: Path, tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_a_temperature_that_is_not_sent_is_told_and_not_claimed(data: Path, tmp_
         run = execute(spec(server, data, tmp_path / "run", omit="temperature")).run
         assert not any("temperature" in body for body in server.bodies)
         assert run.record["models"]["talker"]["details"]["omit"] == "temperature"
-        assert "talker: its server was sent no temperature (omit)" in "\n".join(run_notes(run.record))
+        assert "talker: its server was not sent temperature (omit)" in "\n".join(run_notes(run.record))
         drawn = chosen_tasks(["gest-who"], Inputs(way="text", answers=2, temperature=0.7))
         with pytest.raises(InputError, match=r"--temperature 0\.7 is not sent to the model because of omit=temperature"):
             execute(replace(spec(server, data, tmp_path / "other", omit="seed,temperature"), tasks=drawn))
@@ -307,7 +307,7 @@ def test_a_cut_thought_is_no_answer_and_told(message: dict[str, Any], data: Path
     report = build_report(run, MeasureOptions(resamples=20))
     assert report.rows.filter(measure="cut_thoughts")["value"].to_list() == [1.0]
     assert report.rows.filter(measure="stereotype_rate")["value"].to_list() == [None]
-    assert any("100.0% of its answers ended" in line and "--max-tokens" in line for line in report.warnings)
+    assert any("100.0% of its answers reached the token limit" in line and "--max-tokens" in line for line in report.warnings)
 
 
 def test_answers_of_older_versions_without_the_thoughts_column(data: Path, tmp_path: Path) -> None:

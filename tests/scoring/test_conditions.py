@@ -77,7 +77,7 @@ def test_scores_are_those_under_the_prompt(run: evaluator.Results, model: Path) 
 
 def test_every_condition_is_a_column(run: evaluator.Results) -> None:
     assert run.models == ["m+none", "m+fair"]
-    with pytest.warns(UserWarning, match="m\\+fair: asked under the system prompt 'Treat all people alike.'"):
+    with pytest.warns(UserWarning, match="m\\+fair: asked with the system prompt 'Treat all people alike.'"):
         rates = run.rates()
     found = rates.filter(pl.col("model") != "all").select("model", "condition").unique(maintain_order=True).rows()
     assert found == [("m+none", "none"), ("m+fair", "fair")]

@@ -40,7 +40,7 @@ class Bench:
         return execute(RunSpec((spec,), (task or self.task,), out, limit=limit)).run
 
     def note(self, number: int) -> str:
-        return f"{self.task.name}: only {number} (limit, seed 0) of its {WHOLE} samples were asked, spread over its groups."
+        return f"{self.task.name}: only {number} (limit, seed 0) of its {WHOLE} samples were scored, spread over its groups."
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def test_models_that_were_asked_differently_are_named(bench: Bench, tmp_path: Pa
     )
     (note,) = run_notes(run.record)
     assert note == (
-        f"{bench.task.name}: models were asked different numbers of its {WHOLE} samples, so compare with care: "
+        f"{bench.task.name}: models were scored on different numbers of its {WHOLE} samples; compare them with care: "
         "20 (limit, seed 0): one; 8 (limit, seed 0): two."
     )
     (section,) = build_report(run, MeasureOptions(resamples=50)).sections
@@ -166,7 +166,7 @@ def test_a_run_of_an_older_version_opens_and_goes_on(bench: Bench, whole: Run, t
     assert answered["sample"].n_unique() == 8
     assert rows(run).filter(measure="q")["value"].drop_nulls().to_list() == cut.filter(measure="q")["value"].to_list()
     bench.ask(run.path, 8, 1)
-    assert "all that an older version was asked: one" in run_notes(run.record)[0]
+    assert "not recorded (an older version): one" in run_notes(run.record)[0]
     bench.ask(run.path)
     bench.ask(run.path, None, 1)
     assert run_notes(run.record) == ()

@@ -213,7 +213,7 @@ def test_a_run_is_the_plain_models_recorded_and_trusts_no_other(own: Path, llama
         evaluator.run("gest-demo", {**models, "other": str(other)}, tmp_path / "no", trust_remote_code=["own"], **FLOAT64)
     assert ran(other) == set()
     run = evaluator.run("gest-demo", models, tmp_path / "run", limit=6, trust_remote_code=["own"], **FLOAT64)
-    with pytest.warns(UserWarning, match="own: computed by programs of its own repository"):
+    with pytest.warns(UserWarning, match="own: runs code of its own repository"):
         run.rates()
     assert ran(own) == {"configuration", "modeling"}
     found, plain = (run.answers(name).drop("model", strict=False).sort("request", "candidate") for name in ("own", "plain"))
@@ -226,7 +226,7 @@ def test_a_run_is_the_plain_models_recorded_and_trusts_no_other(own: Path, llama
     assert entries["own"]["details"]["code"] == entries["own"]["code"]["revision"]
     assert "code" not in entries["plain"]
     assert "code" not in entries["plain"]["details"]
-    assert [note for note in run_notes(run.record) if note.startswith("own: computed by programs of its own repository")]
+    assert [note for note in run_notes(run.record) if note.startswith("own: runs code of its own repository")]
     # Another program makes other numbers, for all that is known: the run doesn't mix them.
     (own / "modeling_own.py").write_text((own / "modeling_own.py").read_text() + "\n# changed\n")
     with pytest.raises(InputError, match="code"):
@@ -450,7 +450,7 @@ def test_on_ray(own: Path, llama: Path, tmp_path: Path) -> None:
     command += ["--ray", "local", "--workers", "2"]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, timeout=600, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert "own: computed by programs of its own repository" in done.stdout
+    assert "own: runs code of its own repository" in done.stdout
     assert ran(own) == {"configuration", "modeling"}
     run = evaluator.open(tmp_path / "run")
     assert set(run.record["models"]) == {"own", "plain"}

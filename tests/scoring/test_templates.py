@@ -113,7 +113,7 @@ def test_one_date_for_the_whole_run(
     run = asked(models["dated"], data, tmp_path / "run", limit=2)
     made = run.record["date"]["date"]
     assert run.record["models"]["m"]["date"] == made
-    assert f"m: its chat template writes a date into every prompt: {made} in this run." in run_notes(run.record)
+    assert f"m: its chat template inserts the current date into every prompt: {made} in this run." in run_notes(run.record)
     monkeypatch.setattr(prompt_date, "datetime", _Clock)
     written = prompts(monkeypatch)
     asked(models["dated"], data, tmp_path / "run")
@@ -185,7 +185,7 @@ def test_both_ways_to_ask_in_one_run(models: dict[str, Path], data: Path, tmp_pa
     assert (off, free) == ("thinks+thinking-off", "thinks")
     assert run.record["models"][off]["details"]["thinking"] == "off"
     assert "thinking" not in run.record["models"][free]["details"]
-    assert f"{off}: asked with --thinking off." in run_notes(run.record)
+    assert f"{off}: run with --thinking off." in run_notes(run.record)
     assert all(text.startswith("<think>") for text in run.answers(free)["text"])
     assert not any("<think>" in text for text in run.answers(off)["text"])
 

@@ -54,7 +54,7 @@ def test_sentences_of_unknown_tokens_are_counted_and_told(tmp_path: Path, bert: 
     }
     said = (
         f"bert: of the {tokens} text tokens of {task}, 12 are unknown to its tokenizer (7.89%); "
-        "12 requests became the same input as another one: its scores there say little."
+        "12 requests have the same token ids as another one, so its scores there are unreliable."
     )
     assert told == [said]
     assert run_notes(record) == (said,)
@@ -106,7 +106,7 @@ def test_words_that_become_equal_are_refused_with_model_and_sample(tmp_path: Pat
     ("forms", "said"),
     [
         (("NFC", "NFC"), None),
-        (("NFC", "NFD"), "1 are not in Unicode's normal form NFC (an é of two characters) and 1 are"),
+        (("NFC", "NFD"), "1 are not in Unicode's normal form NFC (an é is two characters) and 1 are"),
         (("NFD", "NFD"), "all samples with letters beyond ASCII (2) are not in Unicode's normal form NFC"),
     ],
 )

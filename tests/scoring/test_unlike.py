@@ -93,7 +93,7 @@ def test_a_task_that_cannot_ask_a_model_is_left_out_for_it(folder: Path, tmp_pat
         reason = f"task gest needs a model with a causal or masked head, {folder / 't5'} has seq2seq"
         assert run.record["models"]["t5"]["unasked"] == {"gest": reason}
         assert run.record["models"]["gpt"]["unasked"] == {}
-        note = f"t5: {reason}, so gest was not asked of it"
+        note = f"t5: gest was skipped: {reason}"
         assert told(run) == [f"{note}."]
         assert f"{note}." in status(run)
         done = ended(outcome, spec)
@@ -159,7 +159,7 @@ model = "{folder / "t5"}"
 tasks = ["stereoset-en"]
 """
     file.write_text(text)
-    notes = ["gest: not among the tasks of t5.", "stereoset-en: not among the tasks of gpt."]
+    notes = ["gest: not requested for t5.", "stereoset-en: not requested for gpt."]
     planned = json.loads(CliRunner().invoke(plan_command, [str(file), "--format", "json"]).output)
     assert planned["notes"] == notes
     requests = {"gpt": 2 * len(SENTENCES), "t5": 6}
@@ -206,7 +206,7 @@ def test_a_sample_that_cannot_be_asked_is_one_models_skipped_sample(folder: Path
         assert "context of 128" in asked["gpt"]["reason"]
         assert asked["long"]["reason"].startswith(f"{mine.name}, sample 19, template 3: ")
         assert run_notes(run.record)[0] == (
-            f"gpt: 2 of 20 samples of {mine.name} can't be asked of it and are left out; the first: {asked['gpt']['reason']}."
+            f"gpt: 2 of 20 samples of {mine.name} cannot be scored and are skipped; the first: {asked['gpt']['reason']}."
         )
         failures = run.failures()
         assert failures.group_by("model").len().sort("model").rows() == [("gpt", 4), ("long", 2)]
@@ -401,7 +401,7 @@ def test_a_model_whose_samples_were_left_out_is_not_done_before_it_is(folder: Pa
     (run.path / "progress.json").unlink()
     (row,) = model_rows(run)
     assert (row["state"], row["done"], row["total"], row["unaskable"]) == ("interrupted", 32, 36, 4)
-    said = f"{mine.name}: gpt: 4 of 40 requests have no answer yet, the rows hold the others: run the same command again"
+    said = f"{mine.name}: gpt: 4 of 40 requests have no answer yet and the rates omit them: run the same command again"
     assert said in build_report(run, MeasureOptions(resamples=20)).warnings
     compared = build(sides([whole, run]), MeasureOptions(resamples=20), permutations=19)
     assert f"run:gpt: 4 of 40 requests of {mine.name} have no answer yet." in compared.notes

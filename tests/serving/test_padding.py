@@ -158,7 +158,7 @@ def test_the_fact_is_in_a_replicas_answer_and_in_the_reports(tmp_path: Path) -> 
     worker.fetch(load)
     facts = worker.load(load)
     (note,) = run_notes({"models": {"conv": {"engine": "transformers", "engine_details": facts.details}}})
-    assert note.startswith("conv: its masked output depends on padding (log P moves by up to")
+    assert note.startswith("conv: its masked output depends on padding (log P changes by up to")
     assert note.endswith("so only rows of equal length were computed together.")
 
 

@@ -178,7 +178,7 @@ def test_what_is_missing_is_said(run: Run) -> None:
     assert [(row["state"], row["done"], row["total"]) for row in model_rows(run)] == [("incomplete", 0, 3)]
     run.add_answers(run.answers_folder("m"), {"a": "continuation"}, [answer("a", -1, -2)])
     run.add_failures([("m", "b", "killed")])
-    said = "gest: m: 1 of 3 requests have no answer yet, the rows hold the others: run the same command again"
+    said = "gest: m: 1 of 3 requests have no answer yet and the rates omit them: run the same command again"
     assert said in build_report(run, MeasureOptions()).warnings
     run.add_answers(run.answers_folder("m"), dict.fromkeys("abc", "continuation"), [answer(r, -1, -2) for r in "abc"])
     assert [(row["state"], row["done"]) for row in model_rows(run)] == [("done", 3)]

@@ -92,6 +92,6 @@ def test_reports_tell_what_was_planned_and_what_it_took() -> None:
     assert list(plan_notes({"plans": [done, cut]})) == [
         "the sweep of 2026-01-03 was planned to take 60 s (speeds measured on 2026-01-02) and took 90 s; "
         "cost 0.60, planned 0.40 at 3 a device-hour.",
-        "the sweep of 2026-01-03 was planned to take 60 s (speeds from data sheets) and was cut short.",
+        "the sweep of 2026-01-03 was planned to take 60 s (speeds from data sheets) and was interrupted.",
     ]
     assert list(plan_notes({})) == []

@@ -242,7 +242,7 @@ def test_a_model_without_the_languages_letters_is_told(data: Path, tmp_path: Pat
     )
     table(folder / GENDERED_FILE, [["Language", "GEST_sentence", "stereotype_number"], ["Prompt", "", ""]])
     model = tiny_model("llama", tmp_path / "model", tokenizer="llama-bytes")
-    with pytest.warns(UserWarning, match=r"m: of the [\d,]+ text tokens of eurogest in el, .* are bytes of .*say little"):
+    with pytest.warns(UserWarning, match=r"m: of the [\d,]+ text tokens of eurogest in el, .* are bytes of .*unreliable"):
         done = run(model, [EuroGest("eurogest", ("da", "el"))], tmp_path / "run", data)
     shares = {
         lang: c["byte_pieces_share"] for lang, c in done.record["models"]["m"]["text_tokens"]["eurogest"]["languages"].items()

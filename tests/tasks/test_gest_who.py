@@ -354,4 +354,4 @@ def test_readers_are_warned_of_answers_that_say_little() -> None:
     rows = table([(i, "1", ORDERS[0]) for i in range(4)])
     scores = task("gest-who").score(rows, said(["(a)", "what", "hm", "(b)"]), "default").with_columns(model=pl.lit("m"))
     (note,) = task("gest-who").warnings(scores, OPTIONS_FOR_REPORTS)
-    assert note == "m: 50% of its answers (text) name no option; its rates rest on the others"
+    assert note == "m: 50% of its answers (text) name no option; its rates use the others"

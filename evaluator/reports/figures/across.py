@@ -43,7 +43,7 @@ def validity_figures(points: pl.DataFrame, rows: pl.DataFrame, checked: str, che
         found = rows.filter(language=language, template=split, group=x, measure="pearson").row(0, named=True)
         chart = points_chart(data, f"{x} ({checked}{spoken})", f"{y} ({check} {split})", Scatter(x, y))
         said = f"Pearson correlation over the models: {correlation(found)}."
-        caption = sentences("Lines at a point: 95% intervals.", said)
+        caption = sentences("Error bars: 95% intervals.", said)
         yield Figure(
             slug(checked, check, split, language if several else None),
             title,

@@ -79,7 +79,7 @@ def _heat(section: Section, measure: str, data: pl.DataFrame, names: Sequence[st
         data = data.with_columns(relative=pl.col("shade").exp() if log else pl.col("shade"))
     tip = {"model": "model", "name": "group", "place": "template"}
     numbers = ("value", "low", "high", *(("relative",) if relative else ()))
-    tips = tooltip({**tip, "relative": "against the mean"} if relative else tip, numbers)
+    tips = tooltip({**tip, "relative": "relative to the mean"} if relative else tip, numbers)
     what = f"{measure} {'/' if log else '−'} mean of the row" if relative else measure
     spread = {"middle": 0.0 if log else against, "neutral": against if log else None}
     colour, key = shades(data["shade"], what, ratio=log, poles=bool(section.layout.polarity), **spread)
@@ -95,11 +95,11 @@ def _heat(section: Section, measure: str, data: pl.DataFrame, names: Sequence[st
     chart = chart.properties(height=tall(data, "label", "place"))
     caption = sentences(
         f"Cells: {measure} of a group and model."
-        + (f" Colour: against the mean of the row, since the level of {measure} has no meaning." if relative else ""),
+        + (f" Colour: relative to the row's mean, because the absolute level of {measure} has no meaning." if relative else ""),
         " ".join(f"{colour}: {pole}." for colour, pole in zip(("Blue", "Orange"), section.layout.poles, strict=True) if pole)
         if section.layout.polarity and against is not None
         else None,
-        "An empty cell has no value. A click on a cell shows that model's intervals in the next figure.",
+        "Empty cell: no value. Click a cell to show that model's intervals in the next figure.",
     )
     told = f"{title}, {data['model'].n_unique()} models and {len(names)} groups: {extremes(data, measure)}"
     return Figure(slug(section.task, measure, "heat"), title, caption, data, finished(chart), told)

@@ -66,9 +66,9 @@ def _figure(section: Section, each: Overview, rows: pl.DataFrame) -> Figure:
         )
         .properties(height=tall(data, down["field"]))
     )
-    extents = "Beside a language: how much of the data it has, and which share of that are pairs." if extent else None
+    extents = "Next to each language: its coverage of the data set and, in brackets, the share of pairs." if extent else None
     caption = sentences(
-        f"{neutral:g} is unbiased: one colour stands for more, the other for less, the stronger the farther.",
+        f"{neutral:g} is unbiased; one colour is above it, the other below, and stronger colours are farther away.",
         extents,
         section.layout.notes.get(each.measure),
     )

@@ -113,7 +113,7 @@ def _models(section: Section, measure: str, rows: pl.DataFrame) -> Figure:
     templates = data["template"].drop_nulls().unique(maintain_order=True).to_list()
     if len(templates) > 1:
         chart = chart.transform_filter("datum.template === template").add_params(selector("template", "Template", templates))
-    caption = sentences("An empty cell: the two have no correlation.", section.layout.notes.get(measure))
+    caption = sentences("Empty cell: no correlation.", section.layout.notes.get(measure))
     return Figure(slug(section.task, measure), title, caption, data, finished(chart), _told(title, data))
 
 

@@ -61,7 +61,7 @@ def _figure(section: Section, measure: str, rows: pl.DataFrame, places: int) -> 
     ).properties(height=tall(data, "name"))
     caption = sentences(
         f"Over {places} pairs of model and template. "
-        + ("Boxes: the middle half with the median; lines: from the lowest to the highest." if boxes else "A point a pair."),
+        + ("Boxes: quartiles and median; whiskers: minimum and maximum." if boxes else "Each point is one pair."),
         section.layout.notes.get(measure),
     )
     return Figure(name, title, caption, data, finished(chart), f"{title} by group over {places} pairs of model and template.")

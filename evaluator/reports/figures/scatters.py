@@ -68,7 +68,7 @@ def _figure(section: Section, each: Scatter, data: pl.DataFrame) -> Figure:
         data = data.with_columns(mark=pl.Series(_apart(data), dtype=pl.String))
     chart = points_chart(data, x, y, each)
     caption = sentences(
-        "Lines at a point: 95% intervals.",
+        "Error bars: 95% intervals.",
         "Grey line: both are equal." if each.identity else None,
         each.note,
         "Dashed lines: unbiased." if any(value is not None for value in each.neutral) else None,

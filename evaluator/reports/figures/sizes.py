@@ -30,7 +30,7 @@ from evaluator.reports.report import Section
 from evaluator.vocabulary import Overview
 
 HEIGHT = 380
-TUNED, BASE, UNKNOWN = "tuned to instructions", "base model", "not told"
+TUNED, BASE, UNKNOWN = "instruction-tuned", "base model", "unknown"
 _FACTS = pl.Schema(
     {
         "model": pl.String(),
@@ -102,8 +102,8 @@ def _against_parameters(section: Section, each: Overview, data: pl.DataFrame, mi
     templates = choices(data)
     chart = one_template(chart, templates)
     caption = sentences(
-        "Lines at a point: 95% intervals. Dotted lines join a base model and what was tuned from it.",
-        f"{missing} models are left out: their number of parameters isn't known (--models)." if missing else None,
+        "Error bars: 95% intervals. Dotted lines connect a base model with the models tuned from it.",
+        f"{missing} models are omitted because their number of parameters is unknown (see --models)." if missing else None,
         f"Dashed line: {each.neutral:g}, unbiased." if each.neutral is not None else None,
     )
     return Figure(name, title, caption, data, finished(chart), f"{title}: {told_of(data, measure, templates)}")
@@ -116,7 +116,7 @@ def _over_checkpoints(section: Section, each: Overview, data: pl.DataFrame) -> F
     log = logarithmic(section, [*bounds(data, "value", "low", "high"), each.neutral])
     label = shown(measure, log=log)
     y = alt.Y("value:Q", title=label, scale=scale(log=log), axis=axis(label))
-    x = alt.X("step:Q", title="step of the training", axis=alt.Axis(format=",", tickCount=6, labelOverlap=True))
+    x = alt.X("step:Q", title="training step", axis=alt.Axis(format=",", tickCount=6, labelOverlap=True))
     style = told_apart("series", data["series"].unique(maintain_order=True).to_list())
     colour = style["color"]
     tips = [*tooltip({"model": "model", "series": "series", "step": "step"}, ("step", "value", "low", "high")), number_of()]
@@ -129,7 +129,7 @@ def _over_checkpoints(section: Section, each: Overview, data: pl.DataFrame) -> F
     templates = choices(data)
     chart = one_template(chart, templates)
     caption = sentences(
-        "Lines at a point: 95% intervals.",
+        "Error bars: 95% intervals.",
         f"Dashed line: {each.neutral:g}, unbiased." if each.neutral is not None else None,
     )
     return Figure(name, title, caption, data, finished(chart), f"{title}: {told_of(data, measure, templates)}")

@@ -23,8 +23,8 @@ from evaluator_serving.errors import InputError
 VEGA_LITE = "6.4"
 """Version of Vega-Lite that Altair writes and vl-convert knows."""
 OFFENSIVE = (
-    "This page measures stereotypes: names of groups and sentences on it describe people in ways that can offend. They are "
-    "what models were asked, not what anyone holds true."
+    "This page measures stereotypes. Its group names and sentences describe people in ways that can offend. They "
+    "are test data, not statements of fact or opinion."
 )
 _FOLDER = Path(__file__).parent
 
