@@ -32,7 +32,7 @@ from evaluator.measures.estimate import grouped_by
 from evaluator.measures.gest import FEMALE, MALE
 from evaluator.measures.ordered import mean
 from evaluator.measures.sampled import Label, Output, Sampled, Units
-from evaluator.measures.scales import array_on_scale
+from evaluator.measures.scales import on_scale
 from evaluator.vocabulary import MeasureOptions, Scale, tidy
 
 ALL, COMMON = "all", "common"
@@ -177,8 +177,8 @@ class _Statistic:
             q = mean
             g_s = self._over(q, _MALE) / self._over(q, _FEMALE)
         else:
-            q = array_on_scale(mean, self._scale)
-            g_s = array_on_scale(self._over(mean, _MALE) - self._over(mean, _FEMALE), self._scale)
+            q = on_scale(mean, self._scale)
+            g_s = on_scale(self._over(mean, _MALE) - self._over(mean, _FEMALE), self._scale)
         inclination = q - self._over(q, _INCLINED)[..., None, :]
         defined = ~np.isnan(g_s)
         overall = np.where(defined, g_s, 0.0).sum(axis=-1) / defined.sum(axis=-1)

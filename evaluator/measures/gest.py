@@ -35,7 +35,7 @@ from evaluator.measures.bootstrap import Array, means, with_counts
 from evaluator.measures.correlations import pairwise
 from evaluator.measures.ordered import mean
 from evaluator.measures.sampled import Label, Output, Sampled, Units
-from evaluator.measures.scales import array_on_scale
+from evaluator.measures.scales import on_scale
 from evaluator.vocabulary import MeasureOptions, Scale, tidy
 
 FEMALE = tuple(str(i) for i in range(1, 8))
@@ -182,7 +182,7 @@ def sampled(scores: pl.DataFrame, scale: Scale) -> list[Sampled]:
         asked = matrix.family.values.sum(axis=0)[count:].astype(int)
         labels = [Label(template, "q_family", scale=scale) for template in matrix.templates]
         topical = [_rate(label, n) for label, n in zip(labels, asked.tolist(), strict=True)]
-        family = Sampled(tuple(topical), (matrix.family,), lambda sums: array_on_scale(means(sums)[..., 0, :], scale))
+        family = Sampled(tuple(topical), (matrix.family,), lambda sums: on_scale(means(sums)[..., 0, :], scale))
         made.append(family.choose([i for i, output in enumerate(topical) if output.n]))
     return made
 
@@ -256,7 +256,7 @@ class _Statistic:
         log_q = means(sums)[..., :count]
         log_f, log_m = self._mean_over(log_q, "female"), self._mean_over(log_q, "male")
         flat = log_q.reshape(*sums.shape[:-2], -1)
-        rates = array_on_scale(np.concatenate([flat, log_f, log_m, log_m - log_f], axis=-1), self._scale)
+        rates = on_scale(np.concatenate([flat, log_f, log_m, log_m - log_f], axis=-1), self._scale)
         scored = [t for t in range(count) if self._members["female"][t] and self._members["male"][t]]
         g_s = rates[..., -count:]
         overall = g_s[..., scored].mean(axis=-1, keepdims=True) if scored else np.full((*sums.shape[:-2], 1), np.nan)

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from evaluator.measures.bootstrap import Array, Statistic, Stratum
+from evaluator.measures.bootstrap import Array, Statistic
 
 ROUNDING = 1e-13
 """A value that moves by less than this share of it hasn't moved."""
@@ -113,13 +113,6 @@ def logs_where(ratio: NDArray[np.bool_], values: Array) -> Array:
     """[..., outputs] with the natural logarithms of those outputs that are ratios."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(ratio, np.log(np.where(ratio, values, 1.0)), values)
-
-
-def units(stratum: Stratum, ids: Sequence[object]) -> Units:
-    """A stratum of the bootstrap with names for its units."""
-    if len(ids) != len(stratum.values):
-        raise ValueError(f"{len(ids)} names for {len(stratum.values)} units")
-    return Units(stratum.name, tuple(ids), stratum.values)
 
 
 def influences(strata: Sequence[Array], statistic: Callable[[Array], Array]) -> list[Array]:

@@ -7,7 +7,6 @@ is ratio^(1/ln 10). Scores in this program are natural logarithms; a scale is ch
 import math
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from evaluator.vocabulary import Scale
@@ -15,15 +14,8 @@ from evaluator.vocabulary import Scale
 LN10 = math.log(10)
 
 
-def on_scale(log_ratio: pl.Expr, scale: Scale) -> pl.Expr:
-    """A mean natural-log ratio as `ratio` e^x, `published` e^(x/ln 10), or `log10` x/ln 10."""
-    if scale == "ratio":
-        return log_ratio.exp()
-    return (log_ratio / LN10).exp() if scale == "published" else log_ratio / LN10
-
-
-def array_on_scale(log_ratio: NDArray[np.float64], scale: Scale) -> NDArray[np.float64]:
-    """`on_scale` for arrays; a ratio that is too large for a number is infinite."""
+def on_scale(log_ratio: NDArray[np.float64], scale: Scale) -> NDArray[np.float64]:
+    """A mean natural-log ratio as `ratio` e^x, `published` e^(x/ln 10), or `log10` x/ln 10; infinite on overflow."""
     if scale == "log10":
         return log_ratio / LN10
     with np.errstate(over="ignore"):

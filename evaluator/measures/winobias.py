@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from evaluator.measures.bootstrap import means, with_counts
 from evaluator.measures.sampled import Label, Output, Sampled, Units
-from evaluator.measures.scales import array_on_scale
+from evaluator.measures.scales import on_scale
 from evaluator.vocabulary import Scale
 
 MEASURES = ("q_hat_m", "q_hat_f", "g_hat_s")
@@ -46,4 +46,4 @@ def _strata(part: pl.DataFrame) -> Iterator[Units]:
 def _rates(sums: NDArray[np.float64], scale: Scale) -> NDArray[np.float64]:
     """From sums […, (male, female), (value, count)] to the three measures."""
     log_m, log_f = np.moveaxis(means(sums)[..., 0], -1, 0)
-    return array_on_scale(np.stack([log_m, log_f, log_m - log_f], axis=-1), scale)
+    return on_scale(np.stack([log_m, log_f, log_m - log_f], axis=-1), scale)

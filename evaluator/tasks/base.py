@@ -9,6 +9,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 import polars as pl
 
@@ -32,6 +33,15 @@ from evaluator.vocabulary import (
 from evaluator_serving.errors import InputError
 
 PLACE = ("language", "template", "sample", "group")
+
+REQUESTED: dict[str, pl.DataType] = {
+    "sample": pl.Int64(),
+    "language": pl.String(),
+    "template": pl.String(),
+    "group": pl.String(),
+    "request": pl.String(),
+}
+"""Columns that every task's table has (`Rendered.table`)."""
 
 CANDIDATES: dict[str, pl.DataType] = {
     "language": pl.String(),
@@ -57,6 +67,22 @@ def summed(logprobs: pl.Expr) -> pl.Expr:
 def averaged(logprobs: pl.Expr) -> pl.Expr:
     """The mean log-probability of a candidate's tokens."""
     return logprobs.cast(pl.List(pl.Float64)).list.mean()
+
+
+def with_candidates(
+    table: pl.DataFrame, answers: pl.DataFrame, how: Literal["inner", "left"] = "inner", **values: pl.Expr
+) -> pl.DataFrame:
+    """The rows of a table whose request has answers (or, `left`, all of them) with columns NAME_0 and NAME_1 for each value.
+
+    `values` are expressions over the columns of the table joined with the answers: the two columns have those of a request's
+    first and second candidate.
+    """
+    rows = table.with_row_index("table_row")
+    joined = rows.join(answers, on="request", maintain_order="left").with_columns(**values)
+    for i in (0, 1):
+        candidate = joined.filter(candidate=i).select("table_row", pl.col(*values).name.suffix(f"_{i}"))
+        rows = rows.join(candidate, on="table_row", how=how, maintain_order="left")
+    return rows.drop("table_row")
 
 
 class Task(ABC):
@@ -199,7 +225,6 @@ class Task(ABC):
         """Answers that exist already, for a task that asks no model. Raises InputError where they are wrong or missing."""
         return ()
 
-    @abstractmethod
     def score(self, table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
         """Per-sample scores of one model.
 
@@ -207,8 +232,11 @@ class Task(ABC):
         0), `tokens` (list of int) and `logprobs` (list of float, natural log, one a token), or is what `given` gave. Of a
         chat a candidate is a reply, with what it says in `text` and how it ended in `finish` (`evaluator_serving.chats`).
         Samples whose request has no answer are left out. Returns the columns `language, template, sample, group, score` and
-        those of `columns`; model and task are added by the caller.
+        those of `columns`; model and task are added by the caller. By default the score is the first candidate's `value`
+        minus the second's, and `columns` are taken from the table.
         """
+        scored = with_candidates(table, answers, value=self.value(protocol))
+        return scored.select(*PLACE, *self.columns, score=pl.col("value_0") - pl.col("value_1"))
 
     @property
     def roles(self) -> Sequence[str]:

@@ -35,7 +35,7 @@ from evaluator.datasets.eurogest import (
 from evaluator.datasets.registry import folder, locate
 from evaluator.measures.eurogest import MEASURES, sampled, with_summaries
 from evaluator.measures.sampled import Sampled
-from evaluator.tasks.base import PLACE, Task, averaged, summed
+from evaluator.tasks.base import PLACE, REQUESTED, Task, averaged, summed, with_candidates
 from evaluator.tasks.definition import gest_definition
 from evaluator.tasks.eurogest_texts import TEMPLATES, Template, default_template, texts
 from evaluator.tasks.pair_requests import compared, one_word_apart, split
@@ -47,11 +47,7 @@ EXTENSION = " (extension)"
 """Ends the template's name where the model is masked."""
 
 TABLE: dict[str, pl.DataType] = {
-    "sample": pl.Int64(),
-    "language": pl.String(),
-    "template": pl.String(),
-    "group": pl.String(),
-    "request": pl.String(),
+    **REQUESTED,
     "row": pl.Int64(),
 }
 """Columns of `Rendered.table`: a row a sentence and language; `row` is the sentence's in GEST, the same in all languages."""
@@ -188,11 +184,7 @@ class EuroGest(Task):
 
     def score(self, table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
         """log P(masculine text) - log P(feminine text), as the protocol takes it, with the sentence's `row`."""
-        values = answers.select("request", "candidate", "logprobs")
-        scored = table
-        for i in (0, 1):
-            mine = table.join(values.filter(candidate=i), on="request").with_columns(self.value(protocol).alias(f"value_{i}"))
-            scored = scored.join(mine.select("sample", f"value_{i}"), on="sample", maintain_order="left")
+        scored = with_candidates(table, answers, "left", value=self.value(protocol))
         return scored.select(*PLACE, score=pl.col("value_0") - pl.col("value_1"), row="row")
 
     joint_languages: ClassVar[bool] = True

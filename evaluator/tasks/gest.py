@@ -25,7 +25,7 @@ from evaluator.datasets.gest import read_groups, read_sentences
 from evaluator.datasets.registry import locate
 from evaluator.measures.gest import MEASURES
 from evaluator.measures.sampled import Sampled
-from evaluator.tasks.base import Task, averaged, summed
+from evaluator.tasks.base import PLACE, REQUESTED, Task, averaged, summed, with_candidates
 from evaluator.tasks.definition import HEADS, Definition, gest_definition, gest_toml, parse_definition
 from evaluator.tasks.gest_layout import rates_layout
 from evaluator.tasks.limit import limited, spread
@@ -35,15 +35,11 @@ from evaluator.vocabulary import ORDER, DataSource, Inputs, Layout, MeasureOptio
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Request, request_id
 
-TABLE: dict[str, type[pl.DataType]] = {
-    "sample": pl.Int64,
-    "language": pl.String,
-    "template": pl.String,
-    "group": pl.String,
-    "request": pl.String,
-    "polarity": pl.String,
-    "family": pl.Boolean,
-    "head": pl.String,
+TABLE: dict[str, pl.DataType] = {
+    **REQUESTED,
+    "polarity": pl.String(),
+    "family": pl.Boolean(),
+    "head": pl.String(),
 }
 """Columns of `Rendered.table`: a row a sample × template."""
 
@@ -180,16 +176,9 @@ class GestTask(Task):
         `logprob_male` and `logprob_female` are sums over the first and the second word's tokens, in both protocols;
         only the default protocol's are log-probabilities of the words wherever a word has several tokens.
         """
-        words = answers.select("request", "candidate", value=self.value(protocol), logprob=summed(pl.col("logprobs")))
-        first, second = (
-            words.filter(candidate=i).select("request", pl.col("value", "logprob").name.suffix(f"_{i}")) for i in (0, 1)
-        )
-        scored = table.join(first, on="request", maintain_order="left").join(second, on="request", maintain_order="left")
+        scored = with_candidates(table, answers, value=self.value(protocol), logprob=summed(pl.col("logprobs")))
         return scored.select(
-            "language",
-            "template",
-            "sample",
-            "group",
+            *PLACE,
             score=pl.col("value_0") - pl.col("value_1"),
             logprob_male="logprob_0",
             logprob_female="logprob_1",

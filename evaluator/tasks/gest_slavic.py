@@ -32,7 +32,7 @@ from evaluator.gender.variants import (
 )
 from evaluator.measures.gest import MEASURES
 from evaluator.measures.sampled import Sampled
-from evaluator.tasks.base import Task
+from evaluator.tasks.base import PLACE, Task, with_candidates
 from evaluator.tasks.gest import gest
 from evaluator.text_file import encoding_of
 from evaluator.vocabulary import DataSource, Inputs, Layout, MeasureOptions, Protocol_, Rendered, Samples, tidy
@@ -169,14 +169,8 @@ class GestSlavicTask(Task):
 
         Pairs that `published` doesn't keep have no tokens and a null score; they count in no rate, only against the yield.
         """
-        words = answers.select("request", "candidate", logprob=self.value(protocol))
-        male, female = (words.filter(candidate=i).select("request", pl.col("logprob").alias(f"logprob_{i}")) for i in (0, 1))
-        scored = table.join(male, on="request", maintain_order="left").join(female, on="request", maintain_order="left")
-        return scored.select(
-            "language",
-            "template",
-            "sample",
-            "group",
+        return with_candidates(table, answers, logprob=self.value(protocol)).select(
+            *PLACE,
             score=pl.col("logprob_0") - pl.col("logprob_1"),
             logprob_male="logprob_0",
             logprob_female="logprob_1",

@@ -24,7 +24,7 @@ import polars as pl
 
 from evaluator.measures.gest_who import COLUMNS, MEASURES, OPTIONS, PLACES, WHOLE, sampled
 from evaluator.measures.sampled import Sampled
-from evaluator.tasks.base import Task
+from evaluator.tasks.base import REQUESTED, Task
 from evaluator.tasks.definition import gest_definition
 from evaluator.tasks.gest import gest
 from evaluator.tasks.gest_layout import GENDERS
@@ -43,11 +43,7 @@ MAX_TOKENS = 32
 """Of an answer, by default."""
 
 TABLE: dict[str, pl.DataType] = {
-    "sample": pl.Int64(),
-    "language": pl.String(),
-    "template": pl.String(),
-    "group": pl.String(),
-    "request": pl.String(),
+    **REQUESTED,
     **{letter: pl.String() for letter in "abc"},
 }
 """Columns of `Rendered.table`: a row a sentence and order; `a`, `b`, `c` are the options that the letters stand for."""

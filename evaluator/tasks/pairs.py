@@ -33,7 +33,7 @@ from evaluator.datasets.pairs import Columns, read_english, read_pairs
 from evaluator.datasets.registry import locate
 from evaluator.measures.pairs import MEASURES, sampled, with_summaries
 from evaluator.measures.sampled import Sampled
-from evaluator.tasks.base import PLACE, Task, summed
+from evaluator.tasks.base import PLACE, REQUESTED, Task, summed, with_candidates
 from evaluator.toml_file import Document, MistakesError, Table
 from evaluator.vocabulary import DataSource, Inputs, Layout, MeasureOptions, Overview, Protocol_, Rendered, Samples
 from evaluator_serving.errors import InputError
@@ -43,11 +43,7 @@ METRICS: dict[str, tuple[str, ...]] = {"causal": ("sum", "token", "byte"), "mask
 """Head of a model → what its answers are made into."""
 
 TABLE: dict[str, pl.DataType] = {
-    "sample": pl.Int64(),
-    "language": pl.String(),
-    "template": pl.String(),
-    "group": pl.String(),
-    "request": pl.String(),
+    **REQUESTED,
     "direction": pl.String(),
     "bytes_more": pl.Int64(),
     "bytes_less": pl.Int64(),
@@ -140,10 +136,8 @@ class Pairs(Task):
 
     def score(self, table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
         """d of every pair and metric, with the pair's `direction`; null where the sentences share no token (`crows`)."""
-        values = answers.select("request", "candidate", "logprobs")
-        joined = table.join(values, on="request", how="left", maintain_order="left").with_columns(value=self.value(protocol))
-        more, less = (pl.col("value").filter(pl.col("candidate") == i).first() for i in (0, 1))
-        return joined.group_by(*PLACE, maintain_order=True).agg(score=more - less, direction=pl.col("direction").first())
+        scored = with_candidates(table, answers, "left", value=self.value(protocol))
+        return scored.select(*PLACE, score=pl.col("value_0") - pl.col("value_1"), direction="direction")
 
     def sampled(self, scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
         """One model's pairs as sampling units, metric by metric: see `evaluator.measures.pairs`."""

@@ -41,7 +41,7 @@ from evaluator.datasets.registry import datasets, folder
 from evaluator.datasets.stereoset import BLANK, LABELS, file_name, read
 from evaluator.measures.sampled import Sampled
 from evaluator.measures.stereoset import CANDIDATES, COMPONENTS, MULTICLASS, SIMPLE, Case
-from evaluator.tasks.base import PLACE, Task
+from evaluator.tasks.base import PLACE, REQUESTED, Task
 from evaluator.tasks.settings import Settings
 from evaluator.vocabulary import (
     SCORES,
@@ -59,11 +59,7 @@ from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Continuation, Masked, Pair, Request, request_id, span_filling
 
 TABLE: dict[str, pl.DataType] = {
-    "sample": pl.Int64(),
-    "language": pl.String(),
-    "template": pl.String(),
-    "group": pl.String(),
-    "request": pl.String(),
+    **REQUESTED,
     "part": pl.String(),
     "offset": pl.Int32(),
     "example": pl.String(),

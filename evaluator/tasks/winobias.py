@@ -10,21 +10,13 @@ from evaluator.datasets import winobias as reader
 from evaluator.datasets.registry import locate
 from evaluator.measures.sampled import Sampled
 from evaluator.measures.winobias import MEASURES, sampled
-from evaluator.tasks.base import Task
+from evaluator.tasks.base import REQUESTED, Task
 from evaluator.tasks.few import few_samples
 from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Overview, Protocol_, Rendered, Samples
 from evaluator_serving.requests import Continuation, Masked, Request, request_id
 
 EXTENSION = " (extension)"
 """Ends the template's name where the model is generative: the papers have masked models only."""
-
-TABLE: dict[str, pl.DataType] = {
-    "sample": pl.Int64(),
-    "language": pl.String(),
-    "template": pl.String(),
-    "group": pl.String(),
-    "request": pl.String(),
-}
 
 MEANING = (
     "g_hat_s above {neutral} means that a model finds masculine pronouns likelier for occupations held mostly by men than for "
@@ -82,7 +74,7 @@ class WinoBias(Task):
             requests[identity] = request
             template = sample["split"] + EXTENSION if causal else sample["split"]
             rows.append((sample["sample"], "en", template, sample["gender"], identity))
-        return Rendered(pl.DataFrame(rows, schema=TABLE, orient="row"), requests)
+        return Rendered(pl.DataFrame(rows, schema=REQUESTED, orient="row"), requests)
 
     roles: ClassVar[Sequence[str]] = ("male", "female")
 
@@ -90,16 +82,6 @@ class WinoBias(Task):
         """The sum over the pronouns' tokens; published (masked models) their mean."""
         published = (protocol == "published") & ~pl.col("template").str.ends_with(EXTENSION)
         return pl.when(published).then(pl.col("logprobs").list.mean()).otherwise(pl.col("logprobs").list.sum())
-
-    def score(self, table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
-        """log P(masculine pronouns) − log P(feminine pronouns): of their sum, or `published` (masked models) of their mean."""
-        per_request = table.join(answers, on="request", how="inner", maintain_order="left").with_columns(
-            value=self.value(protocol)
-        )
-        male, female = (pl.col("value").filter(pl.col("candidate") == i).first() for i in (0, 1))
-        return per_request.group_by("language", "template", "sample", "group", maintain_order=True).agg(
-            (male - female).alias("score")
-        )
 
     def sampled(self, scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
         """One model's sentences as sampling units, split by split."""

@@ -31,7 +31,7 @@ from evaluator.measures import word_filling as measures
 from evaluator.measures.ordered import total
 from evaluator.measures.sampled import Sampled
 from evaluator.tasks import word_filling_notes as notes
-from evaluator.tasks.base import PLACE, Task, averaged, summed
+from evaluator.tasks.base import PLACE, REQUESTED, Task, averaged, summed
 from evaluator.tasks.settings import CommaList, Settings
 from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Protocol_, Rendered, Samples
 from evaluator_serving.requests import Continuation, Masked, Request, SharedTokens, request_id
@@ -46,11 +46,7 @@ GROUPS = (("original", "s0", "s1"), ("control", "s2", "s3"))
 """A group's name and its sentences, stereotype first."""
 
 TABLE: dict[str, pl.DataType] = {
-    "sample": pl.Int64(),
-    "language": pl.String(),
-    "template": pl.String(),
-    "group": pl.String(),
-    "request": pl.String(),
+    **REQUESTED,
     "role": pl.String(),
     "keyword": pl.String(),
     "original": pl.Int64(),

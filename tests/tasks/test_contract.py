@@ -50,14 +50,10 @@ class Least(Task):
         """Nothing."""
         raise NotImplementedError
 
-    def score(self, table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
-        """Nothing."""
-        raise NotImplementedError
 
-
-def test_a_task_needs_six_members_and_has_defaults_for_the_rest() -> None:
+def test_a_task_needs_five_members_and_has_defaults_for_the_rest() -> None:
     it = Least()
-    assert Task.__abstractmethods__ == {"name", "heads", "load", "render", "score"}
+    assert Task.__abstractmethods__ == {"name", "heads", "load", "render"}
     assert (it.about, it.reads, it.takes, it.measures, it.strata, it.skips_unaskable) == ("", (), frozenset(), (), (), False)
     assert (it.definition, it.layout(MeasureOptions()), it.warnings(pl.DataFrame(), MeasureOptions())) == (None, None, [])
     assert (it.sampled(pl.DataFrame(), MeasureOptions()), it.given(it.load(DataSource()))) == ([], ())
