@@ -51,7 +51,7 @@ def test_an_engine_by_its_path_is_planned_swept_and_probed(folder: Path) -> None
     assert output(*asked, "--engine", PATH) == output(*asked, "--engine", "transformers")
 
 
-@pytest.mark.load_ratio
+@pytest.mark.slow
 def test_an_engine_by_its_path_is_measured(folder: Path) -> None:
     said = output("bench", folder / "model", "--engine", PATH, "--samples", "8", "--slices", "2", "--task", "gest-demo")
     assert PATH in said

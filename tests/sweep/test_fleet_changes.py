@@ -18,7 +18,7 @@ from tests.tiny_models import tiny_model
 
 pytestmark = [
     pytest.mark.ray,
-    pytest.mark.load_ratio,
+    pytest.mark.slow,
     pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra: ray)"),
 ]
 

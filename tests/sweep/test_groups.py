@@ -93,7 +93,7 @@ def placed(placement: Placement, nodes: list[str], question: str = "look") -> An
         remove_placement_group(group)
 
 
-@pytest.mark.load_ratio
+@pytest.mark.slow
 @pytest.mark.parametrize("placement", [Placement(), Placement(tensor_parallel=2), Placement(4, 2)], ids="{0.devices}".format)
 def test_a_replica_on_one_machine_sees_its_gpus_and_vllm_starts_processes(placement: Placement, nodes: list[str]) -> None:
     seen = placed(placement, nodes[:1])
@@ -102,13 +102,13 @@ def test_a_replica_on_one_machine_sees_its_gpus_and_vllm_starts_processes(placem
     assert seen["executor"] == ("mp" if placement.devices > 1 else "uni")
 
 
-@pytest.mark.load_ratio
+@pytest.mark.slow
 def test_layers_laid_out_and_shared_cards_have_their_gpus(nodes: list[str]) -> None:
     assert len(placed(Placement(spread=4), nodes, "devices").split(",")) == 4
     assert len(placed(Placement(share=0.25), nodes, "devices").split(",")) == 1
 
 
-@pytest.mark.load_ratio
+@pytest.mark.slow
 def test_a_replica_over_two_machines_has_whole_stages_on_each(nodes: list[str]) -> None:
     """vLLM's own reading of the group: ranks 0 to 7, the first stage, on the replica's own machine, 8 to 15 on the other."""
     chosen = nodes[::-1]
@@ -119,7 +119,7 @@ def test_a_replica_over_two_machines_has_whole_stages_on_each(nodes: list[str]) 
     assert seen["ranks"] == [chosen[0]] * 8 + [chosen[1]] * 8
 
 
-@pytest.mark.load_ratio
+@pytest.mark.slow
 def test_vllm_refuses_what_the_pool_asked_for_before(nodes: list[str]) -> None:
     """One bundle with all devices and vLLM's own choice of executor: the fault that `executor` and `bundles` mend."""
     import ray

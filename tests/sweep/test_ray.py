@@ -55,7 +55,7 @@ def packaged_models() -> list[Path]:
     return found
 
 
-@pytest.mark.load_ratio
+@pytest.mark.slow
 def test_twelve_models_and_more_on_one_and_two_workers(tmp_path: Path) -> None:
     """Ten families, two sizes more, the real ones; all templates, one command; same scores to the last bit."""
     samples = write_samples(tmp_path / "own.csv", [(s, g) for s, g in sentences(48) if len(s) < 60])
@@ -78,7 +78,7 @@ def test_twelve_models_and_more_on_one_and_two_workers(tmp_path: Path) -> None:
     assert set(runs[1].timings()["model"]) == set(one["model"])
 
 
-@pytest.mark.load_ratio
+@pytest.mark.slow
 def test_kills_and_poison(tmp_path: Path) -> None:
     """The small version of benchmarks/fault_soak.py: it raises where an answer is lost, doubled or different."""
     module = fault_soak()
@@ -100,7 +100,7 @@ def started(path: Path, out: Path, log: Path, *arguments: str) -> subprocess.Pop
     return process
 
 
-@pytest.mark.load_ratio
+@pytest.mark.slow
 def test_death_of_ray_itself_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
     """Ray would end the driver without a word some seconds after its raylet died, and abort it at SIGTERM."""
     samples = write_samples(tmp_path / "own.csv", sentences(1000))
@@ -126,7 +126,7 @@ def test_death_of_ray_itself_is_one_line_and_loses_nothing(tmp_path: Path) -> No
     assert scores_of(run, run.tasks[0]).height == 2 * 1000
 
 
-@pytest.mark.load_ratio
+@pytest.mark.slow
 def test_something_else_at_the_address_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray itself would go on asking for many minutes."""
     from evaluator.sweep.on_ray import cluster
@@ -144,7 +144,7 @@ def test_something_else_at_the_address_is_one_line(tmp_path: Path, monkeypatch: 
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.load_ratio
+@pytest.mark.slow
 def test_a_cluster_that_takes_too_long_to_start_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray's own half minute is over before its node is up, once; then always."""
     import ray

