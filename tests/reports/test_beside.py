@@ -146,9 +146,9 @@ def test_the_figure_has_references_as_muted_marks(tmp_path: Path, data: DataSour
     assert first.chart is not None
     together = svg(first)
     assert "4 published generative" in together
-    assert "near (published)" not in together
+    assert ">near<" not in together
     apart = svg(replace(first, chart={**first.chart, "params": [{**first.chart["params"][0], "value": "by name"}]}))
-    assert "near (published)" in apart
+    assert ">near<" in apart
     assert "4 published generative" not in apart
 
 

@@ -53,7 +53,7 @@ def _figure(section: Section, each: Overview, rows: pl.DataFrame) -> Figure:
     measure = section.layout.shown(each.measure)
     name, title = slug(section.task, each.measure), f"{measure} of all models"
     templates = choices(rows.filter("overall"))
-    data = _ordered(with_labels(_with_references(section, each.measure, rows)), templates)
+    data = _ordered(_with_references(section, each.measure, rows), templates)
     values = bounds(data.drop_nulls("value"), "value", "low", "high")
     if not values:
         return nothing(name, title, data)
@@ -83,19 +83,25 @@ def _figure(section: Section, each: Overview, rows: pl.DataFrame) -> Figure:
 
 
 def _with_references(section: Section, measure: str, rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows and, where there are references, theirs: by name (`model`) and by the line that they share (`together`)."""
+    """The rows with labels and, where there are references, theirs too: by name and by the line that they share (`together`).
+
+    References are gray: an axis marks only names that another model has, too.
+    """
     others = among(section, measure)
     if others.is_empty():
-        return rows
+        return with_labels(rows)
     kind = pl.col("way").str.split(";").list.first()
     count = pl.col("model").n_unique().over("source", "way").cast(pl.String)
+    marked = pl.concat_str("model", pl.lit(" ("), "source", pl.lit(")"))
+    unique = ~pl.col("model").is_in(rows["model"].unique().to_list()) & (pl.col("source").n_unique().over("model") == 1)
     others = others.with_columns(
-        model=pl.concat_str("model", pl.lit(" ("), "source", pl.lit(")")),
+        model=marked,
+        shown=pl.when(unique).then("model").otherwise(marked),
         together=pl.concat_str(count, pl.lit(" "), "source", pl.lit(" "), kind),
         reference=pl.lit(True),
     )
-    own = rows.with_columns(together=pl.lit(None, pl.String), reference=pl.lit(False))
-    return pl.concat([own, others.select(own.columns)])
+    own = rows.with_columns(shown="model", together=pl.lit(None, pl.String), reference=pl.lit(False))
+    return with_labels(pl.concat([own, others.select(own.columns)]), "shown").drop("shown")
 
 
 def _ordered(data: pl.DataFrame, templates: Sequence[str]) -> pl.DataFrame:
