@@ -43,6 +43,7 @@ lint: setup
 # The documentation's site, in site/; a warning (a broken link, an unknown name) is an error.
 docs: setup
 	$(BIN)/python docs/commands.py > docs/cli.md
+	$(BIN)/python docs/picture.py
 	PYTHONPATH=docs $(BIN)/zensical build --strict --clean
 
 # vLLM's CPU build and Ray, for their engines' tests. The three packages that are removed are CUDA builds that it drags in
