@@ -108,7 +108,8 @@ def _model(result: Result) -> dict[str, Any]:
 def _rate(result: Result, row: Mapping[str, Any]) -> dict[str, Any]:
     options, layout = result.options, result.layout
     neutral = layout.neutral(row["measure"])
-    meaning = next((main.meaning for main in result.mains if main.measure == row["measure"] and main.meaning), None)
+    mains = (*layout.overview, *layout.by_language)
+    meaning = next((main.meaning for main in mains if main.measure == row["measure"] and main.meaning), None)
     place = {key: row[key] for key in ("language", "group", "template", "pole") if row[key] is not None}
     uncertainty: dict[str, Any] = {"num_samples": row["n"]} if row["n"] is not None else {}
     if row["interval"] is not None:
@@ -172,7 +173,7 @@ def _generation(result: Result) -> dict[str, Any]:
 
 def _instances(result: Result, evaluation: str, scores: pl.DataFrame) -> list[dict[str, Any]]:
     """A record a scored sample and template; what has no score has no record."""
-    mains = {(row["language"], row["template"]): label(row) for _, row in result.main_rows() if row["value"] is not None}
+    mains = {(row["language"], row["template"]): label(row) for row in result.main_rows() if row["value"] is not None}
     mine = scores.filter(pl.col("model") == result.model).drop_nulls("score")
     return [_instance(result, evaluation, row, mains) for row in mine.iter_rows(named=True)]
 

@@ -42,7 +42,7 @@ def _entries(result: Result, url: str | None) -> Iterator[EvalResultEntry]:
     if hub is None:
         return
     name = f"stereotype-evaluator {result.attempt.get('evaluator', __version__)}"
-    for _, row in result.main_rows():
+    for row in result.main_rows():
         if row["value"] is not None:
             yield EvalResultEntry(
                 dataset_id=hub,
@@ -91,7 +91,7 @@ def _card(results: Sequence[Result]) -> Iterator[str]:
 
 
 def _table(result: Result) -> Block:
-    rows = [row for _, row in result.main_rows()]
+    rows = list(result.main_rows())
     digits = digits_for(max((abs(row["value"]) for row in rows if row["value"] is not None), default=None))
     several = len({row["language"] for row in rows}) > 1
     places = ("language", "template") if several else ("template",)

@@ -15,7 +15,7 @@ from evaluator.store.names import folder_name
 from evaluator.store.run import Run
 from evaluator.tasks.base import Task
 from evaluator.tasks.stored import task_of
-from evaluator.vocabulary import Layout, MeasureOptions, Overview
+from evaluator.vocabulary import Layout, MeasureOptions
 
 PLACE = ("language", "group", "template")
 BY_TASK = ("asked", "unasked", "heads_used", "text_tokens", "parts")
@@ -70,16 +70,9 @@ class Result:
         """The rates without a value, one name each."""
         return [label(row) for row in self.section.rows.filter(pl.col("value").is_null()).iter_rows(named=True)]
 
-    @property
-    def mains(self) -> tuple[Overview, ...]:
-        """The measures that models are compared by."""
-        return (*self.layout.overview, *self.layout.by_language)
-
-    def main_rows(self) -> Iterator[tuple[Overview, dict[str, Any]]]:
-        """The rows that models are compared by (see `reports.overall.wholes`), each with its measure."""
-        for main in self.mains:
-            for row in wholes(self.section, main.measure).filter("overall").iter_rows(named=True):
-                yield main, {**row, "measure": main.measure, "group": None, "template": row["template"] or None}
+    def main_rows(self) -> Iterator[dict[str, Any]]:
+        """See `main_rows`."""
+        return main_rows(self.section)
 
     @property
     def hub_id(self) -> str | None:
@@ -154,6 +147,13 @@ def results(run: Run, report: Report) -> list[Result]:
 
 def _only(values: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {name: values[name]} if name in values else {}
+
+
+def main_rows(section: Section) -> Iterator[dict[str, Any]]:
+    """The rows that models are compared by (see `reports.overall.wholes`), each with its measure."""
+    for main in (*section.layout.overview, *section.layout.by_language):
+        for row in wholes(section, main.measure).filter("overall").iter_rows(named=True):
+            yield {**row, "measure": main.measure, "group": None, "template": row["template"] or None}
 
 
 def label(row: Mapping[str, Any]) -> str:

@@ -25,9 +25,13 @@ def load(source: ModelSource, head: Head, dtype: torch.dtype, device: torch.devi
 
     With `spread` above 1 its layers are laid over as many GPUs as this process sees (the `accelerate` package does it).
 
+    A source with a module of its own gives that, as it is.
+
     Raises InputError where the weights can't be read, or where some of the model's (its head's above all) are missing
     from the checkpoint and would be random numbers.
     """
+    if source.module is not None:
+        return source.module
     if next_sentence(source.config) is not None:
         from evaluator_serving.models.classifiers import load as load_classifier
 

@@ -1,6 +1,6 @@
 """What is known of a model before its weights are loaded: plain data, which travels between machines."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +87,7 @@ class ModelSource:
         system: the system prompt under which it is asked, None for none but the chat template's own.
         thinking: `on`, `off` or a level of effort that is asked for; empty for what the chat template or server does by itself.
         day: the date that its chat template writes where it writes one; None for today's.
+        module: the loaded transformers model itself, where it is in memory already (see `models.live`).
         tokenizer: that its tokenizer.json is used in place of a class, where that was looked at (see `models.file_tokens`).
     """
 
@@ -107,6 +108,7 @@ class ModelSource:
     thinking: str = ""
     day: Day | None = None
     tokenizer: FileTokens | None = None
+    module: Any = field(default=None, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Without a config of own code's making: its class is known to this process alone."""

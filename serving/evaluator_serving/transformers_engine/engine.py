@@ -184,7 +184,7 @@ class TransformersEngine(Engine):
             loaded = self._generation.model if self._generation and head == "causal" else None
             model = loaded or load(self._source, head, self._dtype, self._device, self._spread)
             try:
-                forward = _checked(model, head, rows, split=self._split)
+                forward = _checked(model, head, rows, split=self._split, live=self._source.module is not None)
                 self._mates[head] = self._find_mates(forward, rows)
             except InputError as error:
                 raise InputError(f"model {self._source.spec}: {error}") from error
@@ -259,16 +259,16 @@ def _by_head(rows: Sequence[Row]) -> dict[Head, list[int]]:
     return members
 
 
-def _checked(model: Any, head: Head, rows: Sequence[Row], *, split: bool) -> Forward:
+def _checked(model: Any, head: Head, rows: Sequence[Row], *, split: bool, live: bool) -> Forward:
     """A model's forward pass, checked on the shortest of `rows` and on one as long as the longest, if that fits in memory."""
     shortest, longest = (choose(rows, key=lambda row: len(row.ids)) for choose in (min, max))
-    forward = Forward(model, head)
+    forward = Forward(model, head, live=live)
     try:
         forward.check([shortest, longest], split=split)
     except RuntimeError as error:
         if not _out_of_memory(error):
             raise
-        forward = Forward(model, head)
+        forward = Forward(model, head, live=live)
         forward.check([shortest], split=split)
     return forward
 

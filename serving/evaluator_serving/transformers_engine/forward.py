@@ -57,10 +57,13 @@ class Forward:
     Rows share a tree only up to the length that was checked, and only of a model that takes positions as they are given instead
     of counting its input's places, and whose layers see every earlier token at that length: one that `chooses` them, or has a
     window, doesn't. That is read off the model's own calls (`watching`): the numbers of a few rows may not show it.
+
+    A `live` model is in training: its weights stay as they are.
     """
 
-    def __init__(self, model: Any, head: Head) -> None:
+    def __init__(self, model: Any, head: Head, *, live: bool = False) -> None:
         self.model = model
+        self.live = live
         self.head = head
         self.gathers = head != "pair" and self._body() is not model
         self.packs = head == "causal"
@@ -82,7 +85,7 @@ class Forward:
         `split`: see `products.pack_weights`.
         """
         wanted = {"gathers": self.gathers, "packs": self.packs, "folds": self.folds, "encodes": self.encodes}
-        lays_out = possible(self.model)
+        lays_out = not self.live and possible(self.model)
         if not any(wanted.values()) and not lays_out:
             return
         self.gathers = self.packs = self.folds = self.encodes = False
@@ -136,7 +139,8 @@ class Forward:
     def logits(self, rows: Sequence[Row]) -> tuple[Tensor, list[dict[int, int]]]:
         """Logits [n, vocabulary] in the model's dtype and, per row, which of the n belong to each position read."""
         rows = self._without_greedy(rows)
-        with torch.inference_mode():
+        # What a model keeps of a call in inference mode couldn't be trained through.
+        with torch.no_grad() if self.live else torch.inference_mode():
             inputs, spots, fold = self._inputs(rows)
             if self.head == "pair":
                 return self.model(**inputs).logits, [{0: i} for i in range(len(rows))]

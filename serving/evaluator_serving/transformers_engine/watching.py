@@ -56,7 +56,7 @@ def counts_places(model: Any) -> bool:
         "position_ids": torch.arange(_LENGTH, device=model.device).unsqueeze(0),
         "attention_mask": torch.zeros(1, 1, 1, 1, dtype=model.dtype, device=model.device),
     }
-    with torch.inference_mode(), Watch() as watch:
+    with torch.no_grad(), Watch() as watch:
         try:
             model(**inputs, use_cache=False)
         except Exception:  # whatever a model raises that has no use for positions or a mask of its own
