@@ -142,7 +142,7 @@ class StereotypeCallback(TrainerCallback):
         with run.locked():
             errors = score_models(run, Prepared(tuple(self._loaded), (prepared,), Failures()), self._spec)
         if errors:
-            raise errors.told()
+            raise errors.combined()
         return spec.name
 
 
