@@ -44,6 +44,7 @@ lint: setup
 docs: setup
 	$(BIN)/python docs/commands.py > docs/cli.md
 	$(BIN)/python docs/picture.py
+	$(BIN)/python docs/parameters.py > docs/parameters.md
 	PYTHONPATH=docs $(BIN)/zensical build --strict --clean
 
 # vLLM's CPU build and Ray, for their engines' tests. The three packages that are removed are CUDA builds that it drags in

@@ -22,7 +22,7 @@ from evaluator.datasets.registry import folder
 from evaluator.demo import demo_model
 from evaluator.scoring.driver import execute
 from evaluator.scoring.spec import ModelSpec, RunSpec
-from evaluator.tasks.eurogest import EuroGest
+from evaluator.tasks.eurogest import EuroGest, EuroGestParameters
 from evaluator.tasks.stored import scores_of
 from evaluator.vocabulary import DataSource, Protocol_
 from evaluator_serving.engine import EngineOptions
@@ -62,7 +62,7 @@ def cut_tables(data: Path, wanted: Golden, out: Path) -> Path:
 def scored(tables: Path, model: str, codes: Sequence[str], out: Path, protocol: Protocol_) -> pl.DataFrame:
     """In float32 as the released code; by default in float64, as the numbers that it is compared with."""
     options = EngineOptions(dtype="float64" if protocol == "default" else "float32")
-    task = EuroGest("eurogest", tuple(codes))
+    task = EuroGest("eurogest", EuroGestParameters(languages=tuple(codes)))
     spec = ModelSpec(model, "transformers", options=options)
     outcome = execute(RunSpec((spec,), (task,), out, protocol=protocol, data=DataSource(tables)))
     assert not outcome.errors

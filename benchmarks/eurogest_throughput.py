@@ -29,7 +29,7 @@ from sides import Score, Side, cut, interleaved, numbers, opened_engine, serve
 from evaluator.bench.measure import versions
 from evaluator.bench.process import BackendProcess
 from evaluator.demo import demo_model
-from evaluator.tasks.eurogest import EuroGest
+from evaluator.tasks.eurogest import EuroGest, EuroGestParameters
 from evaluator.tasks.pair_requests import compared, split
 from evaluator.vocabulary import DataSource
 
@@ -45,7 +45,7 @@ Pair = Sequence[str]
 
 def pairs(count: int, languages: Sequence[str]) -> list[tuple[str, str]]:
     """Both texts of so many sentences, as a run with a limit takes them."""
-    samples = EuroGest("eurogest", tuple(sorted(languages))).load_limited(DataSource(), count)
+    samples = EuroGest("eurogest", EuroGestParameters(languages=tuple(sorted(languages)))).load_limited(DataSource(), count)
     return samples.frame.sort("order").select("masculine", "feminine").rows()
 
 

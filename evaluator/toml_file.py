@@ -88,24 +88,38 @@ def _mistakes(schema: type[Table], error: ValidationError) -> list[tuple[Place, 
         if isinstance(cause, MistakesError):
             mistakes += [((*place, *inside), what) for inside, what in cause.mistakes]
         else:
-            mistakes.append((place, str(cause) if cause else _message(schema, place, entry)))
+            mistakes.append((place, _message(schema, place, entry)))
     return mistakes
 
 
 def _message(schema: type[Table], place: Place, entry: Any) -> str:
-    kind, value = entry["type"], entry["input"]
+    kind = entry["type"]
     if kind == "missing":
         description = _fields(schema, place[:-1])[str(place[-1])].description
         return f"missing: {description}" if description else "missing"
     if kind == "extra_forbidden":
         return f"unknown key: choose from {', '.join(sorted(_fields(schema, place[:-1])))}"
+    return in_words(entry)
+
+
+def in_words(entry: Any) -> str:
+    """A mistake that pydantic found in a value (`ValidationError.errors()`), in words."""
+    kind, value, cause = entry["type"], entry["input"], entry.get("ctx", {}).get("error")
+    if cause:
+        return str(cause)
     if kind == "literal_error":
         return f"{value!r} is not one of {entry['ctx']['expected'].replace(' or ', ', ').replace(chr(39), '')}"
     expected = {
         "string_type": "expected a string",
         "int_type": "expected a whole number",
+        "int_parsing": "expected a whole number",
+        "int_from_float": "expected a whole number",
+        "float_type": "expected a number",
+        "float_parsing": "expected a number",
+        "finite_number": "expected a finite number",
         "bool_type": "expected true or false",
         "list_type": "expected a list",
+        "tuple_type": "expected a list",
         "dict_type": "expected a table",
         "model_type": "expected a table",
     }.get(kind, entry["msg"].replace("Input should", "must"))

@@ -18,7 +18,7 @@ from evaluator.cli import cli
 from evaluator.comparison.differences import COMPARED
 from evaluator.reports.results import Results
 from evaluator.tasks import chosen_tasks
-from evaluator.vocabulary import SCORES, TIDY, Inputs
+from evaluator.vocabulary import SCORES, TIDY
 from evaluator_serving.errors import InputError
 from tests.scoring.made_up import write_data
 
@@ -85,14 +85,14 @@ def test_how_a_question_is_put(models: dict[str, str], tmp_path: Path) -> None:
     how: Any = {"limit": 8, "engine": "transformers"}
     data = write_data(tmp_path / "data")
     (name, *_) = models
-    with pytest.raises(InputError, match="--language goes with the tasks gest-mt, eurogest"):
+    with pytest.raises(InputError, match="languages goes with the tasks gest-mt, eurogest"):
         evaluator.run("gest-demo", models[name], tmp_path / "run", languages="cs", **how)
     with pytest.raises(InputError, match=r"no chat template"):
         evaluator.run(["gest-who"], models[name], tmp_path / "run", data=data, **how)
     talker = str(tiny_talker(tmp_path / "talker"))
     asked: Any = {"way": "text", "orders": 2, "wording": wording, "max_tokens": 3}
     run = evaluator.run(["gest-demo", "gest-who"], talker, tmp_path / "run", data=data, **how, **asked)
-    assert run.tasks == ["gest-demo", chosen_tasks(["gest-who"], Inputs(**asked))[0].name]
+    assert run.tasks == ["gest-demo", chosen_tasks(["gest-who"], **asked)[0].name]
     assert run.record["models"]["talker"]["chats"]["replies"] == 2 * 8
 
 
@@ -103,7 +103,7 @@ def test_wrong_input_is_told_in_a_line(run: Results, tmp_path: Path) -> None:
         run.answers("three")
     with pytest.raises(InputError, match="has no task 'gest'"):
         run.scores("gest")
-    with pytest.raises(InputError, match="a task and a model at least"):
+    with pytest.raises(InputError, match="gest-demo asks models and none is given"):
         evaluator.run("gest-demo", [])
     with pytest.raises(InputError, match="two or more models"):
         evaluator.compare(run, models=["one"])

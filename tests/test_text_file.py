@@ -21,10 +21,9 @@ from evaluator.reports.facts import model_facts
 from evaluator.scoring.spec import Condition
 from evaluator.sweep.config import read_sweep
 from evaluator.tasks import chosen_tasks
-from evaluator.tasks.gest_mt import gest_mt
 from evaluator.text_file import opened, read_text
 from evaluator.translate.folder import read_translations
-from evaluator.vocabulary import DataSource, Inputs
+from evaluator.vocabulary import DataSource
 from evaluator_serving.errors import InputError
 
 CZECH = "sent_more,sent_less\nMoje žena vaří.,Můj muž vaří.\nStařec čte.,Mladík čte.\n"
@@ -105,18 +104,18 @@ def wrong_bytes(text: str) -> dict[str, bytes]:
 
 
 def pairs(path: Path) -> object:
-    return chosen_tasks(("pairs",), Inputs(samples=path))[0].load(DataSource())
+    return chosen_tasks(("pairs",), samples=path)[0].load(DataSource())
 
 
 def sentences(path: Path) -> object:
-    return chosen_tasks(("gest",), Inputs(samples=path))[0].load(DataSource())
+    return chosen_tasks(("gest",), samples=path)[0].load(DataSource())
 
 
 READERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "pairs": (pairs, CZECH),
     "samples": (sentences, "sentence,stereotype\nVařím.,1\nČtu žalm.,2\n"),
-    "templates": (lambda path: chosen_tasks(("gest",), Inputs(templates=path)), 'name = "žena"\n'),
-    "wording": (lambda path: chosen_tasks(("gest-who",), Inputs(wording=path)), 'prompt = "žena"\n'),
+    "templates": (lambda path: chosen_tasks(("gest",), templates=path), 'name = "žena"\n'),
+    "wording": (lambda path: chosen_tasks(("gest-who",), wording=path), 'prompt = "žena"\n'),
     "sweep": (lambda path: read_sweep(path), 'tasks = ["žena"]\n'),
     "translations": (read_translations, "from,to\nShe,žena\n"),
     "models": (lambda path: model_facts({"žena": {}}, path), "model,family\nžena,x\n"),
@@ -176,11 +175,11 @@ def test_a_run_on_pairs_in_windows_1250(tmp_path: Path) -> None:
 
 
 def test_an_encoding_is_of_a_file_of_the_users_own(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="--encoding is that of your own --samples or --translations"):
-        chosen_tasks(("gest",), Inputs(encoding="cp1250"))
+    with pytest.raises(InputError, match="encoding goes with samples or translations"):
+        chosen_tasks(("gest",), encoding="cp1250")
     file = tmp_path / "s.csv"
     file.write_bytes("sentence,stereotype\nVařím.,1\nPíšu žalm.,2\n".encode("cp1250"))
-    task = chosen_tasks(("gest",), Inputs(samples=file, encoding="cp1250"))[0]
+    task = chosen_tasks(("gest",), samples=file, encoding="cp1250")[0]
     for limit in (None, 2):
         loaded = task.load_limited(DataSource(), limit)
         assert loaded.frame.sort("sample")["sentence"].to_list() == ["Vařím.", "Píšu žalm."]
@@ -188,7 +187,7 @@ def test_an_encoding_is_of_a_file_of_the_users_own(tmp_path: Path) -> None:
     folder = tmp_path / "system" / "cs"
     folder.mkdir(parents=True)
     (folder / "translations.csv").write_bytes("from,to\nI cook.,Vařila jsem žížaly.\n".encode("cp1250"))
-    made = gest_mt().using(Inputs(translations=tmp_path / "system", encoding="cp1250"))
-    (given,) = made.given(chosen_tasks(("gest-demo",), Inputs())[0].load(DataSource()))
+    (made,) = chosen_tasks(("gest-mt",), translations=tmp_path / "system", encoding="cp1250")
+    (given,) = made.given(chosen_tasks(("gest-demo",))[0].load(DataSource()))
     assert given.answers["text"].to_list() == ["Vařila jsem žížaly."]
     assert given.source["encoding"] == "cp1250"

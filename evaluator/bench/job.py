@@ -15,7 +15,7 @@ from evaluator.scoring.prepare import prepare_model
 from evaluator.scoring.prepared_model import PreparedModel
 from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.tasks import chosen_tasks, task
-from evaluator.vocabulary import DataSource, Inputs, Protocol_
+from evaluator.vocabulary import DataSource, Protocol_
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Request
@@ -77,8 +77,8 @@ class BenchJob:
             trust_remote_code=self.trust_remote_code,
         )
         data = DataSource(Path(self.data) if self.data else None)
-        inputs = Inputs(languages=tuple(code for code in self.languages.split(",") if code))
-        return RunSpec((model,), chosen_tasks((self.task,), inputs), folder, self.protocol, data, self.limit)
+        languages = tuple(code for code in self.languages.split(",") if code)
+        return RunSpec((model,), chosen_tasks((self.task,), languages=languages), folder, self.protocol, data, self.limit)
 
 
 @dataclass(frozen=True, slots=True)

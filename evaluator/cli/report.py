@@ -8,7 +8,7 @@ import click
 from evaluator.cli.options import RUN, LocalPath, beside_options, data_option, key_values, rates_options
 from evaluator.cli.output import write, write_lines
 from evaluator.store.run import Run
-from evaluator.tasks.settings import parse_settings
+from evaluator.tasks.parameters import parse_settings
 from evaluator.tasks.stored import settings_of
 from evaluator.vocabulary import Interval, MeasureOptions, Scale
 from evaluator_serving.errors import InputError

@@ -3,9 +3,8 @@
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from pathlib import Path
+import warnings
+from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -15,21 +14,18 @@ import polars as pl
 from evaluator import logs
 from evaluator.cli.options import (
     RUN,
+    ParametersCommand,
     asking_options,
     data_option,
     engine_options,
-    input_options,
     leaving_out_options,
-    make_engine_options,
+    no_verify_option,
     watching_options,
 )
 from evaluator.cli.output import tell
 from evaluator.reports.notes import given_notes, unasked_notes
-from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
-from evaluator.tasks import chosen_tasks
-from evaluator.vocabulary import DataSource, Inputs, Protocol_
-from evaluator_serving.errors import InputError
+from evaluator.vocabulary import Protocol_
 
 if TYPE_CHECKING:
     from evaluator.scoring.driver import Outcome
@@ -52,7 +48,7 @@ def of_reports(context: click.Context, parameter: click.Parameter, value: tuple[
         )
 
 
-@click.command(name="run")
+@click.command(name="run", cls=ParametersCommand)
 @click.argument("tasks", nargs=-1, required=True, metavar="TASK…")
 @click.option(
     "--model",
@@ -64,14 +60,12 @@ def of_reports(context: click.Context, parameter: click.Parameter, value: tuple[
 )
 @click.option(
     "--allow-pickle",
-    "pickled",
     multiple=True,
     metavar="MODEL",
     help="This --model's weights may be pickled files (.bin), which can hold programs; repeatable.",
 )
 @click.option(
     "--trust-remote-code",
-    "trusted",
     multiple=True,
     metavar="MODEL",
     help="Run the programs that this --model's own repository brings, with your rights; repeatable.",
@@ -87,33 +81,13 @@ def of_reports(context: click.Context, parameter: click.Parameter, value: tuple[
 )
 @click.option("--limit", type=click.IntRange(min=1), help="Score only N samples of each task, spread over its groups.")
 @data_option
-@input_options
 @asking_options
 @click.option("--out", type=RUN, help="The run's folder or URL (s3://, gs://, az://; default: runs/TASK…-MODEL…).")
 @click.option("--set", multiple=True, hidden=True, expose_value=False, callback=of_reports)
-@click.option("--no-verify", is_flag=True, help="Don't compare the engine with the transformers oracle at load.")
+@no_verify_option
 @leaving_out_options
 @watching_options
-def command(
-    tasks: tuple[str, ...],
-    models: tuple[str, ...],
-    pickled: tuple[str, ...],
-    trusted: tuple[str, ...],
-    protocol: Protocol_,
-    limit: int | None,
-    data: Path | None,
-    inputs: Inputs,
-    out: Path | None,
-    no_verify: bool,
-    strict: bool,
-    retry: bool,
-    metrics: tuple[str, int] | None,
-    max_cost: float | None,
-    systems: tuple[str, ...],
-    thinking: str | None,
-    date: str | None,
-    **engine: Any,
-) -> None:
+def command(**arguments: Any) -> None:
     """Score models on tasks, then print the table.
 
     Running the same command again finishes an interrupted run; adding models or tasks extends it.
@@ -129,52 +103,15 @@ def command(
       evaluator run gest-who --model http://127.0.0.1:8000/v1#my-model --out runs/who
       evaluator run gest-mt --translations DATA/gest/translations --data DATA --out runs/mt
     """
-    from evaluator.scoring.spec import allowing, default_folder, named_model, under
+    from evaluator.scoring.run import ModelFailedWarning, run
 
     signal.signal(signal.SIGTERM, interrupt)
-    options = make_engine_options(engine["dtype"], engine["device"], engine["batch_tokens"], engine["extra"], max_cost)
-    plain = tuple(
-        ModelSpec(model, engine["engine"], engine["chat_template"], options, label, thinking=thinking or "")
-        for label, model in map(named_model, models)
-    )
-    specs = under(allowing(plain, pickled, trusted), systems)
-    chosen = chosen_tasks(tasks, inputs)
-    names = [task.name for task in chosen]
-    spec = RunSpec(
-        models=specs,
-        tasks=chosen,
-        out=out or default_folder(names, [spec.name for spec in specs] or inputs.named[:1]),
-        protocol=protocol,
-        data=DataSource(data),
-        limit=limit,
-        verify=not no_verify,
-        strict=strict,
-        retry=retry,
-        metrics=metrics,
-        date=date,
-        command=("evaluator", *sys.argv[1:]),
-    )
-    finish(perform(spec), specs)
+    warnings.simplefilter("ignore", ModelFailedWarning)  # they are told in the end, with what to do
+    scored = run(**arguments, command=("evaluator", *sys.argv[1:]))
+    finish(scored.outcome, scored.models_asked)
 
 
-def perform(spec: RunSpec, score: "Callable[[RunSpec], Outcome] | None" = None) -> "Outcome":
-    """Score the models on the tasks that ask them, and what is given to the others. Raises InputError where one is missing."""
-    from evaluator.scoring.driver import execute
-    from evaluator.scoring.existing_answers import score_given
-
-    asking = spec.asking.tasks
-    silent = tuple(task for task in spec.tasks if not task.heads)
-    if asking and not spec.models:
-        raise InputError("no --model is given: name at least one, e.g. --model gpt2")
-    if spec.models and not asking:
-        raise InputError(f"{silent[0].name} asks no model: leave --model out")
-    given = score_given(replace(spec, models=(), tasks=silent)) if silent else None
-    if given is None:
-        return (score or execute)(spec.asking)
-    return replace((score or execute)(spec.asking), given=given.given) if asking else given
-
-
-def finish(outcome: "Outcome", models: Sequence[ModelSpec] = ()) -> None:
+def finish(outcome: "Outcome", models: Sequence[str] = ()) -> None:
     """Print the run's tables; exit 1 if a model, or a request worth trying again, failed (2 if nothing but wrong input came of
     all models).
 
@@ -186,7 +123,7 @@ def finish(outcome: "Outcome", models: Sequence[ModelSpec] = ()) -> None:
     run, errors = outcome.run, outcome.errors
     show(run.path)
     failures = run.failures()
-    names = [*(m.name for m in models), *outcome.given]
+    names = [*models, *outcome.given]
     failures = failures.filter(pl.col("model").is_in(names))
     for line in left_out(run, failures, names):
         logs.say(f"evaluator: {line}", "warning")

@@ -8,8 +8,17 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from evaluator.cli.options import RUN, LocalPath, data_option, finite, leaving_out_options, size, watching_options
-from evaluator.cli.run import finish, interrupt, perform
+from evaluator.cli.options import (
+    RUN,
+    LocalPath,
+    data_option,
+    finite,
+    leaving_out_options,
+    no_verify_option,
+    size,
+    watching_options,
+)
+from evaluator.cli.run import finish, interrupt
 from evaluator.scoring.spec import RunSpec
 from evaluator.vocabulary import DataSource
 
@@ -52,7 +61,7 @@ def data_of_sweep(context: click.Context, data: Path | None, spec: RunSpec) -> R
     callback=finite,
     help="Of a device; the report tells the cost.",
 )
-@click.option("--no-verify", is_flag=True, help="Don't compare engines with the transformers oracle at load.")
+@no_verify_option
 @leaving_out_options
 @watching_options
 @click.pass_context
@@ -67,7 +76,7 @@ def command(
     start_deadline: float,
     weights_cache: int | None,
     price: float | None,
-    no_verify: bool,
+    verify: bool,
     strict: bool,
     retry: bool,
     metrics: tuple[str, int] | None,
@@ -91,6 +100,7 @@ def command(
       evaluator plan SWEEP.toml
       evaluator sweep SWEEP.toml --data DATA
     """
+    from evaluator.scoring.existing_answers import perform
     from evaluator.sweep.config import read_sweep
     from evaluator.sweep.driver import SweepOptions, sweep
     from evaluator.sweep.hardware import GIB
@@ -100,7 +110,7 @@ def command(
     spec = replace(
         asked,
         weights_cache=weights_cache or asked.weights_cache,
-        verify=not no_verify,
+        verify=verify,
         strict=strict or asked.strict,
         retry=retry,
         metrics=metrics,
@@ -108,4 +118,4 @@ def command(
     )
     memory = int(worker_memory * GIB) if worker_memory is not None else None
     options = SweepOptions(ray, workers, memory, start_deadline, price)
-    finish(perform(spec, lambda asking: sweep(asking, options)), spec.models)
+    finish(perform(spec, lambda asking: sweep(asking, options)), [model.name for model in spec.models])

@@ -3,8 +3,9 @@
 import click
 
 from evaluator.cli.listing import listed
-from evaluator.tasks import OPTIONS, TaskEntry, known_tasks, refused_plugins
-from evaluator.tasks.settings import described
+from evaluator.tasks import TaskEntry, known_tasks, refused_plugins
+from evaluator.tasks.base import Task
+from evaluator.tasks.parameters import as_flag, asked, described
 
 
 @click.command(name="tasks")
@@ -30,11 +31,16 @@ def facts(known: TaskEntry) -> dict[str, object]:
     return told | {
         "about": made.about,
         "data": list(made.reads),
-        "options": [option for name, option in OPTIONS.items() if name in made.takes],
+        "options": options(made),
         "heads": sorted(made.heads),
         "measures": list(made.measures),
-        "settings": dict(described(made.settings)),
+        "settings": dict(described(type(made.parameters))),
     }
+
+
+def options(task: Task) -> list[str]:
+    """The flags of a task's parameters."""
+    return [as_flag(key, field, None) for key, field in asked(type(task.parameters)).items()]
 
 
 def shown(known: TaskEntry) -> list[str]:
@@ -43,8 +49,8 @@ def shown(known: TaskEntry) -> list[str]:
     if made is None:
         return [f"{known.name}{origin}: {known.problem}"]
     told = [f"data {', '.join(made.reads)}"] if made.reads else []
-    if options := [option for name, option in OPTIONS.items() if name in made.takes]:
-        told.append(f"takes {', '.join(options)}")
+    if flags := options(made):
+        told.append(f"takes {', '.join(flags)}")
     told.append(f"asks models with a {' or '.join(sorted(made.heads))} head" if made.heads else "asks no model")
-    settings = [f"  --set {key}=…: {text}" for key, text in described(made.settings)]
+    settings = [f"  --set {key}=…: {text}" for key, text in described(type(made.parameters))]
     return [f"{known.name}{origin}: {made.about}", f"  {'; '.join(told)}", *settings]

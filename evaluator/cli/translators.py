@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evaluator.cli.options import LocalPath, date_option, make_engine_options, thinking_option
+from evaluator.cli.options import LocalPath, date_option, extra_option, thinking_option
 from evaluator_serving.chats import Day
-from evaluator_serving.engine import BYTES
+from evaluator_serving.engine import BYTES, EngineOptions
 from evaluator_serving.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Money:
 def talking_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """How a language model is asked (`llm:SPEC`)."""
     for option in (
-        click.option("--extra", multiple=True, metavar="KEY=VALUE", help="llm: engine-specific option; may be repeated."),
+        extra_option("llm: engine-specific option; may be repeated."),
         click.option("--device", default="auto", show_default=True, help="llm: auto, cpu, cuda, cuda:1, …"),
         click.option("--dtype", type=click.Choice(list(BYTES)), default="float32", show_default=True, help="llm: precision."),
         click.option("--engine", default="auto", show_default=True, metavar="NAME", help="llm: what runs the model."),
@@ -108,7 +108,7 @@ def _prompt(talking: Mapping[str, Any]) -> "TranslationPrompt":
 def _llm_options(talking: Mapping[str, Any], money: Money) -> "LLMOptions":
     from evaluator.translate.llm import LLMOptions
 
-    options = make_engine_options(talking["dtype"], talking["device"], None, talking["extra"])
+    options = EngineOptions(dtype=talking["dtype"], device=talking["device"], extra=talking["extra"])
     if {"prompt_price", "answer_price"} & set(options.extra):
         options = replace(options, extra={**options.extra, "max_cost": money.budget})
     llm_options = LLMOptions(_prompt(talking), talking["engine"], options, thinking=talking.get("thinking") or "")

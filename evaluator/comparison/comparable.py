@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Literal
 
 from evaluator.store.record import arithmetic
+from evaluator.tasks.stored import same_definition
 from evaluator_serving.errors import InputError
 
 Difference = Literal["data", "protocol", "templates", "dtype"]
@@ -19,9 +20,10 @@ def differences(task: str, one: tuple[Record, str], other: tuple[Record, str]) -
     """
     (record, name), (second, its_name) = one, other
     data, its_data = record["tasks"][task], second["tasks"][task]
-    for key, what in (("sha256", "files"), ("definition", "definition")):
-        if data.get(key) != its_data.get(key):
-            yield "data", f"the {what} of {task} differ" if key == "sha256" else f"{task} has another definition"
+    if data.get("sha256") != its_data.get("sha256"):
+        yield "data", f"the files of {task} differ"
+    if not same_definition(task, data, its_data):
+        yield "data", f"{task} has another definition"
     if record["protocol"] != second["protocol"]:
         yield "protocol", f"protocol {record['protocol']} against {second['protocol']}"
     model, its_model = record["models"][name], second["models"][its_name]

@@ -10,7 +10,7 @@ from evaluator.comparison.samples import Rate, by_template, drivers, ends, main_
 from evaluator.reports.blocks import Block, TableRow
 from evaluator.reports.page import Part
 from evaluator.reports.report import Report, Section
-from evaluator.reports.texts import of_your_own, sample_texts
+from evaluator.reports.texts import sample_texts
 from evaluator.store.run import Run
 from evaluator.tasks.stored import scores_of, task_of
 from evaluator.vocabulary import Layout
@@ -38,7 +38,7 @@ def sentences(run: Run, tasks: Sequence[str], data: Path | None) -> dict[str, pl
 
     Raises InputError where a data set isn't here or is another one.
     """
-    return {name: None if of_your_own(task_of(run, name)) else sample_texts(run, name, data) for name in tasks}
+    return {name: None if task_of(run, name).own_samples else sample_texts(run, name, data) for name in tasks}
 
 
 def sample_parts(run: Run, report: Report, texts: Mapping[str, pl.DataFrame | None]) -> tuple[Part, ...]:

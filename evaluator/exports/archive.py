@@ -32,7 +32,7 @@ from evaluator.store.files import write_bytes
 from evaluator.store.names import folder_name
 from evaluator.store.remote import run_folder
 from evaluator.store.run import Run
-from evaluator.tasks.settings import parse_settings
+from evaluator.tasks.parameters import parse_settings
 from evaluator.tasks.stored import settings_of, task_of
 from evaluator.vocabulary import TIDY, Interval, MeasureOptions, Scale
 from evaluator_serving.errors import InputError

@@ -13,7 +13,7 @@ from evaluator.reports.texts import sample_texts
 from evaluator.store.files import write_bytes
 from evaluator.store.remote import run_folder
 from evaluator.store.run import Run
-from evaluator.tasks.settings import parse_settings
+from evaluator.tasks.parameters import parse_settings
 from evaluator.tasks.stored import scores_of, settings_of, with_ids
 from evaluator.vocabulary import Interval, MeasureOptions, Scale
 from evaluator_serving.errors import InputError

@@ -16,7 +16,7 @@ from evaluator.reports.page import OFFENSIVE, as_script, datatables, inline, pag
 from evaluator.reports.results import Results
 from evaluator.store.remote import run_folder
 from evaluator.store.run import Run
-from evaluator.tasks.settings import parse_settings
+from evaluator.tasks.parameters import parse_settings
 from evaluator.tasks.stored import settings_of
 from evaluator.vocabulary import Interval, MeasureOptions, Scale
 from evaluator_serving.errors import InputError

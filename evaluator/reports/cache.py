@@ -23,7 +23,7 @@ from evaluator.store.files import read_parquet, write_parquet
 from evaluator.store.names import folder_name
 from evaluator.store.run import Run
 from evaluator.tasks.base import Task
-from evaluator.tasks.settings import Settings
+from evaluator.tasks.parameters import Parameters
 from evaluator.vocabulary import TIDY, MeasureOptions
 
 FOLDER = "rates"
@@ -93,7 +93,7 @@ def _digest(run: Run, task: Task, options: MeasureOptions) -> str:
 def _paths(options: MeasureOptions) -> Iterator[Path]:
     """Files that the tasks' settings name."""
     for settings in options.settings.values():
-        values = dict(settings).values() if isinstance(settings, Settings) else ()
+        values = dict(settings).values() if isinstance(settings, Parameters) else ()
         yield from (value for value in values if isinstance(value, Path) and value.is_file())
 
 

@@ -17,7 +17,7 @@ from evaluator.reports.notes import run_notes
 from evaluator.reports.report import build_report
 from evaluator.store.remote import refresh, run_folder, shown
 from evaluator.store.run import ANSWERS, Run
-from evaluator.tasks.settings import parse_settings
+from evaluator.tasks.parameters import parse_settings
 from evaluator.tasks.stored import candidates_of, scores_of, settings_of, with_ids
 from evaluator.vocabulary import Interval, MeasureOptions, Scale
 from evaluator_serving.errors import InputError
@@ -129,7 +129,7 @@ def open(path: str | Path) -> Results:
     return Results(folder)
 
 
-def warn(notes: Sequence[str], level: int = 3) -> None:
+def warn(notes: Sequence[str], level: int = 3, category: type[Warning] = UserWarning) -> None:
     """A warning for each note, as if of the caller's caller."""
     for note in notes:
-        warnings.warn(note, stacklevel=level)
+        warnings.warn(note, category, stacklevel=level)

@@ -6,7 +6,6 @@ import polars as pl
 
 from evaluator.datasets.texts import texts
 from evaluator.store.run import Run
-from evaluator.tasks.base import Task
 from evaluator.tasks.stored import task_of
 from evaluator.vocabulary import DataSource, MeasureOptions
 from evaluator_serving.errors import InputError
@@ -25,22 +24,17 @@ def sample_texts(
         known = run.record["tasks"][name].get("facts", {}).get("read_as", {})
         encoding = encoding or next((how["encoding"] for how in known.values()), None)
         task = task.reading(samples, encoding) if encoding else task.reading(samples)
-    elif of_your_own(task):
+    elif task.own_samples:
         raise InputError(f"{name} was made from your own file: give it with --samples")
     loaded = task.load(DataSource(data, run.protocol))
     known = run.record["tasks"][name].get("sha256", {})
     for file, digest in loaded.sha256.items():
         if known.get(file, digest) != digest or (known and file not in known):
-            way = "--samples (a file of your own) or --data" if "samples" in task.takes else "--data"
+            way = "--samples (a file of your own) or --data" if "samples" in type(task.parameters).model_fields else "--data"
             raise InputError(
                 f"{file} differs from the data that {run.shown} scored on {name} (sha256): give that file with {way}"
             )
     return texts(loaded.frame)
-
-
-def of_your_own(task: Task) -> bool:
-    """Whether a task's sentences are in a file of the user's, which a run doesn't know the place of."""
-    return task.definition is not None and "samples" in task.takes
 
 
 def group_names(run: Run, name: str) -> dict[str, str]:

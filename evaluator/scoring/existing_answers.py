@@ -1,12 +1,34 @@
 """Tasks that ask no model: answers that exist already (a system's translations) are read and scored into a run."""
 
-from evaluator.scoring.driver import Outcome
+from collections.abc import Callable
+from dataclasses import replace
+
+from evaluator.scoring.driver import Outcome, execute
 from evaluator.scoring.failures import Failures
 from evaluator.scoring.record import provenance
 from evaluator.scoring.spec import RunSpec
 from evaluator.store.run import Run
 from evaluator.tasks.stored import checked, task_entry
 from evaluator_serving.errors import InputError
+
+
+def perform(spec: RunSpec, score: Callable[[RunSpec], Outcome] = execute) -> Outcome:
+    """Score the models on the tasks that ask models, and the existing answers on the other tasks.
+
+    Raises InputError where models are missing, or given to no task that asks them.
+    """
+    asking = spec.asking.tasks
+    silent = tuple(task for task in spec.tasks if not task.heads)
+    if not spec.tasks:
+        raise InputError("no task is given: name at least one, e.g. gest")
+    if asking and not spec.models:
+        raise InputError(f"{asking[0].name} asks models and none is given: name at least one, e.g. gpt2")
+    if spec.models and not asking:
+        raise InputError(f"{silent[0].name} asks no model: leave the models out")
+    given = score_given(replace(spec, models=(), tasks=silent)) if silent else None
+    if given is None:
+        return score(spec.asking)
+    return replace(score(spec.asking), given=given.given) if asking else given
 
 
 def score_given(spec: RunSpec) -> Outcome:
@@ -29,7 +51,7 @@ def score_given(spec: RunSpec) -> Outcome:
     with run.locked():
         run.add_attempt(attempt)
         for task, samples, scored in done:
-            entry = task_entry(task, samples)
+            entry = task_entry(task, samples, run)
             for part, scores in scored:
                 run.add_imported(
                     task.name,

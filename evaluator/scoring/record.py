@@ -48,7 +48,7 @@ def record(
     run = Run.create_or_open(spec.out, protocol=spec.protocol, provenance=attempt, date=days[0] if days else None)
     with run.locked():
         run.extend(
-            tasks={loaded.task.name: task_entry(loaded.task, loaded.samples) for loaded in tasks},
+            tasks={loaded.task.name: task_entry(loaded.task, loaded.samples, run) for loaded in tasks},
             models={model.name: model.entry for model in models},
         )
         for model in models:

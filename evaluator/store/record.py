@@ -109,10 +109,18 @@ def _refuse_encoding(known: Entry, new: Entry, name: str, run: str) -> None:
         _refuse(before[file], now[file], ("encoding", "delimiter"), f"{file} of task {name}", run)
 
 
+def _decoded(value: Any) -> Any:
+    """The mapping of a definition's JSON; another value as it is."""
+    return json.loads(value) if isinstance(value, str) and value.startswith("{") else value
+
+
 def _difference(a: Any, b: Any) -> tuple[str, str]:
     """The differing parts of two values as short JSON: differing keys of mappings, the first differing line of texts."""
+    a, b = _decoded(a), _decoded(b)
     if isinstance(a, dict) and isinstance(b, dict):
         keys = [key for key in {**a, **b} if a.get(key) != b.get(key)]
+        if len(keys) == 1 and all(isinstance(one.get(keys[0]), str) and "\n" in one[keys[0]] for one in (a, b)):
+            return _difference(a[keys[0]], b[keys[0]])
         a, b = ({key: one[key] for key in keys if key in one} for one in (a, b))
     elif isinstance(a, str) and isinstance(b, str) and "\n" in a + b:
         first, second = a.splitlines(), b.splitlines()

@@ -10,7 +10,7 @@ date = "2026-01-31"                # what chat templates write as today's; defau
 strict = true                      # refuse what can't be asked of a model instead of leaving it out
 weights_cache = "500GB"            # for fetched weights on each machine; may also be given as --weights-cache
 
-[task.gest-who]                    # what a task is given: `run`'s options, those that it takes (evaluator tasks lists them)
+[task.gest-who]                    # a task's parameters (docs/parameters.md, evaluator tasks)
 way = "text"                       # above all tables such a key is for every task that takes it
 orders = 2
 
@@ -40,7 +40,7 @@ trust_remote_code = true           # run the programs that its own repository br
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -50,11 +50,11 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from evaluator.scoring.model_names import check_names
 from evaluator.scoring.spec import ModelSpec, RunSpec, under
 from evaluator.store.remote import run_folder
-from evaluator.tasks import OPTIONS as FLAGS
-from evaluator.tasks import chosen_tasks, task, untaken
+from evaluator.tasks import check_taken, chosen_tasks, known_parameters, task
 from evaluator.tasks.base import Task
+from evaluator.tasks.parameters import ParameterError, asked, taken
 from evaluator.toml_file import Document, MistakesError, Place, Table
-from evaluator.vocabulary import DataSource, Inputs, Protocol_
+from evaluator.vocabulary import DataSource, Protocol_
 from evaluator_serving.engine import BYTES, EngineOptions
 from evaluator_serving.errors import InputError
 from evaluator_serving.registry import ENGINES
@@ -63,9 +63,6 @@ from evaluator_serving.weights.cache import parse_size
 
 OPTIONS = frozenset({"dtype", "device", "tensor_parallel", "pipeline_parallel", "quantization", "batch_tokens", "extra"})
 """Keys that are fields of EngineOptions."""
-
-FILES = ("samples", "templates", "translations", "wording")
-"""Keys of `TaskInputs` that are paths."""
 
 
 def _engine(name: str) -> str:
@@ -155,33 +152,8 @@ class ModelEntry(Defaults):
         return [f"{self.model}@{revision}" for revision in self.revisions] or [self.model]
 
 
-class TaskInputs(Table):
-    """[task.NAME]: what a task is given besides data sets, see `Inputs`."""
-
-    samples: str | None = None
-    templates: str | None = None
-    translations: str | None = None
-    encoding: str | None = None
-    languages: list[str] = Field(default_factory=list)
-    template: str | None = None
-    wording: str | None = None
-    way: str | None = None
-    orders: Number | None = None
-    answers: Number | None = None
-    temperature: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    max_tokens: Number | None = None
-    seed: Annotated[int, Field(ge=0)] | None = None
-
-    def inputs(self) -> dict[str, Any]:
-        """Fields of `Inputs` that are given."""
-        given = {key: value for key, value in _given(self).items() if key in TaskInputs.model_fields}
-        return {
-            key: Path(value) if key in FILES else tuple(value) if key == "languages" else value for key, value in given.items()
-        }
-
-
-class Sweep(TaskInputs):
-    """A whole file; what it gives tasks itself is for all that take it."""
+class Sweep(Table):
+    """A whole file, but for the tasks' parameters above all tables, which are for all tasks that take them."""
 
     tasks: Tasks = Field(default_factory=list)
     out: str | None = None
@@ -190,7 +162,7 @@ class Sweep(TaskInputs):
     limit: Number | None = None
     strict: bool = False
     weights_cache: Annotated[int, BeforeValidator(_size)] | None = None
-    task: dict[str, TaskInputs] = Field(default_factory=dict)
+    task: dict[str, dict[str, Any]] = Field(default_factory=dict)
     systems: list[str] = Field(default_factory=list)
     date: str | None = None
     defaults: Defaults = Defaults()
@@ -212,7 +184,7 @@ def _given(table: Table) -> dict[str, Any]:
     return {key: getattr(table, key) for key in type(table).model_fields if key in table.model_fields_set}
 
 
-def _asked(document: Document, sweep: Sweep) -> tuple[tuple[Task, ...], list[tuple[str, ...]]]:
+def _asked(document: Document, sweep: Sweep, common: Mapping[str, Any]) -> tuple[tuple[Task, ...], list[tuple[str, ...]]]:
     """The tasks of the run, and for each model the names of its own where they aren't all that ask models."""
     own = sweep.own_tasks()
     missing = 'tasks is missing: a sweep needs tasks = ["gest", …], for all models or in every [[models]]'
@@ -222,9 +194,9 @@ def _asked(document: Document, sweep: Sweep) -> tuple[tuple[Task, ...], list[tup
     asked = {name for names in own for name in names}
     order = dict.fromkeys([*sweep.tasks, *sweep.defaults.tasks, *(name for names in own for name in names)])
     names = tuple(name for name in order if name in asked | silent)
-    if mistakes := [*_silenced(sweep, own), *_misplaced(sweep, names)]:
+    if mistakes := [*_silenced(sweep, own), *_misplaced(sweep, common, names)]:
         raise document.error(*mistakes)
-    tasks = {name: _with_inputs(document, sweep, name) for name in names}
+    tasks = {name: _with_parameters(document, sweep, common, name) for name in names}
     mine = [[name for name in these if tasks[name].heads] for these in own]
     return tuple(tasks.values()), [
         () if set(these) == asked - silent else tuple(tasks[n].name for n in these) for these in mine
@@ -242,35 +214,38 @@ def _silenced(sweep: Sweep, own: Sequence[Sequence[str]]) -> Iterator[tuple[Plac
             yield ("models", index), f"{silent[0]} asks no model: name a task that does, or use evaluator run {silent[0]}"
 
 
-def _misplaced(sweep: Sweep, names: Sequence[str]) -> Iterator[tuple[Place, str]]:
-    """What is given to a task that isn't asked or doesn't take it, and above all tables to no task that takes it."""
+def _misplaced(sweep: Sweep, common: Mapping[str, Any], names: Sequence[str]) -> Iterator[tuple[Place, str]]:
+    """Parameters of a task that isn't asked or doesn't have them, and above all tables those that no task of the sweep has."""
     known = {name: task(name) for name in names}
-    for key in sweep.inputs():
-        if message := untaken(list(known.values()), key):
-            yield (key,), message
+    every = {**common, **{key: value for table in sweep.task.values() for key, value in table.items()}}
+    for key in common:
+        try:
+            # Its companions (an encoding's samples) may stand in a table.
+            check_taken(list(known.values()), {key: common[key], **every})
+        except ParameterError as error:
+            yield from (((key,), what) for about, what in error.about() if about == key)
     for name, given in sweep.task.items():
         if name not in known:
             yield ("task", name), f"the sweep has no task {name}: its tasks are {', '.join(names)}"
             continue
-        takes = ", ".join(sorted(known[name].takes)) or "nothing"
-        yield from (
-            (("task", name, key), f"{name} takes no such thing: it takes {takes}")
-            for key in given.inputs()
-            if key not in known[name].takes
-        )
+        fields = asked(type(known[name].parameters))
+        has = f"it has {', '.join(sorted(fields))}" if fields else "it has none"
+        yield from ((("task", name, key), f"{name} has no such parameter: {has}") for key in given if key not in fields)
 
 
-def _with_inputs(document: Document, sweep: Sweep, name: str) -> Task:
-    """The task with what is given to it: in its own table, else above all tables."""
-    takes, own = task(name).takes, sweep.task.get(name, TaskInputs()).inputs()
-    common = {key: value for key, value in sweep.inputs().items() if key in takes}
+def _with_parameters(document: Document, sweep: Sweep, common: Mapping[str, Any], name: str) -> Task:
+    """The task with its parameters: of its own table, else above all tables."""
+    own = sweep.task.get(name, {})
+    values = taken(type(task(name).parameters), {**common, **own}) | own
     try:
-        (made,) = chosen_tasks((name,), Inputs(**(common | own)))
-    except InputError as error:
-        told = str(error)
-        named = [key for key in (*own, *common) if re.search(rf"{FLAGS[key]}|\b{key}\b", told)] or [*own, *common]
-        place: Place = ("tasks",) if not named else ("task", name, named[0]) if named[0] in own else (named[0],)
-        raise document.error((place, told)) from error
+        (made,) = chosen_tasks((name,), strict=True, **values)
+    except ParameterError as error:
+        mistakes: list[tuple[Place, str]] = []
+        for key, what in error.about():
+            known = key if key in values else next(iter(values), None)
+            place: Place = ("tasks",) if known is None else ("task", name, known) if known in own else (known,)
+            mistakes.append((place, what))
+        raise document.error(*mistakes) from error
     return made
 
 
@@ -291,8 +266,10 @@ def read_sweep(path: Path, *, out: Path | None = None) -> RunSpec:
     Raises InputError with a line for each mistake: file, line, key.
     """
     document = Document.read(path, "give a SWEEP.toml file")
-    sweep = document.checked(Sweep, document.content())
-    tasks, own = _asked(document, sweep)
+    content = document.content()
+    common = {key: content.pop(key) for key in known_parameters() if key in content}
+    sweep = document.checked(Sweep, content)
+    tasks, own = _asked(document, sweep, common)
     plain = [made for index, names in enumerate(own) for made in _models(sweep.entry(index), names)]
     try:
         models = under(plain, sweep.systems)

@@ -6,11 +6,15 @@ point of the group `evaluator.tasks`: the task's name to its class, or to a func
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from pydantic.fields import FieldInfo
 
 from evaluator.tasks.base import Task
-from evaluator.vocabulary import DataSource, Inputs
+from evaluator.tasks.parameters import ParameterError, With, asked, checked, is_list, taken
+from evaluator.vocabulary import DataSource
 from evaluator_serving.errors import InputError, in_words
 from evaluator_serving.plugins import Plugin, Registry, load_object
 
@@ -43,23 +47,6 @@ FAMILIES: dict[str, str] = {
 """Tasks called FAMILY-LANGUAGE, to the function that makes one from the language's code (two or three small letters)."""
 
 _REGISTRY = Registry(TASKS, group="evaluator.tasks")
-
-OPTIONS = {
-    "samples": "--samples",
-    "encoding": "--encoding",
-    "templates": "--templates",
-    "translations": "--translations",
-    "languages": "--language",
-    "template": "--template",
-    "wording": "--wording",
-    "way": "--way",
-    "orders": "--orders",
-    "answers": "--answers",
-    "temperature": "--temperature",
-    "max_tokens": "--max-tokens",
-    "seed": "--seed",
-}
-"""Fields of `Inputs` → the command line's options."""
 
 
 def restore(name: str, definition: str | None, made_of: str | None = None) -> Task:
@@ -167,32 +154,67 @@ def task(name: str) -> Task:
     raise InputError(f"unknown task {name!r}: choose from {', '.join([*TASKS, *families, *_REGISTRY.plugins])}")
 
 
-def chosen_tasks(names: Sequence[str], inputs: Inputs) -> tuple[Task, ...]:
-    """The tasks named on the command line, with what the user gives them: each gets what it takes.
+def chosen_tasks(names: Sequence[str], /, *, strict: bool = False, **values: Any) -> tuple[Task, ...]:
+    """The tasks of these names, each with those of the parameters' values that it takes; None is no value.
 
-    Raises InputError for an unknown task, and for inputs that none of the tasks takes.
+    `strict`: a number isn't taken from a text. Raises InputError for an unknown task, and ParameterError for a parameter that
+    none of the tasks takes, and for a wrong value.
     """
     tasks = tuple(task(name) for name in names)
-    for given in inputs.named:
-        if message := untaken(tasks, given):
-            raise InputError(message)
-    if inputs.encoding is not None and inputs.samples is None and inputs.translations is None:
-        raise InputError("--encoding is that of your own --samples or --translations: give these, or leave --encoding out")
-    chosen = tuple(each.using(inputs.only(each.takes)) for each in tasks)
+    values = {key: value for key, value in values.items() if value not in (None, ())}
+    check_taken(tasks, values)
+    chosen = tuple(_made(each, values, strict=strict) for each in tasks)
     for name, own in zip(names, chosen, strict=True):
         if own.definition is not None and own.name in task_names():
-            raise InputError(f"{inputs.templates}: name: {own.name!r} is a task of this program: choose another name")
+            where = values.get("templates", own.made_of)
+            raise InputError(f"{where}: name: {own.name!r} is a task of this program: choose another name")
         if package_of(name):
             _check_restorable(own)
     return chosen
 
 
-def untaken(tasks: Sequence[Task], given: str) -> str:
-    """Why a field of `Inputs` is of no use to any of the tasks; empty where one takes it."""
-    if any(given in each.takes for each in tasks):
-        return ""
-    takers = tasks_that(lambda each: given in each.takes)
-    return f"{OPTIONS[given]} goes with the tasks {takers}: name one of them, or leave it out"
+def _made(it: Task, values: Mapping[str, Any], *, strict: bool) -> Task:
+    model = type(it.parameters)
+    own = taken(model, values)
+    if not strict:  # from Python one item may stand for a list of it
+        own = {k: (v,) if isinstance(v, str) and is_list(model.model_fields[k]) else v for k, v in own.items()}
+    parameters = checked(model, own, it.name, strict=strict)
+    try:
+        return it.using(parameters)
+    except ParameterError:
+        raise
+    except InputError as error:
+        raise ParameterError((str(error),), model.model_fields, it.name) from error
+
+
+def known_parameters() -> dict[str, list[tuple[str, FieldInfo]]]:
+    """Every parameter that is chosen before models are asked, with the tasks that take it."""
+    found: dict[str, list[tuple[str, FieldInfo]]] = {}
+    for known in known_tasks():
+        for key, field in asked(type(known.made.parameters)).items() if known.made else ():
+            found.setdefault(key, []).append((known.name, field))
+    return found
+
+
+def check_taken(tasks: Sequence[Task], values: Mapping[str, Any]) -> None:
+    """Raise ParameterError, with a message for each, for parameters that none of the tasks takes."""
+    for each in tasks:
+        values = {key: value for key, value in values.items() if key not in taken(type(each.parameters), values)}
+    if not values:
+        return
+    known = known_parameters()
+    messages = []
+    for key in values:
+        uses = known.get(key, [])
+        takers = ", ".join(task for task, _ in uses)
+        others = dict.fromkeys(mark.other for _, field in uses for mark in field.metadata if isinstance(mark, With))
+        if not takers:
+            messages.append(f"no task has a parameter {key!r}: choose from {', '.join(known)}")
+        elif any(key in asked(type(each.parameters)) for each in tasks):
+            messages.append(f"{{{key}}} goes with {' or '.join(f'{{{o}}}' for o in others)}: give that, or leave {{{key}}} out")
+        else:
+            messages.append(f"{{{key}}} goes with the tasks {takers}: name one of them, or leave it out")
+    raise ParameterError(tuple(messages), {key: uses[0][1] for key, uses in known.items()})
 
 
 def _check_restorable(own: Task) -> None:

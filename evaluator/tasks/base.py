@@ -6,10 +6,12 @@ scores of one model) → `sampled` (scores of one model and language → samplin
 """
 
 import itertools
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import polars as pl
 
@@ -17,12 +19,11 @@ from evaluator.datasets.registry import datasets
 from evaluator.measures.estimate import KEYS, estimates
 from evaluator.measures.sampled import Sampled
 from evaluator.tasks.limit import limited
-from evaluator.tasks.settings import Settings
+from evaluator.tasks.parameters import Parameters, defined, definition, suffix
 from evaluator.vocabulary import (
     TIDY,
     DataSource,
     ExistingAnswers,
-    Inputs,
     Layout,
     MeasureOptions,
     Protocol_,
@@ -124,9 +125,12 @@ class Task(ABC):
         return tuple(dict.fromkeys([*self.methods, *itertools.chain.from_iterable(read)]))
 
     @property
-    def takes(self) -> frozenset[str]:
-        """What a user can give it besides, as fields of `Inputs`: see `using`."""
-        return frozenset()
+    def parameters(self) -> Parameters:
+        """What a user can choose, as it is chosen: an instance of the task's own model (see `evaluator.tasks.parameters`).
+
+        `options.of(self.name, MyParameters)` in `measure` gives those that were chosen for a report.
+        """
+        return Parameters()
 
     @property
     @abstractmethod
@@ -151,11 +155,6 @@ class Task(ABC):
         return ()
 
     @property
-    def settings(self) -> type[Settings]:
-        """The type of its own settings; `options.of(self.name, MySettings)` in `measure` gives those of a report."""
-        return Settings
-
-    @property
     def strata(self) -> Sequence[str]:
         """Columns of the samples over whose groups a limit is spread, outermost first (see `evaluator.tasks.limit`)."""
         return ()
@@ -168,20 +167,25 @@ class Task(ABC):
 
     @property
     def definition(self) -> str | None:
-        """The text that a run restores the task from, where its name alone doesn't do: see `restored`."""
-        return None
+        """The text that a run restores the task from, its parameters as JSON; None where its name alone does."""
+        return None if self.name == self.made_of else definition(self.parameters)
 
     @property
     def made_of(self) -> str:
         """The name under which the program knows the task that `using` made this one of; its `restored` makes it again."""
-        return self.name
+        return self.name.removesuffix(suffix(self.parameters))
 
     def restored(self, definition: str) -> "Task":
-        """The task that a run recorded by its `definition`, of the one called `made_of`; for tasks that may have a definition.
+        """The task that a run recorded by its `definition`, of the one called `made_of`.
 
         It must be able to score and measure what the run has; what it was loaded from need not be there any more.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no restored()")
+        return self.using(defined(type(self.parameters), json.loads(definition)))
+
+    @property
+    def own_samples(self) -> bool:
+        """Whether its samples are in a file of the user's."""
+        return self.definition is not None and "samples" in type(self.parameters).model_fields
 
     @property
     def protocols(self) -> frozenset[Protocol_]:
@@ -193,19 +197,26 @@ class Task(ABC):
         """Scales that the task's rows can be on; one whose rows have none takes any of these."""
         return frozenset({"ratio", "published", "log10"})
 
-    def using(self, inputs: Inputs) -> "Task":
-        """The task with what a user gives it: maybe nothing, and only what it `takes`.
+    def using(self, parameters: Any) -> "Task":
+        """The task with these parameters, of its own model: its name tells them from others.
 
-        Raises InputError for what is wrong with that, or needed and not given.
+        The default is for a dataclass with the fields `name` and `parameters`. Raises InputError for parameters that don't go
+        together, or are needed and not given; the message may name them as `{way}` or `{way=text}`, which is written as the
+        user gives them.
         """
-        return self
+        if parameters == self.parameters:
+            return self
+        return replace(self, name=self.name + suffix(parameters), parameters=parameters)  # type: ignore[type-var]
 
     def reading(self, samples: Path, encoding: str | None = None) -> "Task":
         """The task of a run, restored without its samples, reading them from the user's file again, in this encoding if any.
 
         Raises InputError where the task isn't made of a file of the user's.
         """
-        raise InputError(f"--samples is for tasks made of a file of your own, which {self.name} isn't: leave it out")
+        if "samples" not in type(self.parameters).model_fields or not self.own_samples:
+            raise InputError(f"--samples is for tasks made of a file of your own, which {self.name} isn't: leave it out")
+        again = self.parameters.model_copy(update={"samples": samples, "encoding": encoding})
+        return replace(self, parameters=again)  # type: ignore[type-var]
 
     # --- the data's way ------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import polars as pl
+from pydantic import Field
 
 from evaluator.datasets import eurogest as reader
 from evaluator.datasets.eurogest import (
@@ -37,9 +38,10 @@ from evaluator.measures.eurogest import MEASURES, sampled, with_summaries
 from evaluator.measures.sampled import Sampled
 from evaluator.tasks.base import PLACE, REQUESTED, Task, averaged, summed, with_candidates
 from evaluator.tasks.definition import gest_definition
-from evaluator.tasks.eurogest_texts import TEMPLATES, Template, default_template, texts
+from evaluator.tasks.eurogest_texts import Template, default_template, texts
 from evaluator.tasks.pair_requests import compared, one_word_apart, split
-from evaluator.vocabulary import DataSource, Inputs, Layout, MeasureOptions, Overview, Protocol_, Rendered, Samples, Scale
+from evaluator.tasks.parameters import Parameters, defined, definition
+from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Overview, Protocol_, Rendered, Samples, Scale
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Continuation, Request, request_id
 
@@ -59,14 +61,20 @@ MEANING = (
 )
 
 
+class EuroGestParameters(Parameters):
+    """What of EuroGEST is asked."""
+
+    languages: tuple[str, ...] = Field(default=(), description="Only this language; repeatable.")
+    template: Template | None = Field(default=None, description="Ask only this template; by default each sentence's own.")
+
+
 @dataclass(frozen=True, slots=True)
 class EuroGest(Task):
     """EuroGEST in some languages, see `evaluator.tasks.base.Task`.
 
     Attributes:
         name: the task's name.
-        languages: codes, in the order of LANGUAGES.
-        template: the only template that is asked; None for each sentence's own.
+        parameters: `languages`, in the order of LANGUAGES; `template`, None for each sentence's own.
     """
 
     methods: ClassVar[Sequence[str]] = ("eurogest",)
@@ -80,46 +88,49 @@ class EuroGest(Task):
     protocols: ClassVar[frozenset[Protocol_]] = frozenset({"default", "published", "published-2025"})
     scales: ClassVar[frozenset[Scale]] = frozenset({"ratio", "published", "log10", "eurogest"})
 
-    takes: ClassVar[frozenset[str]] = frozenset({"languages", "template"})
     made_of: ClassVar[str] = "eurogest"
 
     name: str = field()
-    languages: tuple[str, ...]
-    template: Template | None = None
+    parameters: EuroGestParameters = field()
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Codes of the languages that are asked."""
+        return self.parameters.languages
 
     @property
     def definition(self) -> str | None:
         """Languages and template, where they aren't those that the name alone says."""
-        if self.name in ("eurogest", *(f"eurogest-{code}" for code in LANGUAGES)):
-            return None
-        lines = ["[eurogest]", f"name = {json.dumps(self.name)}", f"languages = {json.dumps(list(self.languages))}"]
-        return "\n".join([*lines, *([f"template = {json.dumps(self.template)}"] if self.template else [])]) + "\n"
+        known = ("eurogest", *(f"eurogest-{code}" for code in LANGUAGES))
+        return None if self.name in known else definition(self.parameters)
 
-    def using(self, inputs: Inputs) -> Task:
+    def using(self, parameters: EuroGestParameters) -> Task:
         """Only some of the languages, and only one template: the task's name says so."""
-        if inputs.template is not None and inputs.template not in TEMPLATES:
-            raise InputError(f"{self.name} has no template {inputs.template!r}: choose from {', '.join(TEMPLATES)}")
-        for code in known_languages(inputs.languages) if inputs.languages else ():
+        for code in known_languages(parameters.languages) if parameters.languages else ():
             if code not in self.languages:
-                raise InputError(f"{self.name} is not asked in {code!r}: use the task eurogest")
-        languages = known_languages(inputs.languages or self.languages)
-        template: Template | None = inputs.template or self.template
+                raise InputError(f"{{languages}}: {self.name} is not asked in {code!r}: use the task eurogest")
+        languages = known_languages(parameters.languages or self.languages)
+        template = parameters.template or self.parameters.template
         parts = ["eurogest"] if len(languages) == len(LANGUAGES) else ["eurogest", "+".join(languages)]
-        return replace(self, name="-".join([*parts, *([template] if template else [])]), languages=languages, template=template)
+        name = "-".join([*parts, *([template] if template else [])])
+        return EuroGest(name, EuroGestParameters(languages=languages, template=template))
 
     def restored(self, definition: str) -> Task:
-        """The task from the text that `definition` gave."""
-        found = tomllib.loads(definition)["eurogest"]
-        return EuroGest(found["name"], tuple(found["languages"]), found.get("template"))
+        """The task of a definition; older ones are TOML."""
+        if definition.startswith("{"):
+            return self.using(defined(EuroGestParameters, json.loads(definition)))
+        values = tomllib.loads(definition)["eurogest"]
+        return EuroGest(values.pop("name"), defined(EuroGestParameters, values))
 
     def load(self, data: DataSource) -> Samples:
         """The sentences with both their texts (columns `masculine`, `feminine`) under the template of each."""
         found, frames = self._read(data)
+        only = self.parameters.template
         rows: list[tuple[Any, ...]] = []
         dropped = dict(found.dropped)
         for sample in found.frame.iter_rows(named=True):
             language, kind = sample["language"], sample["kind"]
-            template = self.template or default_template(language, kind, data.protocol)
+            template = only or default_template(language, kind, data.protocol)
             why = None
             if (template == "G") != (kind == "gendered"):
                 why = f"sentences that template {template} can't be made of"
@@ -132,7 +143,7 @@ class EuroGest(Task):
             else:
                 rows.append((len(rows), sample["row"], language, template, sample["group"], *both))
         if not rows:
-            raise InputError(f"{self.name}: no sentence under template {self.template}: choose another template or language")
+            raise InputError(f"{self.name}: no sentence under template {only}: choose another template or language")
         columns = ("sample", "row", "language", "template", "group", "masculine", "feminine")
         frame = pl.DataFrame(rows, schema={name: reader.ROWS.get(name, pl.String()) for name in columns}, orient="row")
         digests = {**found.sha256, **frames.sha256}
@@ -300,9 +311,9 @@ def _notes(scale: Scale) -> dict[str, str]:
 
 def eurogest() -> EuroGest:
     """EuroGEST in all its languages: one loading of a model serves them all."""
-    return EuroGest("eurogest", known_languages(()))
+    return EuroGest("eurogest", EuroGestParameters(languages=known_languages(())))
 
 
 def eurogest_language(language: str) -> EuroGest:
     """EuroGEST in one language. Raises InputError for one that it doesn't have."""
-    return EuroGest(f"eurogest-{language}", known_languages((language,)))
+    return EuroGest(f"eurogest-{language}", EuroGestParameters(languages=known_languages((language,))))

@@ -12,12 +12,14 @@ the first word is the male one. Where the released code differs, `--protocol pub
 - It ran some generative models in float16 or int8: that is the dtype of a run, not a protocol.
 """
 
+import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 import polars as pl
+from pydantic import Field
 
 from evaluator.csv_file import read_as
 from evaluator.datasets.check import sha256
@@ -29,9 +31,9 @@ from evaluator.tasks.base import PLACE, REQUESTED, Task, averaged, summed, with_
 from evaluator.tasks.definition import HEADS, Definition, gest_definition, gest_toml, parse_definition
 from evaluator.tasks.gest_layout import rates_layout
 from evaluator.tasks.limit import limited, spread
+from evaluator.tasks.parameters import GivenText, OwnSamples, Parameters, TextFile, defined, definition
 from evaluator.text_file import encoding_of
-from evaluator.toml_file import Document
-from evaluator.vocabulary import ORDER, DataSource, Inputs, Layout, MeasureOptions, Protocol_, Rendered, Samples
+from evaluator.vocabulary import ORDER, DataSource, Layout, MeasureOptions, Protocol_, Rendered, Samples
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Request, request_id
 
@@ -44,6 +46,12 @@ TABLE: dict[str, pl.DataType] = {
 """Columns of `Rendered.table`: a row a sample × template."""
 
 
+class GestParameters(OwnSamples):
+    """Files of a task of the user's own; whichever of the two is not given is GEST's."""
+
+    templates: GivenText | None = Field(default=None, description="Your own templates and groups (TOML).")
+
+
 @dataclass(frozen=True, slots=True)
 class GestTask(Task):
     """A definition with its sentences; see `evaluator.tasks.base.Task`.
@@ -51,9 +59,8 @@ class GestTask(Task):
     Attributes:
         name: the task's name.
         plan: templates, words, groups.
-        data: the sentences: the name of a data set in the registry, or the user's CSV file.
-        definition: the TOML text of a task of the user's own, so that a run can restore it; else None.
-        takes: the user's files that it can be made with.
+        data: the name of the data set that has the sentences where the user gives none.
+        parameters: the user's files that it is made of; a task that can't be made of any has none.
     """
 
     methods: ClassVar[Sequence[str]] = ("gest",)
@@ -70,10 +77,8 @@ class GestTask(Task):
 
     name: str = field()
     plan: Definition = field()
-    data: str | Path = field()
-    definition: str | None = None
-    takes: frozenset[str] = frozenset()
-    encoding: str | None = None
+    data: str = field()
+    parameters: Parameters = field(default_factory=Parameters)
 
     @property
     def about(self) -> str:
@@ -82,24 +87,43 @@ class GestTask(Task):
         return f"how much likelier a pair's {first} word is than its {second} one, by group: q_i, q_f, q_m, g_s"
 
     @property
+    def files(self) -> GestParameters:
+        """The user's files."""
+        return self.parameters if isinstance(self.parameters, GestParameters) else GestParameters()
+
+    @property
+    def definition(self) -> str | None:
+        """The user's definition, or GEST's with the user's sentences; None for GEST itself."""
+        return definition(self.parameters) if self.files.templates else None
+
+    @property
     def reads(self) -> Sequence[str]:
         """The sentences, unless they are the user's own."""
-        return () if isinstance(self.data, Path) else (self.data,)
+        return () if self.files.samples else (self.data,)
 
-    def using(self, inputs: Inputs) -> Task:
-        """The user's own task, where there are files for one: see `custom`."""
-        return custom(inputs.samples, inputs.templates, inputs.encoding) if inputs.named else self
+    def using(self, parameters: Parameters) -> Task:
+        """The user's own task, where there are files for one.
+
+        It is called as the definition says, or `gest-` and eight digits of the samples' sha256 if only samples are given, so
+        that it can't be taken for a registered task in a run folder.
+        """
+        if not isinstance(parameters, GestParameters):
+            return self
+        samples, templates = parameters.samples, parameters.templates
+        if samples is not None and not samples.is_file():
+            raise InputError(f"no such file: {samples}: {{samples}} wants a CSV file")
+        if templates is None and samples is not None:
+            name = f"gest-{sha256(samples)[:8]}"
+            templates = TextFile(gest_toml().replace('name = "gest"', f'name = "{name}"'), "gest.toml")
+        if templates is None:
+            return self
+        plan = parse_definition(templates.text, templates.where)
+        return GestTask(plan.name, plan, "gest", parameters.model_copy(update={"templates": templates}))
 
     def restored(self, definition: str) -> Task:
-        """The user's own task from its TOML text; its sentences are in the run, not on the disk."""
-        plan = parse_definition(definition, "the run's definition")
-        return GestTask(plan.name, plan, data="gest", definition=definition)
-
-    def reading(self, samples: Path, encoding: str | None = None) -> Task:
-        """The user's own task with its sentences."""
-        if self.definition is None:
-            return super(GestTask, self).reading(samples)
-        return replace(self, data=samples, encoding=encoding)
+        """The user's own task; its sentences are in the run, not on the disk. Older definitions are the TOML text alone."""
+        values = json.loads(definition) if definition.startswith("{") else {"templates": definition}
+        return self.using(defined(GestParameters, values))
 
     @property
     def heads(self) -> frozenset[str]:
@@ -116,7 +140,7 @@ class GestTask(Task):
         if limit is None:
             return limited(self.load(data), self.strata, limit)
         path, it = self._path(data), self.plan
-        groups = read_groups(path, it.sentence_column, it.group_column, it.groups, self.encoding).to_frame()
+        groups = read_groups(path, it.sentence_column, it.group_column, it.groups, self.files.encoding).to_frame()
         order = spread(self._with_polarity(groups), self.strata, limit)
         frame = self._read(path, set(order))
         places = pl.DataFrame({"sample": order, ORDER: range(len(order))}, schema={"sample": pl.Int64, ORDER: pl.Int64})
@@ -125,15 +149,16 @@ class GestTask(Task):
 
     @property
     def _facts(self) -> Mapping[str, Any]:
-        return read_as(self.data, encoding_of(self.data, self.encoding)) if isinstance(self.data, Path) else {}
+        own = self.files.samples
+        return read_as(own, encoding_of(own, self.files.encoding)) if own else {}
 
     def _path(self, data: DataSource) -> Path:
-        (path,) = [self.data] if isinstance(self.data, Path) else locate(self.data, data).values()
+        (path,) = [self.files.samples] if self.files.samples else locate(self.data, data).values()
         return path
 
     def _read(self, path: Path, rows: Collection[int] | None = None) -> pl.DataFrame:
         it = self.plan
-        return read_sentences(path, it.sentence_column, it.group_column, it.groups, rows, self.encoding)
+        return read_sentences(path, it.sentence_column, it.group_column, it.groups, rows, self.files.encoding)
 
     def _with_polarity(self, frame: pl.DataFrame) -> pl.DataFrame:
         polarity = {group.id: group.polarity for group in self.plan.groups.values()}
@@ -229,7 +254,7 @@ def with_poles(rows: pl.DataFrame, plan: Definition) -> pl.DataFrame:
 
 def gest() -> GestTask:
     """GEST 1.0, the papers' version."""
-    return GestTask("gest", gest_definition(), data="gest", takes=frozenset({"samples", "templates", "encoding"}))
+    return GestTask("gest", gest_definition(), "gest", GestParameters())
 
 
 def gest_1_1() -> GestTask:
@@ -240,22 +265,3 @@ def gest_1_1() -> GestTask:
 def gest_demo() -> GestTask:
     """The shipped demonstration set: 160 sentences, not validated."""
     return GestTask("gest-demo", gest_definition(), data="gest-demo")
-
-
-def custom(samples: Path | None = None, templates: Path | None = None, encoding: str | None = None) -> GestTask:
-    """A user's task; whichever of the two files is not given is GEST's. `encoding` is that of the samples.
-
-    The task is called as the definition says, or `gest-` and eight digits of the samples' sha256 if only samples are
-    given, so that it can't be taken for a registered task in a run folder.
-    """
-    if samples is not None and not samples.is_file():
-        raise InputError(f"no such file: {samples}: --samples wants a CSV file")
-    if templates is not None:
-        text = Document.read(templates, "--templates wants a TOML file").text
-        plan = parse_definition(text, str(templates))
-        return GestTask(plan.name, plan, data=samples or "gest", definition=text, encoding=encoding)
-    if samples is None:
-        raise InputError("a task of your own needs --samples, --templates or both")
-    name = f"gest-{sha256(samples)[:8]}"
-    text = gest_toml().replace('name = "gest"', f'name = "{name}"')
-    return GestTask(name, parse_definition(text, "gest.toml"), data=samples, definition=text, encoding=encoding)

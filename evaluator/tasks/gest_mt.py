@@ -5,11 +5,12 @@ The answer that a table's row asks for is the sentence's translation; a request'
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import polars as pl
+from pydantic import Field
 
 from evaluator.gender import LANGUAGES, rules_detector
 from evaluator.gender.variants import source_key
@@ -17,13 +18,13 @@ from evaluator.measures.gest_mt import MEASURES, sampled, with_summaries
 from evaluator.measures.sampled import Sampled
 from evaluator.tasks.base import Task
 from evaluator.tasks.gest import gest, with_poles
+from evaluator.tasks.parameters import LocalPath, Parameters, With, encoding_field
 from evaluator.text_file import encoding_of
 from evaluator.translate.folder import read_translations
 from evaluator.translate.provenance import TranslationRecord
 from evaluator.vocabulary import (
     DataSource,
     ExistingAnswers,
-    Inputs,
     Layout,
     MeasureOptions,
     Overview,
@@ -58,6 +59,16 @@ class TranslationFile:
     encoding: str | None = None
 
 
+class GestMtParameters(Parameters):
+    """Which translations are scored."""
+
+    translations: LocalPath | None = Field(
+        default=None, exclude=True, description="Folder with SYSTEM/LANGUAGE/translations.csv (columns from, to)."
+    )
+    languages: tuple[str, ...] = Field(default=(), exclude=True, description="Only this language; repeatable.")
+    encoding: Annotated[str | None, With("translations")] = encoding_field()
+
+
 @dataclass(frozen=True, slots=True)
 class GestMtTask(Task):
     """Masculine rates of translations; see `evaluator.tasks.base.Task`.
@@ -65,12 +76,12 @@ class GestMtTask(Task):
     Attributes:
         name: the task's name.
         files: the translations that are scored.
+        parameters: where they are.
     """
 
     methods: ClassVar[Sequence[str]] = ("gest",)
     about: ClassVar[str] = "how often translations into languages with gendered forms make the speaker a man: p_i, f_s, f_m"
     reads: ClassVar[Sequence[str]] = ("gest",)
-    takes: ClassVar[frozenset[str]] = frozenset({"translations", "languages", "encoding"})
     heads: ClassVar[frozenset[str]] = frozenset()
     measures: ClassVar[Sequence[str]] = MEASURES
     columns: ClassVar[Mapping[str, pl.DataType]] = {
@@ -82,13 +93,19 @@ class GestMtTask(Task):
 
     name: str = "gest-mt"
     files: tuple[TranslationFile, ...] = ()
+    parameters: GestMtParameters = field(default_factory=GestMtParameters)
+    definition: ClassVar[None] = None
 
-    def using(self, inputs: Inputs) -> Task:
+    def using(self, parameters: GestMtParameters) -> Task:
         """The task with the translations under a folder."""
-        if inputs.translations is None:
-            raise InputError(f"{self.name} scores translations: give --translations FOLDER (SYSTEM/LANGUAGE/translations.csv)")
-        files = find_translations(inputs.translations, inputs.languages)
-        return replace(self, files=tuple(replace(file, encoding=inputs.encoding) for file in files))
+        folder = parameters.translations
+        if folder is None:
+            raise InputError(
+                f"{self.name} scores translations: give {{translations=FOLDER}} (SYSTEM/LANGUAGE/translations.csv)"
+            )
+        files = find_translations(folder, parameters.languages)
+        files = [replace(file, encoding=parameters.encoding) for file in files]
+        return replace(self, files=tuple(files), parameters=parameters)
 
     def load(self, data: DataSource) -> Samples:
         """GEST's sentences."""
@@ -202,7 +219,7 @@ def find_translations(folder: Path, languages: Iterable[str] = ()) -> list[Trans
         if file.language not in LANGUAGES:
             raise InputError(
                 f"{file.path}: no gender rules for language {file.language!r}; "
-                f"use --language to choose from {', '.join(LANGUAGES)}"
+                f"use {{languages}} to choose from {', '.join(LANGUAGES)}"
             )
     return found
 

@@ -14,7 +14,7 @@ A pair with a word that a model's tokenizer doesn't know is a failure of that pa
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -34,8 +34,9 @@ from evaluator.measures.gest import MEASURES
 from evaluator.measures.sampled import Sampled
 from evaluator.tasks.base import PLACE, Task, with_candidates
 from evaluator.tasks.gest import gest
+from evaluator.tasks.parameters import OwnSamples
 from evaluator.text_file import encoding_of
-from evaluator.vocabulary import DataSource, Inputs, Layout, MeasureOptions, Protocol_, Rendered, Samples, tidy
+from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Protocol_, Rendered, Samples, tidy
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Masked, Request, request_id
 
@@ -48,9 +49,8 @@ class GestSlavicTask(Task):
     """Scores of gender pairs by masked models; see `evaluator.tasks.base.Task`.
 
     Attributes:
-        variants: the pairs' file (columns translator, language, original, stereotype, male, female), None for
+        parameters: `samples`, the pairs' file (columns translator, language, original, stereotype, male, female), None for
             gest/gender_variants.csv in the data folder.
-        encoding: that file's, None for Unicode's (see `evaluator.text_file`).
         name: the task's name.
     """
 
@@ -58,7 +58,6 @@ class GestSlavicTask(Task):
     strata: ClassVar[tuple[str, ...]] = ("language", "polarity", "group")
 
     about: ClassVar[str] = "GEST for Slavic masked models: pairs of translations that differ in the gender of one word"
-    takes: ClassVar[frozenset[str]] = frozenset({"samples", "encoding"})
     measures: ClassVar[Sequence[str]] = (*MEASURES, "yield")
     columns: ClassVar[Mapping[str, pl.DataType]] = {
         "logprob_male": pl.Float64(),
@@ -68,17 +67,12 @@ class GestSlavicTask(Task):
     }
     skips_unaskable: ClassVar[bool] = True
 
-    variants: Path | None = None
+    parameters: OwnSamples = field(default_factory=OwnSamples)
     name: str = "gest-slavic"
-    encoding: str | None = None
-
-    def using(self, inputs: Inputs) -> Task:
-        """The task with the user's file of pairs."""
-        return replace(self, variants=inputs.samples, encoding=inputs.encoding)
 
     def reading(self, samples: Path, encoding: str | None = None) -> Task:
         """The task with the user's file of pairs."""
-        return replace(self, variants=samples, encoding=encoding)
+        return replace(self, parameters=OwnSamples(samples=samples, encoding=encoding))
 
     @property
     def heads(self) -> frozenset[str]:
@@ -90,7 +84,8 @@ class GestSlavicTask(Task):
         `polarity`, `family`. Published, the two words are the whole sentences. By default pairs that don't differ in one
         word are failures.
         """
-        path = self.variants or (data.folder / FILE if data.folder else None)
+        own, encoding = self.parameters.samples, self.parameters.encoding
+        path = own or (data.folder / FILE if data.folder else None)
         if path is None or not path.is_file():
             raise InputError(
                 f"no such file: {path or FILE}: give the pairs with --samples, or a --data folder that holds {FILE}"
@@ -98,7 +93,7 @@ class GestSlavicTask(Task):
         gest_groups = gest().plan
         rows, failures = [], []
         dropped: Counter[str] = Counter()
-        every = list(read_variants(path, self.encoding))
+        every = list(read_variants(path, encoding))
         kept = set(map(id, deduplicate(every, "language" if data.protocol == "default" else "published")))
         for number, variant in enumerate(every):
             if id(variant) not in kept:
@@ -132,7 +127,7 @@ class GestSlavicTask(Task):
         if frame.is_empty():
             raise InputError(f"{path} holds no usable pair: it needs male and female sentences that differ in one word")
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        facts = read_as(path, encoding_of(path, self.encoding)) if self.variants else {}
+        facts = read_as(path, encoding_of(path, encoding)) if own else {}
         return Samples(frame, {path.name: digest}, dict(dropped), tuple(failures), facts)
 
     def render(self, samples: Samples, heads: frozenset[str], protocol: Protocol_) -> Rendered:
@@ -211,4 +206,4 @@ def _same_first_letter(difference: Difference, protocol: Protocol_) -> bool:
 
 def gest_slavic(variants: Path | None = None) -> GestSlavicTask:
     """The task with the user's file of pairs, or the data folder's."""
-    return GestSlavicTask(variants)
+    return GestSlavicTask(OwnSamples(samples=variants))

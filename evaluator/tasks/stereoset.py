@@ -32,7 +32,7 @@ another number for nearly every candidate.)
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import polars as pl
 from pydantic import Field
@@ -42,7 +42,7 @@ from evaluator.datasets.stereoset import BLANK, LABELS, file_name, read
 from evaluator.measures.sampled import Sampled
 from evaluator.measures.stereoset import CANDIDATES, COMPONENTS, MULTICLASS, SIMPLE, Case
 from evaluator.tasks.base import PLACE, REQUESTED, Task
-from evaluator.tasks.settings import Settings
+from evaluator.tasks.parameters import REPORT, Parameters
 from evaluator.vocabulary import (
     SCORES,
     Contour,
@@ -93,11 +93,11 @@ Parts = Iterator[tuple[str, int, Request]]
 """(part, offset, request) of one example."""
 
 
-class StereoSetSettings(Settings):
+class StereoSetParameters(Parameters):
     """What a report of StereoSet can choose."""
 
-    case: Case | None = Field(
-        None, description="score of generative models' intersentence examples, by its published letter (as asked: d)"
+    case: Annotated[Case | None, REPORT] = Field(
+        default=None, description="score of generative models' intersentence examples, by its published letter (as asked: d)"
     )
 
 
@@ -126,7 +126,7 @@ class StereoSetTask(Task):
     skips_unaskable: ClassVar[bool] = True
     columns: ClassVar[Mapping[str, pl.DataType]] = {name: kind for name, kind in SCORED.items() if name not in SCORES}
     measures: ClassVar[Sequence[str]] = (*SIMPLE, *MULTICLASS)
-    settings: ClassVar[type[Settings]] = StereoSetSettings
+    parameters: ClassVar[Parameters] = StereoSetParameters()
 
     language: str
     strata: ClassVar[tuple[str, ...]] = ("template", "bias_type", "target")
@@ -198,7 +198,7 @@ class StereoSetTask(Task):
         """One model's examples as sampling units, for LMS, SS and ICAT: see `evaluator.measures.stereoset`."""
         from evaluator.measures.stereoset import sampled
 
-        return sampled(scores, options.of(self.name, StereoSetSettings).case)
+        return sampled(scores, options.of(self.name, StereoSetParameters).case)
 
     def layout(self, options: MeasureOptions) -> Layout:
         """All examples in the summary; bias types, but not the target terms, in detail."""

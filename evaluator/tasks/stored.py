@@ -1,6 +1,6 @@
 """Tasks of a run on disk: what run.json says of them, and per-sample scores out of the stored answers."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -10,7 +10,7 @@ from evaluator.store.run import Run
 from evaluator.tasks import package_of, restore
 from evaluator.tasks.base import CANDIDATES as OF_TASK
 from evaluator.tasks.base import Task
-from evaluator.tasks.settings import Settings
+from evaluator.tasks.parameters import Parameters
 from evaluator.vocabulary import SCORES, Samples
 from evaluator_serving.errors import InputError, first_line
 
@@ -21,8 +21,14 @@ CANDIDATES: dict[str, pl.DataType] = {"model": pl.String(), "task": pl.String(),
 """Columns of `candidates_of`: see `evaluator.tasks.base.CANDIDATES` and `with_ids`."""
 
 
-def task_entry(task: Task, samples: Samples) -> dict[str, Any]:
-    """A task's entry in run.json."""
+def task_entry(task: Task, samples: Samples, run: Run | None = None) -> dict[str, Any]:
+    """A task's entry in run.json; a run that has the task keeps its definition as it is written there."""
+    entry = _task_entry(task, samples)
+    known = run.record["tasks"].get(task.name, {}) if run else {}
+    return entry | {"definition": known["definition"]} if known and same_definition(task.name, known, entry) else entry
+
+
+def _task_entry(task: Task, samples: Samples) -> dict[str, Any]:
     return {
         "samples": samples.size,
         "sha256": dict(samples.sha256),
@@ -56,9 +62,21 @@ def task_of(run: Run, name: str) -> Task:
         ) from error
 
 
-def settings_of(run: Run, names: Sequence[str] = ()) -> dict[str, type[Settings]]:
-    """The types of the tasks' own settings; of all tasks of the run unless some are named."""
-    return {name: task_of(run, name).settings for name in names or run.tasks}
+def settings_of(run: Run, names: Sequence[str] = ()) -> dict[str, type[Parameters]]:
+    """The models of the tasks' parameters; of all tasks of the run unless some are named."""
+    return {name: type(task_of(run, name).parameters) for name in names or run.tasks}
+
+
+def same_definition(name: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two entries of run.json define a task alike; versions of this program write the same definition differently."""
+    first, second = (entry.get("definition") for entry in (one, other))
+    if first == second or first is None or second is None:
+        return bool(first == second)
+    try:
+        again = [restore(name, entry["definition"], entry.get("made_of")) for entry in (one, other)]
+    except Exception:
+        return False  # nothing here knows what it means
+    return again[0].name == again[1].name and again[0].definition == again[1].definition
 
 
 def checked(task: Task, scores: pl.DataFrame) -> pl.DataFrame:

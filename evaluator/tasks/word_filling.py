@@ -32,7 +32,7 @@ from evaluator.measures.ordered import total
 from evaluator.measures.sampled import Sampled
 from evaluator.tasks import word_filling_notes as notes
 from evaluator.tasks.base import PLACE, REQUESTED, Task, averaged, summed
-from evaluator.tasks.settings import CommaList, Settings
+from evaluator.tasks.parameters import REPORT, CommaList, LocalPath, Parameters
 from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Protocol_, Rendered, Samples
 from evaluator_serving.requests import Continuation, Masked, Request, SharedTokens, request_id
 
@@ -101,18 +101,24 @@ def _comparison(group: str, first: str, second: str, causal: bool) -> Iterator[A
         yield group, "less", None, less
 
 
-class PairsSettings(Settings):
+def _known_types(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(crows.known_types(names))
+
+
+class CrowsParameters(Parameters):
     """What a report of CrowS-Pairs can choose."""
 
-    bias_types: Annotated[CommaList, AfterValidator(lambda names: tuple(crows.known_types(names)))] | None = Field(
-        None, description="only these bias types, with commas between them"
+    bias_types: Annotated[Annotated[CommaList, AfterValidator(_known_types)] | None, REPORT] = Field(
+        default=None, description="only these bias types, with commas between them"
     )
 
 
-class QuadruplesSettings(Settings):
+class QuadruplesParameters(Parameters):
     """What a report of the tasks with control groups can choose."""
 
-    word_counts: Path | None = Field(None, description="file of words and their corpus counts: adds rho_ss_frequency")
+    word_counts: Annotated[LocalPath | None, REPORT] = Field(
+        default=None, description="file of words and their corpus counts: adds rho_ss_frequency"
+    )
 
     @cached_property
     def frequencies(self) -> pl.DataFrame | None:
@@ -166,10 +172,14 @@ class WordFilling(Task):
         return notes.layout(self.form, MeasureOptions()).summary
 
     @property
-    def settings(self) -> type[Settings]:
+    def parameters(self) -> Parameters:
         """Bias types of pairs, word counts of keywords."""
-        own: dict[Form, type[Settings]] = {"pairs": PairsSettings, "keyword": QuadruplesSettings, "sentences": Settings}
-        return own[self.form]
+        own: dict[Form, type[Parameters]] = {
+            "pairs": CrowsParameters,
+            "keyword": QuadruplesParameters,
+            "sentences": Parameters,
+        }
+        return own[self.form]()
 
     def load(self, data: DataSource) -> Samples:
         """Read the data set; what is dropped and what is wrong is in the samples."""
@@ -270,9 +280,9 @@ class WordFilling(Task):
     def sampled(self, scores: pl.DataFrame, options: MeasureOptions) -> list[Sampled]:
         """One model's samples as sampling units, for every statistic of method.md §3 that the data set allows."""
         if self.form == "pairs":
-            types = options.of(self.name, PairsSettings).bias_types
+            types = options.of(self.name, CrowsParameters).bias_types
             return measures.pairs(scores if types is None else scores.filter(pl.col("group").is_in(types)), options)
-        counts = options.of(self.name, QuadruplesSettings).frequencies
+        counts = options.of(self.name, QuadruplesParameters).frequencies
         return measures.quadruples(scores, options, by_original=self.clustered, word_counts=counts)
 
     def with_summaries(self, rates: pl.DataFrame, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:

@@ -6,7 +6,7 @@ Imports nothing of this project except the requests of `evaluator_serving`.
 from evaluator.vocabulary.layout import Contour, Layout, Overview, Scatter, Side, plain_layout
 from evaluator.vocabulary.options import SCALES, Interval, MeasureOptions, Protocol_, Scale
 from evaluator.vocabulary.rows import SCORES, TIDY, tidy
-from evaluator.vocabulary.samples import ORDER, DataSource, ExistingAnswers, Inputs, Rendered, Samples
+from evaluator.vocabulary.samples import ORDER, DataSource, ExistingAnswers, Rendered, Samples
 
 __all__ = [
     "ORDER",
@@ -16,7 +16,6 @@ __all__ = [
     "Contour",
     "DataSource",
     "ExistingAnswers",
-    "Inputs",
     "Interval",
     "Layout",
     "MeasureOptions",

@@ -34,7 +34,7 @@ class MeasureOptions:
         resamples: number of bootstrap resamples.
         seed: seed of the bootstrap; the same seed gives the same numbers.
         protocol: the run's protocol (some published shares are printed differently).
-        settings: task name → value of the task's `Task.settings` type; defaults if absent.
+        settings: task name → its parameters that are chosen for a report; defaults if absent.
     """
 
     scale: Scale = "ratio"

@@ -1,7 +1,7 @@
 """Data sources, samples, and the requests made from samples."""
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,47 +25,6 @@ class DataSource:
 
     folder: Path | None = None
     protocol: Protocol_ = "default"
-
-
-@dataclass(frozen=True, slots=True)
-class Inputs:
-    """What a user gives a task besides data sets; which of it a task takes is said by `Task.takes`, in these names.
-
-    Attributes:
-        samples: a file of sentences or pairs.
-        templates: a file of templates and groups.
-        encoding: of the samples, or the translations; None for Unicode's (see `text_file`).
-        translations: a folder with SYSTEM/LANGUAGE/translations.csv.
-        languages: codes of the languages that are wanted; empty for all.
-        template: the only template of the task's own that is asked.
-        wording: a file with how a question is put, or the name of a package that has it.
-        way: how a question's answer is come by.
-        orders: in how many orders its options are asked.
-        answers, temperature, max_tokens, seed: how a model speaks: see `evaluator_serving.chats.Chat`.
-    """
-
-    samples: Path | None = None
-    templates: Path | None = None
-    translations: Path | None = None
-    encoding: str | None = None
-    languages: tuple[str, ...] = ()
-    template: str | None = None
-    wording: Path | None = None
-    way: str | None = None
-    orders: int | None = None
-    answers: int | None = None
-    temperature: float | None = None
-    max_tokens: int | None = None
-    seed: int | None = None
-
-    @property
-    def named(self) -> tuple[str, ...]:
-        """Names of those that are given."""
-        return tuple(each.name for each in fields(self) if getattr(self, each.name) not in (None, ()))
-
-    def only(self, names: Collection[str]) -> "Inputs":
-        """Those of these names."""
-        return Inputs(**{name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,9 @@ from evaluator.scoring.prepare import prepare_model
 from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.sweep.benches import Hardware, keep, measured_in
 from evaluator.sweep.planning.plan import encoded_counts
-from evaluator.tasks.pairs import custom as own_pairs
 from evaluator_serving.devices import bfloat16_units
 from evaluator_serving.errors import EngineError, InputError
+from tests.own_tasks import own_pairs
 from tests.tiny_models import tiny_model
 
 CPU = Hardware("cpu", "a processor", 2)

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from evaluator.cli import cli
 from evaluator.sweep import config
 from evaluator.sweep.config import read_sweep
-from evaluator.tasks import chosen_tasks
-from evaluator.vocabulary import DataSource, Inputs
+from evaluator.tasks import chosen_tasks, known_parameters
+from evaluator.vocabulary import DataSource
 
 
 def written(kind: str, folder: Path) -> Path:
@@ -24,7 +24,7 @@ def written(kind: str, folder: Path) -> Path:
 
 
 def test_a_definition_and_its_samples_are_a_task(tmp_path: Path) -> None:
-    (task,) = chosen_tasks(("gest",), Inputs(written("samples", tmp_path), written("definition", tmp_path)))
+    (task,) = chosen_tasks(("gest",), samples=written("samples", tmp_path), templates=written("definition", tmp_path))
     loaded = task.load(DataSource())
     assert (task.name, task.heads) == ("age", {"masked", "causal"})
     assert set(loaded.frame["group"]) == {"frail", "forgetful", "reckless", "trendy", "neither"}
@@ -37,12 +37,12 @@ def test_a_definition_and_its_samples_are_a_task(tmp_path: Path) -> None:
 def test_the_samples_are_refused_by_another_definition(tmp_path: Path) -> None:
     """So the first test can fail: GEST's own definition has other columns."""
     with pytest.raises(Exception, match="stereotype"):
-        chosen_tasks(("gest",), Inputs(written("samples", tmp_path)))[0].load(DataSource())
+        chosen_tasks(("gest",), samples=written("samples", tmp_path))[0].load(DataSource())
 
 
 def test_pairs_are_a_task(tmp_path: Path) -> None:
     samples, definition = written("pair-samples", tmp_path), written("pairs", tmp_path)
-    (task,) = chosen_tasks(("pairs",), Inputs(samples, definition))
+    (task,) = chosen_tasks(("pairs",), samples=samples, templates=definition)
     loaded = task.load(DataSource())
     assert (task.name, loaded.failures, loaded.frame.height) == ("age-pairs", (), 6)
     assert set(loaded.frame["group"]) == {"technology", "memory"}
@@ -57,7 +57,7 @@ def test_what_pairs_have_commented_out_is_right_too(tmp_path: Path) -> None:
     definition.write_text(re.sub(r"^language = .*\n", "", text, flags=re.M))
     lines = samples.read_text().splitlines()
     samples.write_text("\n".join([lines[0] + ",direction,language", *(line + ",stereo,en" for line in lines[1:])]) + "\n")
-    (task,) = chosen_tasks(("pairs",), Inputs(samples, definition))
+    (task,) = chosen_tasks(("pairs",), samples=samples, templates=definition)
     frame = task.load(DataSource()).frame
     assert (set(frame["direction"]), set(frame["language"])) == ({"stereo"}, {"en"})
 
@@ -80,8 +80,8 @@ def test_what_a_sweep_has_commented_out_is_right_too(tmp_path: Path) -> None:
     assert len(spec.models) == 10  # five under two conditions
     assert spec.limit == 100
     said = tomllib.loads(text)
-    given = set(config.TaskInputs.model_fields)
-    assert set(said) == set(config.Sweep.model_fields) - given  # no key is missing in the example
+    given = set(known_parameters())
+    assert set(said) - given == set(config.Sweep.model_fields)  # no key is missing in the example
     assert {key for table in said["task"].values() for key in table} == given
     assert {key for model in said["models"] for key in model} | set(said["defaults"]) == set(config.ModelEntry.model_fields)
 

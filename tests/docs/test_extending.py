@@ -4,6 +4,7 @@ import importlib
 import io
 import json
 import re
+import runpy
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -16,11 +17,14 @@ import torch
 from click.testing import CliRunner
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+import evaluator
 from evaluator.cli import cli
 from evaluator.gender.factory import LANGUAGES
 from evaluator.gender.rules import languages
 from evaluator.reports import figures
 from evaluator.store.run import Run
+from evaluator.sweep.config import read_sweep
+from evaluator_serving.errors import InputError
 from tests.reports import pages
 from tests.tiny_models import tiny_model
 
@@ -112,6 +116,58 @@ def test_a_new_measure(night: tuple[Path, Path, str]) -> None:
     assert dict(zip(rows["group"], rows["value"], strict=True)) == {g: pytest.approx(np.mean(v)) for g, v in expected.items()}
     assert rows["n"].to_list() == [3, 3]
     assert set(rows["interval"]) == {"Wilson"}
+
+
+def test_a_new_parameter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Written once, it is a flag, a key, an argument, a report's choice, a part of the definition and a row of the page."""
+    text, measure = section("A new parameter"), section("A new measure with its data set")
+    package = tmp_path / "package"
+    assert write_files(measure, package)[0] == "pyproject.toml"
+    assert write_files(text, package) == ["any_shift.py"]
+    with (package / "pyproject.toml").open("a") as file:
+        file.write('any-shift = "any_shift:AnyShift"\n')
+    install(package, monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    model = str(tiny_model("gpt2", tmp_path / "model"))
+    helped = " ".join(CliRunner().invoke(cli, ["run", "--help"]).stdout.split())
+    assert "--shift night|evening The shift that is compared with the day." in helped
+    listed = CliRunner().invoke(cli, ["tasks"]).stdout
+    assert "takes --shift; asks models" in listed
+    assert "--set caution=…: what readers of the report must know" in listed
+    done = CliRunner().invoke(
+        cli, ["run", "any-shift", "--shift", "evening", "--model", model, "--engine", "transformers", "--out", "run"]
+    )
+    assert done.exit_code == 0, done.output
+    entry = Run.open(tmp_path / "run").record["tasks"]["any-shift-shift-evening"]
+    assert (json.loads(entry["definition"]), entry["made_of"]) == ({"shift": "evening"}, "any-shift")
+    answers = list((tmp_path / "run" / "logprobs").rglob("*.parquet"))
+    evaluator.run("any-shift", model, "run", engine="transformers", shift="evening")
+    sweep = 'tasks = ["any-shift"]\nout = "run"\n[task.any-shift]\nshift = "{}"\n[[models]]\nmodel = "{}"\n'
+    sweep += 'engine = "transformers"\n'
+    Path("sweep.toml").write_text(sweep.format("evening", model))
+    swept = CliRunner().invoke(cli, ["sweep", "sweep.toml", "--ray", "none"])
+    assert swept.exit_code == 0, swept.output
+    assert list((tmp_path / "run" / "logprobs").rglob("*.parquet")) == answers
+    reported = CliRunner().invoke(cli, ["report", "run", "--set", "caution=Only six.", "--format", "markdown"])
+    assert "Only six." in reported.stdout
+    rates = evaluator.open("run").rates(settings={"caution": "Only six."})
+    assert rates["value"].is_not_null().all()
+    page = runpy.run_path(str(PAGE.with_name("parameters.py")))
+    (described,) = [part for part in page["sections"]() if part.startswith("## any-shift\n")]
+    assert "| `--shift` | `shift` | night or evening | night | The shift that is compared with the day. |" in described
+    assert "| `--set caution=…` | `caution` | TEXT |" in described
+    # Each interface names a wrong value as its user wrote it.
+    wrong = CliRunner().invoke(cli, ["run", "any-shift", "--shift", "noon", "--model", model])
+    assert str(wrong.exception) == "any-shift: --shift: 'noon' is not one of night, evening"
+    with pytest.raises(InputError, match=r"^any-shift: shift: 'noon' is not one of night, evening$"):
+        evaluator.run("any-shift", model, shift="noon")
+    Path("sweep.toml").write_text(sweep.format("noon", model))
+    with pytest.raises(InputError, match=r"^sweep\.toml, line 4: task\.any-shift\.shift: 'noon' is not one of night, evening$"):
+        read_sweep(Path("sweep.toml"))
+    with pytest.raises(InputError, match="no task has a report setting 'shift': choose from caution"):
+        evaluator.open("run").rates(settings={"shift": "night"})
+    for module in ("night_shift", "any_shift"):
+        sys.modules.pop(module)
 
 
 def test_a_new_figure(night: tuple[Path, Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from evaluator.cli import cli
 from evaluator.reports.facts import ModelFacts, model_facts
 from evaluator.tasks import chosen_tasks
-from evaluator.vocabulary import DataSource, Inputs
+from evaluator.vocabulary import DataSource
 from evaluator_serving.chats import Chat
 from evaluator_serving.errors import InputError
 from tests.tiny_models import tiny_model
@@ -44,7 +44,7 @@ def test_the_commands_run(folder: Path) -> None:
 
 
 def test_both_kinds_of_models_are_asked_in_words_of_the_page(folder: Path) -> None:
-    (task,) = chosen_tasks(("gest",), Inputs(samples=Path("saetze.csv"), templates=Path("alter.toml")))
+    (task,) = chosen_tasks(("gest",), samples=Path("saetze.csv"), templates=Path("alter.toml"))
     samples = task.load(DataSource())
     assert samples.frame.height == 12
     for head in ("masked", "causal"):
@@ -52,7 +52,7 @@ def test_both_kinds_of_models_are_asked_in_words_of_the_page(folder: Path) -> No
 
 
 def test_pairs_of_the_page(folder: Path) -> None:
-    (task,) = chosen_tasks(("pairs",), Inputs(samples=Path("paare.csv"), templates=Path("paare.toml")))
+    (task,) = chosen_tasks(("pairs",), samples=Path("paare.csv"), templates=Path("paare.toml"))
     samples = task.load(DataSource())
     assert (task.name, samples.failures) == ("alter-paare", ())
     assert samples.frame.select("group", "language").rows() == [("vergesslich", "de"), ("technik", "de")]
@@ -65,8 +65,8 @@ def test_the_facts_of_models_of_the_page(folder: Path) -> None:
 
 
 def test_the_question_of_the_page(folder: Path) -> None:
-    (task,) = chosen_tasks(("gest-who",), Inputs(wording=Path("frage.toml"), way="text", orders=2))
-    (samples,) = chosen_tasks(("gest",), Inputs(samples=Path("saetze.csv"), templates=Path("alter.toml")))
+    (task,) = chosen_tasks(("gest-who",), wording=Path("frage.toml"), way="text", orders=2)
+    (samples,) = chosen_tasks(("gest",), samples=Path("saetze.csv"), templates=Path("alter.toml"))
     rendered = task.render(samples.load(DataSource()), frozenset({"chat"}), "default")
     first = next(iter(rendered.requests.values()))
     assert isinstance(first, Chat)
@@ -79,6 +79,6 @@ def test_all_mistakes_are_told_at_once(folder: Path) -> None:
     wrong = path.read_text("utf8").replace('kind = "masked"', 'kind = "mask"').replace('name = "modisch"', "name = 5")
     path.write_text(wrong, "utf8")
     with pytest.raises(InputError) as refused:
-        chosen_tasks(("gest",), Inputs(samples=Path("saetze.csv"), templates=path))
+        chosen_tasks(("gest",), samples=Path("saetze.csv"), templates=path)
     assert "groups.modisch.name" in str(refused.value)
     assert "'mask' is not one of" in str(refused.value)

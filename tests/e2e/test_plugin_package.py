@@ -45,14 +45,14 @@ length_measure = ["*.csv"]
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import polars as pl
 from pydantic import Field
 
 from evaluator.datasets.check import sha256
 from evaluator.tasks.base import Task
-from evaluator.tasks.settings import Settings
+from evaluator.tasks.parameters import REPORT, Parameters
 from evaluator.vocabulary import Rendered, Samples, tidy
 from evaluator_serving.requests import Continuation, request_id
 
@@ -60,10 +60,10 @@ FILE = Path(__file__).with_name("sentences.csv")
 KEYS = ["model", "task", "language", "template", "group"]
 
 
-class LengthSettings(Settings):
+class LengthParameters(Parameters):
     """What a report can choose."""
 
-    times: float = Field(1.0, description="what every mean is multiplied by")
+    times: Annotated[float, REPORT] = Field(default=1.0, description="what every mean is multiplied by")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Lengths(Task):
 
     about: ClassVar[str] = "tired or happy"
     columns: ClassVar[Mapping[str, pl.DataType]] = {"tokens": pl.Int64()}
-    settings: ClassVar[type[Settings]] = LengthSettings
+    parameters: ClassVar[Parameters] = LengthParameters()
     name: str = "lengths"
     heads: frozenset[str] = frozenset({"causal"})
 
@@ -97,7 +97,7 @@ class Lengths(Task):
         return both.select("language", "template", "sample", "group", score=pl.col("x") - pl.col("x_right"), tokens="n")
 
     def measure(self, scores, options):
-        times = options.of(self.name, LengthSettings).times
+        times = options.of(self.name, LengthParameters).times
         rows = scores.group_by(KEYS, maintain_order=True).agg(value=pl.col("score").mean() * times, n=pl.len().cast(pl.Int64))
         return tidy(rows.with_columns(measure=pl.lit("tiredness")))
 ''',

@@ -8,8 +8,8 @@ import pytest
 
 from evaluator.imports.stereoset_predictions import read_predictions, score_frame
 from evaluator.measures.intervals import agresti_coull, wilson
-from evaluator.tasks.settings import parse_settings
-from evaluator.tasks.stereoset import SCORED, StereoSetSettings, StereoSetTask, stereoset
+from evaluator.tasks.parameters import parse_settings
+from evaluator.tasks.stereoset import SCORED, StereoSetParameters, StereoSetTask, stereoset
 from evaluator.vocabulary import TIDY, DataSource, MeasureOptions
 from evaluator_serving.errors import InputError
 
@@ -157,13 +157,13 @@ def test_cases_are_chosen_when_the_report_is_written() -> None:
     for case, (ss, lms) in expected.items():
         tidy = measured(
             pl.concat([masked, generative]),
-            MeasureOptions(resamples=5, settings={"stereoset-en": StereoSetSettings(case=case)}),  # type: ignore[arg-type]
+            MeasureOptions(resamples=5, settings={"stereoset-en": StereoSetParameters(case=case)}),  # type: ignore[arg-type]
         )
         assert values(tidy, "intersentence", "all")["SS"] == ss, case
         assert values(tidy, "intersentence", "all")["LMS"] == lms, case
         assert values(tidy, "intrasentence", "all")["SS"] == 0
-    with pytest.raises(InputError, match=r"stereoset-en: setting case='a': Input should be .*'orig'"):
-        parse_settings({"stereoset-en": stereoset("en").settings}, {"case": "a"})
+    with pytest.raises(InputError, match=r"stereoset-en: case: 'a' is not one of d, c, orig"):
+        parse_settings({"stereoset-en": type(stereoset("en").parameters)}, {"case": "a"})
 
 
 PUBLISHED = {

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from evaluator.tasks import task
-from evaluator.tasks.word_filling import QuadruplesSettings, WordFilling
+from evaluator.tasks.word_filling import QuadruplesParameters, WordFilling
 from evaluator.tasks.word_filling_notes import FEW, layout, warnings
 from evaluator.vocabulary import TIDY, MeasureOptions, Samples
 
@@ -207,7 +207,7 @@ def test_frequencies(tmp_path: Path) -> None:
     scores = frame([*FOUR, (4.0, 0.0, 0.0, 0.0, 0.0, 0.0)], stereotype=[w[0] for w in words], anti=[w[1] for w in words])
     path = tmp_path / "counts.tsv"
     path.write_text("loud\t100\nquiet\t10\nrare\t1\n")
-    tidy = quadruples(scores, MeasureOptions(settings={"made": QuadruplesSettings(word_counts=path)}))
+    tidy = quadruples(scores, MeasureOptions(settings={"made": QuadruplesParameters(word_counts=path)}))
     row = tidy.filter(measure="rho_ss_frequency", group="original").row(0, named=True)
     # 1, 2, -1 and 1 decades: the unknown word's sample has no frequency
     assert row["value"] == pytest.approx(plain_pearson([2.0, 1.0, -1.0, 4.0], [1.0, 2.0, -1.0, 1.0]))
@@ -240,7 +240,7 @@ def test_pairs_by_bias_type() -> None:
 
 def test_every_measure_has_its_place_in_the_report(tmp_path: Path) -> None:
     (tmp_path / "counts.tsv").write_text("x\t3\ny\t2\n")
-    options = MeasureOptions(settings={"made": QuadruplesSettings(word_counts=tmp_path / "counts.tsv")})
+    options = MeasureOptions(settings={"made": QuadruplesParameters(word_counts=tmp_path / "counts.tsv")})
     rows: list[tuple[float | None, ...]] = [(None, None, o, c, None, None) for _, _, o, c, _, _ in FOUR]
     keyword, sentences = (quadruples(frame(data), options) for data in (FOUR, rows))
     for form, tidy in (("keyword", keyword), ("sentences", sentences)):

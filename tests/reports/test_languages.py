@@ -6,7 +6,7 @@ import pytest
 from evaluator.reports.blocks import Block, blocks
 from evaluator.reports.figures.languages import languages
 from evaluator.reports.report import Section
-from evaluator.tasks.eurogest import EuroGest
+from evaluator.tasks.eurogest import EuroGest, EuroGestParameters
 from evaluator.vocabulary import MeasureOptions, Scale
 
 LANGUAGES = ("cs", "da", "de", "fi")
@@ -28,7 +28,7 @@ def scores(model: str, shift: float) -> pl.DataFrame:
 
 def section(scale: Scale = "ratio", languages: tuple[str, ...] = LANGUAGES) -> Section:
     made = pl.concat([scores("small", 0.1), scores("large", -2.0)]).filter(pl.col("language").is_in(list(languages)))
-    task = EuroGest("eurogest", languages)
+    task = EuroGest("eurogest", EuroGestParameters(languages=languages))
     options = MeasureOptions(scale, resamples=20)
     rows = task.measure(made, options)
     return Section("eurogest", rows, task.layout(options), tuple(task.warnings(made, options)))

@@ -11,10 +11,10 @@ from click.testing import CliRunner
 
 from evaluator.cli import cli
 from evaluator.store.run import Run
-from evaluator.tasks.gest import custom
 from evaluator.tasks.gest_layout import rates_layout
 from evaluator.tasks.stored import task_entry
 from evaluator.vocabulary import DataSource
+from tests.own_tasks import custom
 from tests.reports import pages
 
 GENDERED = re.compile(r"\b(fe)?male\b|feminin|masculin|\b(wo)?men\b|\b(wo)?man\b|\([fm]\)|about family", re.IGNORECASE)

@@ -9,9 +9,9 @@ from evaluator.reports.notes import run_notes
 from evaluator.scoring.driver import execute, prepare, score_models
 from evaluator.scoring.record import record
 from evaluator.scoring.spec import ModelSpec, RunSpec
-from evaluator.tasks.gest import custom
 from evaluator_serving.errors import InputError
 from tests.e2e.conftest import sentences, write_samples
+from tests.own_tasks import custom
 from tests.tiny_models import tiny_model
 
 

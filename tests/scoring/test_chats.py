@@ -28,7 +28,7 @@ from evaluator.sweep.driver import SweepOptions, sweep
 from evaluator.tasks import chosen_tasks, task
 from evaluator.tasks.gest_who import GestWho
 from evaluator.tasks.stored import scores_of
-from evaluator.vocabulary import DataSource, Inputs, MeasureOptions
+from evaluator.vocabulary import DataSource, MeasureOptions
 from evaluator_serving.chats import Chat
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import EngineError, InputError
@@ -211,7 +211,7 @@ def test_a_temperature_that_is_not_sent_is_told_and_not_claimed(data: Path, tmp_
         assert not any("temperature" in body for body in server.bodies)
         assert run.record["models"]["talker"]["details"]["omit"] == "temperature"
         assert "talker: its server was not sent temperature (omit)" in "\n".join(run_notes(run.record))
-        drawn = chosen_tasks(["gest-who"], Inputs(way="text", answers=2, temperature=0.7))
+        drawn = chosen_tasks(["gest-who"], way="text", answers=2, temperature=0.7)
         with pytest.raises(InputError, match=r"--temperature 0\.7 is not sent to the model because of omit=temperature"):
             execute(replace(spec(server, data, tmp_path / "other", omit="seed,temperature"), tasks=drawn))
 
@@ -394,7 +394,7 @@ def talker(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def local(talker: Path, data: Path, out: Path, **how: Any) -> RunSpec:
-    tasks = chosen_tasks(["gest-who"], Inputs(**how))
+    tasks = chosen_tasks(["gest-who"], **how)
     return RunSpec((ModelSpec(str(talker), label="here"),), tasks, out, data=DataSource(data))
 
 

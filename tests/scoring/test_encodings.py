@@ -9,11 +9,11 @@ from tiny_models import tiny_model
 
 from evaluator.scoring.driver import prepare
 from evaluator.scoring.spec import ModelSpec, RunSpec
-from evaluator.tasks.gest import custom
 from evaluator_serving import encoding
 from evaluator_serving.encoding import Encoder
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.requests import Request, request_id
+from tests.own_tasks import custom
 
 
 def test_models_with_one_tokenizer_are_encoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

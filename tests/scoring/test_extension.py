@@ -200,7 +200,7 @@ def test_a_refused_extension_changes_nothing(folder: Path, tmp_path: Path) -> No
 
 def test_a_grown_definition_is_refused_and_the_line_named(folder: Path, tmp_path: Path) -> None:
     """Older models of the run were never asked the new template."""
-    from evaluator.tasks.gest import custom
+    from tests.own_tasks import custom
 
     spec = spec_of(Step(GEST, GPT), folder, tmp_path / "run")
     one = 'name = "own"\n[[templates]]\nid = "1"\nkind = "continuation"\ntext = \'"{s}", []\'\nwords = ["he", "she"]\n'

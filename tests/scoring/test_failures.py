@@ -22,11 +22,11 @@ from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.store.errors import StoreError
 from evaluator.store.run import Run
 from evaluator.sweep.driver import SweepOptions, sweep
-from evaluator.tasks.gest import custom
 from evaluator.tasks.stored import scores_of
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import EngineError, InputError, ModelError, in_words
 from tests.e2e.conftest import sentences, write_samples
+from tests.own_tasks import custom
 
 NAMES = ("first", "second", "third")
 FAULTY = "tests.scoring.faulty:Faulty"
@@ -234,7 +234,9 @@ def test_exit_codes_and_causes_at_the_end(
     import click
 
     monkeypatch.setattr("evaluator.cli.report.show", lambda path: None)
-    command = click.Command("run", callback=lambda: finish(Outcome(undisturbed, Failures(failed)), spec.models))
+    command = click.Command(
+        "run", callback=lambda: finish(Outcome(undisturbed, Failures(failed)), [model.name for model in spec.models])
+    )
     done = CliRunner().invoke(command)
     assert done.exit_code == code
     causes = [f"evaluator: {name} failed: {error}" for name, error in failed.items()]

@@ -10,10 +10,10 @@ from evaluator.reports.notes import run_notes
 from evaluator.scoring.driver import execute
 from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
-from evaluator.tasks.gest import custom
 from evaluator_serving.errors import InputError
 from evaluator_serving.models import file_tokens
 from tests.e2e.conftest import sentences, write_samples
+from tests.own_tasks import custom
 
 
 def spec_of(folder: Path, *, space: bool) -> RunSpec:

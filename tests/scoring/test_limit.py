@@ -17,10 +17,11 @@ from evaluator.scoring.driver import execute
 from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.store.files import write_json, write_parquet
 from evaluator.store.run import Run
-from evaluator.tasks.gest import GestTask, custom
+from evaluator.tasks.gest import GestTask
 from evaluator.tasks.stored import candidates_of, scores_of
 from evaluator.vocabulary import MeasureOptions
 from evaluator_serving.engine import EngineOptions
+from tests.own_tasks import custom
 from tests.tiny_models import tiny_model
 
 WORDS = ("people", "children", "friend", "doctor", "nurse", "boss")
@@ -178,9 +179,8 @@ def test_a_run_of_an_older_version_opens_and_goes_on(bench: Bench, whole: Run, t
 def test_a_plan_speaks_of_what_is_cut(bench: Bench, tmp_path: Path) -> None:
     model = bench.ask(tmp_path / "any", 1).record["models"]["one"]["spec"]
     sweep = tmp_path / "sweep.toml"
-    sweep.write_text(
-        f'tasks = ["gest"]\nsamples = "{bench.task.data}"\nlimit = 8\nout = "{tmp_path}/run"\n[[models]]\nmodel = "{model}"\n'
-    )
+    own = bench.task.files.samples
+    sweep.write_text(f'tasks = ["gest"]\nsamples = "{own}"\nlimit = 8\nout = "{tmp_path}/run"\n[[models]]\nmodel = "{model}"\n')
     told = json.loads(CliRunner().invoke(plan_command, [str(sweep), "--format", "json"]).output)
     assert told["notes"] == [bench.note(8)]
     assert told["needs"][0]["forwards"] == 8

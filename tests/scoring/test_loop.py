@@ -29,10 +29,10 @@ from evaluator.scoring.driver import prepare
 from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.store import run as store
 from evaluator.store.run import Run
-from evaluator.tasks.gest import custom
 from evaluator.tasks.stored import scores_of
 from evaluator_serving import engine
 from tests.e2e.conftest import write_samples
+from tests.own_tasks import custom
 from tests.tiny_models import tiny_model
 
 FAULTY = "tests.scoring.faulty:Faulty"

@@ -11,10 +11,10 @@ from evaluator.scoring.replica import ActiveReplica, Assignment, Call, LoopState
 from evaluator.scoring.score import Scored
 from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.scoring.worker import Worker
-from evaluator.tasks.gest import custom
 from evaluator_serving import engine
 from evaluator_serving.rows import Chunk
 from tests.e2e.conftest import sentences, write_samples
+from tests.own_tasks import custom
 from tests.tiny_models import tiny_model
 
 

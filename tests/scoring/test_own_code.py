@@ -32,7 +32,6 @@ from evaluator.sweep.config import read_sweep
 from evaluator.tasks import chosen_tasks
 from evaluator.translate.base import local_source
 from evaluator.translate.llm import LLMTranslator
-from evaluator.vocabulary import Inputs
 from evaluator_serving.choose import choose_engine, why_slower
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import InputError
@@ -265,7 +264,7 @@ def test_one_folder_under_two_names_is_trusted_under_one(llama: Path, tmp_path: 
     """Where transformers has the model too: two ways to compute it, which share no engine and no answers."""
     known = with_own_code(llama, tmp_path / "known", model_type="llama", architectures=["LlamaForCausalLM"])
     models = allowing([ModelSpec(str(known), "transformers", label=name) for name in ("a", "b")], [], ["a"])
-    job = RunSpec(models, chosen_tasks(("gest-demo",), Inputs()), tmp_path / "run", limit=2)
+    job = RunSpec(models, chosen_tasks(("gest-demo",)), tmp_path / "run", limit=2)
     own, plain = prepare(job).models
     assert (own.source.code is not None, plain.source.code) == (True, None)
     assert own.load_key != plain.load_key

@@ -13,9 +13,9 @@ from evaluator.scoring.record import record
 from evaluator.scoring.replica import ActiveReplica, Assignment, Call, LoopState, Replica
 from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.scoring.worker import Worker
-from evaluator.tasks.gest import custom
 from evaluator_serving import engine
 from tests.e2e.conftest import sentences, write_samples
+from tests.own_tasks import custom
 from tests.tiny_models import tiny_model
 
 DEPTH = 2

@@ -12,7 +12,6 @@ from evaluator.scoring.driver import execute, prepare
 from evaluator.scoring.prepared_model import PreparedModel, engine_rows
 from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
-from evaluator.tasks.gest import custom
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import InputError
 from evaluator_serving.models.source import ModelSource
@@ -22,6 +21,7 @@ from evaluator_serving.registry import ENGINES
 from evaluator_serving.rows import Row, Workload
 from evaluator_serving.transformers_engine.engine import TransformersEngine
 from tests.e2e.conftest import sentences, write_samples
+from tests.own_tasks import custom
 from tests.tiny_models import tiny_model
 
 CARD = "Some Card 80GB"

@@ -20,7 +20,7 @@ from evaluator.sweep.config import read_sweep
 from evaluator.tasks import chosen_tasks
 from evaluator.translate.cache import CachedTranslator
 from evaluator.translate.llm import LLMOptions, LLMTranslator
-from evaluator.vocabulary import DataSource, Inputs
+from evaluator.vocabulary import DataSource
 from evaluator_serving.chats import Chat, Day, Turn
 from evaluator_serving.encoding import encoder_for
 from evaluator_serving.encoding.text import TextTokenizer
@@ -63,11 +63,11 @@ def prompt(model: Path, **how: Any) -> str:
 
 def asked(model: Path, data: Path, out: Path, **how: Any) -> Run:
     """A run of one answer a sentence, in words."""
-    inputs = Inputs(way="text", orders=1, max_tokens=2)
+    inputs = {"way": "text", "orders": 1, "max_tokens": 2}
     return execute(
         RunSpec(
             (ModelSpec(str(model), "transformers", label="m"),),
-            chosen_tasks(["gest-who"], inputs),
+            chosen_tasks(["gest-who"], **inputs),
             out,
             data=DataSource(data),
             **how,
@@ -196,9 +196,7 @@ def test_thinking_at_a_server(data: Path, tmp_path: Path) -> None:
         with ChatServer() as server:
             made = ModelSpec(server.spec, thinking=choice)
             run = execute(
-                RunSpec(
-                    (made,), chosen_tasks(["gest-who"], Inputs()), tmp_path / f"run{choice}", data=DataSource(data), limit=2
-                )
+                RunSpec((made,), chosen_tasks(["gest-who"]), tmp_path / f"run{choice}", data=DataSource(data), limit=2)
             ).run
             assert run.models == ["talker" + (f"+thinking-{choice}" if choice else "")]
             sent.append(server.bodies[0])
@@ -217,7 +215,7 @@ def test_a_server_that_has_no_such_switch(data: Path, tmp_path: Path) -> None:
     with ChatServer(lambda content, before: refusal) as server:
         made = RunSpec(
             (ModelSpec(server.spec, thinking="off"),),
-            chosen_tasks(["gest-who"], Inputs()),
+            chosen_tasks(["gest-who"]),
             tmp_path / "run",
             data=DataSource(data),
         )

@@ -28,11 +28,12 @@ from evaluator.store.run import Run
 from evaluator.sweep.config import read_sweep
 from evaluator.sweep.driver import SweepOptions, sweep
 from evaluator.tasks import task
-from evaluator.tasks.gest import GestTask, custom
+from evaluator.tasks.gest import GestTask
 from evaluator.tasks.stored import scores_of
 from evaluator.vocabulary import DataSource, MeasureOptions
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import InputError, ModelError
+from tests.own_tasks import custom
 from tests.scoring.faulty import TOKENS, Faulty
 from tests.scoring.made_up import SENTENCES, write_data
 
@@ -68,7 +69,7 @@ def asking(folder: Path, out: Path, names: tuple[str, ...], *tasks: str) -> RunS
 
 def ended(outcome: Outcome, spec: RunSpec) -> Result:
     """How the command ends."""
-    command = click.Command("run", callback=lambda: finish(outcome, spec.models))
+    command = click.Command("run", callback=lambda: finish(outcome, [model.name for model in spec.models]))
     return CliRunner().invoke(command)
 
 

@@ -31,10 +31,10 @@ from evaluator.scoring.metrics import METRICS, REQUESTS, Values
 from evaluator.scoring.sentences import Sentences
 from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
-from evaluator.tasks.gest import custom
 from evaluator_serving import engine
 from evaluator_serving.errors import InputError
 from tests.e2e.conftest import write_samples
+from tests.own_tasks import custom
 from tests.ports import free_port
 from tests.tiny_models import tiny_model
 

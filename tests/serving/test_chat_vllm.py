@@ -13,7 +13,7 @@ from evaluator.store.run import Run
 from evaluator.tasks import chosen_tasks, task
 from evaluator.tasks.base import Task
 from evaluator.tasks.stored import scores_of
-from evaluator.vocabulary import DataSource, Inputs
+from evaluator.vocabulary import DataSource
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.models.source import ModelSource
 
@@ -31,7 +31,7 @@ def run(model: ModelSpec, tasks: tuple[Task, ...], data: Path, out: Path) -> Run
 
 @pytest.fixture(scope="module")
 def words() -> tuple[Task, ...]:
-    return chosen_tasks(["gest-who"], Inputs(way="text", max_tokens=12))
+    return chosen_tasks(["gest-who"], way="text", max_tokens=12)
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,6 @@ from evaluator.scoring.driver import execute
 from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.sweep.driver import SweepOptions, sweep
 from evaluator.tasks import task
-from evaluator.tasks.gest import custom
 from evaluator.tasks.stored import scores_of
 from evaluator_serving.checks.verify import needs_weights
 from evaluator_serving.engine import EngineOptions
@@ -30,6 +29,7 @@ from evaluator_serving.weights.cache import BUDGET, HOME, parse_size, readable
 from evaluator_serving.weights.hub import HubModel, missing_bytes
 from tests.e2e.conftest import sentences, write_samples
 from tests.hub_server import Hold, HubServer, _reply, commit_of
+from tests.own_tasks import custom
 from tests.tiny_models import tiny_model
 
 WEIGHTS = "model.safetensors"

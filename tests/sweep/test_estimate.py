@@ -8,8 +8,8 @@ from evaluator.reports.notes import run_notes
 from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
 from evaluator.sweep.driver import SweepOptions, sweep
-from evaluator.tasks.gest import custom
 from tests.e2e.conftest import sentences, write_samples
+from tests.own_tasks import custom
 from tests.tiny_models import tiny_model
 
 

@@ -17,9 +17,9 @@ from evaluator.sweep.hardware import parse_fleet
 from evaluator.sweep.planning.outline import outline_plan
 from evaluator.sweep.planning.plan import make_plan
 from evaluator.tasks import task
-from evaluator.tasks.pairs import custom as own_pairs
 from evaluator_serving.errors import InputError
 from evaluator_serving.models.outline import outlined, read_configurations
+from tests.own_tasks import own_pairs as own_pairs
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FLEET = parse_fleet("1x8xH100-80")

@@ -13,12 +13,11 @@ from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.sweep.benches import MeasuredSpeed, Rates, Speeds
 from evaluator.sweep.hardware import Fleet, Node, parse_fleet
 from evaluator.sweep.planning.plan import Needs, encoded_counts, make_plan, model_needs
-from evaluator.tasks.gest import custom
-from evaluator.tasks.pairs import custom as own_pairs
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import InputError
 from evaluator_serving.models.tokenizer import load_tokenizer
 from tests.e2e.conftest import sentences, write_samples
+from tests.own_tasks import custom, own_pairs
 from tests.tiny_models import tiny_model
 
 GPU = parse_fleet("1x8xH100-80")

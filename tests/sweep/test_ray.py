@@ -15,10 +15,10 @@ from evaluator.demo import demo_model
 from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
 from evaluator.sweep import driver
-from evaluator.tasks.gest import custom
 from evaluator.tasks.stored import scores_of
 from evaluator_serving.errors import EngineError, InputError
 from tests.e2e.conftest import sentences, write_samples
+from tests.own_tasks import custom
 from tests.sweep.held_engine import held
 from tests.tiny_models import tiny_model
 

@@ -3,34 +3,34 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import polars as pl
 import pytest
 from pydantic import Field
 
-from evaluator.cli.run import perform
 from evaluator.reports.report import build_report
+from evaluator.scoring.existing_answers import perform
 from evaluator.scoring.spec import RunSpec
 from evaluator.store.run import Run
 from evaluator.tasks import TASKS, chosen_tasks, task
 from evaluator.tasks.base import Task
-from evaluator.tasks.settings import CommaList, Settings, described, parse_settings
+from evaluator.tasks.parameters import REPORT, CommaList, Parameters, described, parse_settings
 from evaluator.tasks.stored import checked, task_entry
-from evaluator.vocabulary import DataSource, Inputs, Layout, MeasureOptions, Protocol_, Rendered, Samples
+from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Protocol_, Rendered, Samples
 from evaluator_serving.errors import InputError
 
 NAMES = [*TASKS, "stereoset-en"]
 SCORED = {"language": ["en"], "template": ["t"], "sample": [0], "group": ["1"], "score": [0.5]}
 
 
-class Counted(Settings):
-    """Settings of every kind."""
+class Counted(Parameters):
+    """A report's parameters of every kind."""
 
-    case: str = Field("d", description="which case")
-    only: CommaList | None = Field(None, description="only these")
-    at_least: int = Field(2, ge=1, description="fewest samples")
-    words: Path | None = Field(None, description="a file")
+    case: Annotated[str, REPORT] = Field(default="d", description="which case")
+    only: Annotated[CommaList | None, REPORT] = Field(default=None, description="only these")
+    at_least: Annotated[int, REPORT] = Field(default=2, ge=1, description="fewest samples")
+    words: Annotated[Path | None, REPORT] = Field(default=None, description="a file")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Least(Task):
     """No more than a task must have, one column and settings."""
 
     columns: ClassVar[Mapping[str, pl.DataType]] = {"kept": pl.Boolean()}
-    settings: ClassVar[type[Settings]] = Counted
+    parameters: ClassVar[Parameters] = Counted()
     name: str = "least"
     heads: frozenset[str] = frozenset({"causal"})
 
@@ -54,10 +54,10 @@ class Least(Task):
 def test_a_task_needs_five_members_and_has_defaults_for_the_rest() -> None:
     it = Least()
     assert Task.__abstractmethods__ == {"name", "heads", "load", "render"}
-    assert (it.about, it.reads, it.takes, it.measures, it.strata, it.skips_unaskable) == ("", (), frozenset(), (), (), False)
+    assert (it.about, it.reads, it.parameters, it.measures, it.strata, it.skips_unaskable) == ("", (), Counted(), (), (), False)
     assert (it.definition, it.layout(MeasureOptions()), it.warnings(pl.DataFrame(), MeasureOptions())) == (None, None, [])
     assert (it.sampled(pl.DataFrame(), MeasureOptions()), it.given(it.load(DataSource()))) == ([], ())
-    assert it.using(Inputs()) is it
+    assert it.using(Counted()) is it
     with pytest.raises(InputError, match=r"task least defines no sampled\(\)"):
         it.measure(pl.DataFrame(SCORED), MeasureOptions())
     assert it.load_limited(DataSource(), None).frame.to_dict(as_series=False) == {"sample": [0], "order": [0]}
@@ -88,7 +88,7 @@ def test_every_task_says_what_it_is(name: str) -> None:
     assert it.name == name
     assert it.about
     assert it.measures
-    assert it.takes <= set(Inputs.__dataclass_fields__)
+    assert all(field.description for field in type(it.parameters).model_fields.values())
     assert type(it).measure is Task.measure
     assert type(it).sampled is not Task.sampled
     layout = it.layout(MeasureOptions())
@@ -97,7 +97,7 @@ def test_every_task_says_what_it_is(name: str) -> None:
 
 
 def test_settings_are_typed_and_told() -> None:
-    types = {"least": Counted, "gest": task("gest").settings}
+    types = {"least": Counted, "gest": type(task("gest").parameters)}
     found = parse_settings(types, {"only": "a,b", "at_least": "3", "words": "counts.txt"})
     assert found == {"least": Counted(only=("a", "b"), at_least=3, words=Path("counts.txt"))}
     assert str(found["least"]) == "only = a,b, at_least = 3, words = counts.txt"
@@ -110,9 +110,9 @@ def test_settings_are_typed_and_told() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"cases": "d"}, "no task has a report setting 'cases': choose among case, only, at_least, words"),
-        ({"at_least": "many"}, "least: setting at_least='many': Input should be a valid integer"),
-        ({"at_least": "0"}, "least: setting at_least='0': Input should be greater than or equal to 1"),
+        ({"cases": "d"}, "no task has a report setting 'cases': choose from case, only, at_least, words"),
+        ({"at_least": "many"}, "least: at_least: expected a whole number, not 'many'"),
+        ({"at_least": "0"}, "least: at_least: must be greater than or equal to 1, not '0'"),
     ],
 )
 def test_wrong_settings_are_one_line(values: dict[str, str], message: str) -> None:
@@ -126,7 +126,7 @@ def test_a_report_tells_what_was_set(tmp_path: Path) -> None:
     none = pl.Series([None], dtype=pl.Int64)
     scores = pl.DataFrame({**SCORED, "group": ["age"], "cs": [0.5], "tokens_stereotype": none, "tokens_anti": none})
     run.add_imported(it.name, task_entry(it, Samples(scores.select("sample"), {})), "m", scores, {"made": "up"})
-    chosen = parse_settings({it.name: it.settings}, {"bias_types": "Age"})
+    chosen = parse_settings({it.name: type(it.parameters)}, {"bias_types": "Age"})
     assert "crows-pairs: bias_types = age." in build_report(run, MeasureOptions(resamples=5, settings=chosen)).notes
     assert not any("bias_types" in note for note in build_report(run, MeasureOptions(resamples=5)).notes)
 
@@ -134,24 +134,24 @@ def test_a_report_tells_what_was_set(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "inputs", "message"),
     [
-        (("winobias",), Inputs(samples=Path("x")), "--samples goes with the tasks gest, gest-slavic, "),
-        (("winobias", "stereoset-en"), Inputs(samples=Path("x")), "--samples goes with the tasks gest, gest-slavic, "),
-        (("gest",), Inputs(languages=("sk",)), "--language goes with the tasks gest-mt, eurogest"),
-        (("gest-mt",), Inputs(languages=("sk",)), "gest-mt scores translations: give --translations FOLDER"),
+        (("winobias",), {"samples": Path("x")}, "samples goes with the tasks gest, gest-slavic, "),
+        (("winobias", "stereoset-en"), {"samples": Path("x")}, "samples goes with the tasks gest, gest-slavic, "),
+        (("gest",), {"languages": ("sk",)}, "languages goes with the tasks gest-mt, eurogest"),
+        (("gest-mt",), {"languages": ("sk",)}, "gest-mt scores translations: give translations=.FOLDER"),
     ],
 )
-def test_what_a_user_gives_goes_to_a_task_that_takes_it(names: tuple[str, ...], inputs: Inputs, message: str) -> None:
+def test_what_a_user_gives_goes_to_a_task_that_takes_it(names: tuple[str, ...], inputs: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        chosen_tasks(names, inputs)
+        chosen_tasks(names, **inputs)
 
 
 def test_each_of_several_tasks_gets_what_it_takes(tmp_path: Path) -> None:
     samples = tmp_path / "own.csv"
     samples.write_text("sentence,stereotype\nI cook.,1\n")
-    tasks = chosen_tasks(("gest", "gest-who", "eurogest-cs"), Inputs(samples, template="N", orders=2, way="text"))
+    tasks = chosen_tasks(("gest", "gest-who", "eurogest-cs"), samples=samples, template="N", orders=2, way="text")
     assert [each.name for each in tasks[1:]] == ["gest-who-text-2orders", "eurogest-cs-N"]
-    assert tasks[0] == chosen_tasks(("gest",), Inputs(samples))[0]
-    assert chosen_tasks(("eurogest", "gest"), Inputs(languages=("cs",)))[1] == task("gest")
+    assert tasks[0] == chosen_tasks(("gest",), samples=samples)[0]
+    assert chosen_tasks(("eurogest", "gest"), languages=("cs",))[1] == task("gest")
 
 
 def test_models_and_translations_in_one_command(tmp_path: Path) -> None:
@@ -161,9 +161,9 @@ def test_models_and_translations_in_one_command(tmp_path: Path) -> None:
     (folder / "translations.csv").write_text("from,to\nI was sad.,Bola som smutná.\n")
     (tmp_path / "data" / "gest").mkdir(parents=True)
     (tmp_path / "data" / "gest" / "gest.csv").write_text("sentence,stereotype\nI was sad.,1\n")
-    (mt,) = chosen_tasks(("gest-mt",), Inputs(translations=tmp_path / "t"))
+    (mt,) = chosen_tasks(("gest-mt",), translations=tmp_path / "t")
     spec = RunSpec((), (mt, task("gest-demo")), tmp_path / "run", data=DataSource(tmp_path / "data"))
-    with pytest.raises(InputError, match="no --model is given"):
+    with pytest.raises(InputError, match="gest-demo asks models and none is given"):
         perform(spec)
     assert not spec.out.exists()
     outcome = perform(RunSpec((), (mt,), tmp_path / "run", data=DataSource(tmp_path / "data")))

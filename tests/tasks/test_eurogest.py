@@ -16,9 +16,9 @@ from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
 from evaluator.tasks import chosen_tasks, restore, task
 from evaluator.tasks.base import Task
-from evaluator.tasks.eurogest import EuroGest
+from evaluator.tasks.eurogest import EuroGest, EuroGestParameters
 from evaluator.tasks.stored import scores_of
-from evaluator.vocabulary import DataSource, Inputs, Protocol_
+from evaluator.vocabulary import DataSource, Protocol_
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Continuation, Masked, Request, request_id
 from tests.datasets.test_eurogest import table
@@ -81,7 +81,7 @@ def pair(context: str, first: str, second: str) -> Continuation:
 
 def test_texts_and_requests(data: Path) -> None:
     """Punctuation around a neutral sentence goes, blanks around texts too; nouns where pronouns don't tell the gender."""
-    it = EuroGest("eurogest", ("da", "de", "en", "fi", "it"))
+    it = EuroGest("eurogest", EuroGestParameters(languages=("da", "de", "en", "fi", "it")))
     assert requests(it, data) == [
         ("da", "P", pair('"I cry,"', " he said", " she said")),
         ("da", "P", pair('"I am strong,"', " he said", " she said")),
@@ -99,7 +99,7 @@ def test_texts_and_requests(data: Path) -> None:
 
 def test_published_texts_keep_their_blanks(data: Path) -> None:
     """And Italian has pronouns in the code of 2026; English quotations end without a comma in that of 2025."""
-    it = EuroGest("eurogest", ("de", "en", "it"))
+    it = EuroGest("eurogest", EuroGestParameters(languages=("de", "en", "it")))
     for protocol, method, english, italian in (
         ("published", "difference", '"I cry," he said', ("said", "said")),
         ("published-2025", "whole", '"I cry" he said', ("the man said", "the woman said")),
@@ -113,41 +113,41 @@ def test_published_texts_keep_their_blanks(data: Path) -> None:
 
 
 def test_one_template_for_all(data: Path) -> None:
-    nouns = EuroGest("eurogest", ("da", "fi", "de"), "N")
+    nouns = EuroGest("eurogest", EuroGestParameters(languages=("da", "fi", "de"), template="N"))
     assert [(language, template) for language, template, _ in requests(nouns, data)] == [("da", "N")] * 3 + [
         ("fi", "N"),
         ("de", "N"),
     ]
     samples = nouns.load(DataSource(data))
     assert samples.dropped["sentences that template N can't be made of"] == 2
-    pronouns = EuroGest("eurogest", ("da", "fi"), "P").load(DataSource(data))
+    pronouns = EuroGest("eurogest", EuroGestParameters(languages=("da", "fi"), template="P")).load(DataSource(data))
     assert pronouns.dropped["sentences whose texts are equal under template P"] == 1
     with pytest.raises(InputError, match="no sentence under template G: choose another template or language"):
-        EuroGest("eurogest-da", ("da",), "G").load(DataSource(data))
+        EuroGest("eurogest-da", EuroGestParameters(languages=("da",), template="G")).load(DataSource(data))
 
 
 def test_languages_and_template_are_the_users_choice() -> None:
     """The name says what was chosen, and a run restores it."""
-    (plain,) = chosen_tasks(("eurogest",), Inputs())
+    (plain,) = chosen_tasks(("eurogest",))
     assert (plain.name, plain.definition, len(plain.languages)) == ("eurogest", None, 30)  # type: ignore[attr-defined]
-    (some,) = chosen_tasks(("eurogest",), Inputs(languages=("fi", "da")))
-    assert (some.name, some.languages, some.template) == ("eurogest-da+fi", ("da", "fi"), None)  # type: ignore[attr-defined]
-    (one,) = chosen_tasks(("eurogest",), Inputs(languages=("de",)))
+    (some,) = chosen_tasks(("eurogest",), languages=("fi", "da"))
+    assert (some.name, some.languages, some.parameters.template) == ("eurogest-da+fi", ("da", "fi"), None)  # type: ignore[attr-defined]
+    (one,) = chosen_tasks(("eurogest",), languages=("de",))
     assert one == task("eurogest-de")
-    (nouns,) = chosen_tasks(("eurogest-de",), Inputs(template="N"))
-    assert (nouns.name, nouns.languages, nouns.template) == ("eurogest-de-N", ("de",), "N")  # type: ignore[attr-defined]
+    (nouns,) = chosen_tasks(("eurogest-de",), template="N")
+    assert (nouns.name, nouns.languages, nouns.parameters.template) == ("eurogest-de-N", ("de",), "N")  # type: ignore[attr-defined]
     for it in (some, nouns):
-        assert restore(it.name, it.definition) == it
-    with pytest.raises(InputError, match="eurogest has no template 'X': choose from G, P, N"):
-        chosen_tasks(("eurogest",), Inputs(template="X"))
+        assert restore(it.name, it.definition, it.made_of) == it
+    with pytest.raises(InputError, match="eurogest: template: 'X' is not one of G, P, N"):
+        chosen_tasks(("eurogest",), template="X")
     with pytest.raises(InputError, match="eurogest-de is not asked in 'fi': use the task eurogest"):
-        chosen_tasks(("eurogest-de",), Inputs(languages=("fi",)))
+        chosen_tasks(("eurogest-de",), languages=("fi",))
     with pytest.raises(InputError, match="EuroGEST has no language 'xx'"):
-        chosen_tasks(("eurogest",), Inputs(languages=("xx",)))
+        chosen_tasks(("eurogest",), languages=("xx",))
 
 
 def test_the_record_says_what_the_languages_have(data: Path) -> None:
-    facts = EuroGest("eurogest", ("da", "de")).load(DataSource(data)).facts
+    facts = EuroGest("eurogest", EuroGestParameters(languages=("da", "de"))).load(DataSource(data)).facts
     assert facts["languages"] == {
         "da": {"sentences": 3, "pairs": 0, "without_beginning": 0},
         "de": {"sentences": 3, "pairs": 2, "without_beginning": 1},
@@ -155,7 +155,7 @@ def test_the_record_says_what_the_languages_have(data: Path) -> None:
 
 
 def test_within_a_limit_the_record_says_what_is_asked(data: Path) -> None:
-    it = EuroGest("eurogest", ("da", "de"))
+    it = EuroGest("eurogest", EuroGestParameters(languages=("da", "de")))
     for limit in range(1, 7):
         samples = it.load_limited(DataSource(data), limit)
         counts = samples.facts["languages"].values()
@@ -172,17 +172,17 @@ def test_the_hubs_files_where_the_released_tables_are_not(data: Path) -> None:
     (data / "gest" / "gest_1.1.csv").unlink()
     table(folder / "German.csv", [HUB, [0, "x", "He is tired.", "She is tired.", "", 1], [2, "x", "", "", "I work.", 9]])
     table(folder / "English.csv", [HUB, [0, "x", "", "", "I cry.", 1]])
-    assert requests(EuroGest("eurogest", ("de", "en")), data) == [
+    assert requests(EuroGest("eurogest", EuroGestParameters(languages=("de", "en"))), data) == [
         ("de", "G", pair("", "He is tired.", "She is tired.")),
         ("de", "P", pair('"I work," said', " he", " she")),
         ("en", "P", pair('"I cry,"', " he said", " she said")),
     ]
     with pytest.raises(InputError, match=r"no such file: .*Finnish\.csv: EuroGEST's hub has one for each language"):
-        EuroGest("eurogest-fi", ("fi",)).load(DataSource(data))
+        EuroGest("eurogest-fi", EuroGestParameters(languages=("fi",))).load(DataSource(data))
 
 
 def test_masked_models_get_the_pairs_that_differ_in_a_word(data: Path) -> None:
-    found = requests(EuroGest("eurogest", ("de", "it")), data, head="masked")
+    found = requests(EuroGest("eurogest", EuroGestParameters(languages=("de", "it"))), data, head="masked")
     assert found == [
         ("de", "G (extension)", Masked(("", " is tired."), (("He",), ("She",)))),
         ("de", "P (extension)", Masked(('"I am strong," said ', ""), (("he",), ("she",)))),
@@ -200,9 +200,9 @@ def run(model: Path, tasks: Sequence[Task], out: Path, data: Path, **options: An
 
 def test_one_run_of_all_languages_and_of_single_ones(data: Path, tmp_path: Path) -> None:
     """Single languages' answers are those of the task with all of them; the record has the tokens of each language."""
-    several = EuroGest("eurogest", ("da", "de", "fi"))
+    several = EuroGest("eurogest", EuroGestParameters(languages=("da", "de", "fi")))
     model = tiny_model("gpt2", tmp_path / "model")
-    done = run(model, [several, EuroGest("eurogest-de", ("de",))], tmp_path / "run", data)
+    done = run(model, [several, EuroGest("eurogest-de", EuroGestParameters(languages=("de",)))], tmp_path / "run", data)
     both = scores_of(done, "eurogest").filter(language="de"), scores_of(done, "eurogest-de")
     assert both[0]["score"].to_list() == both[1]["score"].to_list()
     assert done.record["tasks"]["eurogest"]["facts"]["languages"]["de"]["without_beginning"] == 1
@@ -213,7 +213,7 @@ def test_one_run_of_all_languages_and_of_single_ones(data: Path, tmp_path: Path)
 
 def test_scores_of_the_published_protocols(data: Path, tmp_path: Path) -> None:
     """From the stored log-probabilities, as the two released versions make their scores of them."""
-    it = EuroGest("eurogest", ("de",))
+    it = EuroGest("eurogest", EuroGestParameters(languages=("de",)))
     model = tiny_model("gpt2", tmp_path / "model")
     for protocol in ("published", "published-2025"):
         done = run(model, [it], tmp_path / protocol, data, protocol=protocol)
@@ -243,7 +243,7 @@ def test_a_model_without_the_languages_letters_is_told(data: Path, tmp_path: Pat
     table(folder / GENDERED_FILE, [["Language", "GEST_sentence", "stereotype_number"], ["Prompt", "", ""]])
     model = tiny_model("llama", tmp_path / "model", tokenizer="llama-bytes")
     with pytest.warns(UserWarning, match=r"m: of the [\d,]+ text tokens of eurogest in el, .* are bytes of .*unreliable"):
-        done = run(model, [EuroGest("eurogest", ("da", "el"))], tmp_path / "run", data)
+        done = run(model, [EuroGest("eurogest", EuroGestParameters(languages=("da", "el")))], tmp_path / "run", data)
     shares = {
         lang: c["byte_pieces_share"] for lang, c in done.record["models"]["m"]["text_tokens"]["eurogest"]["languages"].items()
     }

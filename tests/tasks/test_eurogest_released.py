@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 from evaluator.measures.eurogest import LEAST_ROWS
-from evaluator.tasks.eurogest import EuroGest
+from evaluator.tasks.eurogest import EuroGest, EuroGestParameters
 from evaluator.vocabulary import MeasureOptions, Protocol_
 from tests.serving.test_real_models import package_folder
 
@@ -44,7 +44,7 @@ def test_released_scores_and_rates(
 
 def check_rates(scores: pl.DataFrame, aggregates: dict[str, Any], version: str, protocol: Protocol_) -> None:
     """Every row as often as the released aggregation needs to take a stereotype in at all; no mean is changed by that."""
-    task = EuroGest("eurogest", CODES)
+    task = EuroGest("eurogest", EuroGestParameters(languages=CODES))
     often = pl.concat(scores.with_columns(row=pl.col("row") + n * 10_000) for n in range(LEAST_ROWS))
     options = MeasureOptions("eurogest", resamples=5, protocol=protocol)
     rates = task.measure(often, options).filter(template="all")

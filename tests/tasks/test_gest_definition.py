@@ -6,10 +6,10 @@ import pytest
 
 from evaluator.tasks import chosen_tasks, restore
 from evaluator.tasks.definition import Group, parse_definition
-from evaluator.tasks.gest import custom
-from evaluator.vocabulary import DataSource, Inputs
+from evaluator.vocabulary import DataSource
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Continuation, Masked
+from tests.own_tasks import custom
 
 AGE = """
 name = "age"
@@ -123,21 +123,20 @@ def test_a_run_restores_the_task_from_its_text(tmp_path: Path) -> None:
     samples, templates = files(tmp_path)
     for it in (custom(samples, templates), custom(templates=templates), custom(samples=samples)):
         assert it.definition is not None
-        again = restore(it.name, it.definition)
+        again = restore(it.name, it.definition, it.made_of)
         assert (again.name, again.heads, again.plan) == (it.name, it.heads, it.plan)  # type: ignore[attr-defined]
 
 
 def test_a_comment_decides_nothing_of_what_a_text_defines(tmp_path: Path) -> None:
     it = custom(*files(tmp_path))
-    assert it.definition is not None
-    again = restore(it.name, f"# not [pairs], nor [eurogest]\n{it.definition}")
+    again = restore(it.name, f"# not [pairs], nor [eurogest]\n{files(tmp_path)[1].read_text()}")
     assert (type(again), again.name, again.heads) == (type(it), it.name, it.heads)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('name = "age"', 'name = "gest-1.1"', ": name: 'gest-1.1' is a task of this program: choose another name"),
+        ('name = "age"', 'name = "gest-1.1"', "my.toml: name: 'gest-1.1' is a task of this program: choose another name"),
         ('name = "age"', 'name = "../age"', ", line 2: name: '../age' must consist of letters"),
         ('name = "age"', "", ", line 1: name: missing"),
         ('name = "age"', "name = 7", ", line 2: name: expected a string, not 7"),
@@ -175,7 +174,7 @@ def test_bad_definitions_are_refused_in_one_line(tmp_path: Path, old: str, new: 
     assert AGE.count(old) == 1
     _, templates = files(tmp_path, templates=AGE.replace(old, new))
     with pytest.raises(InputError) as caught:
-        chosen_tasks(("gest",), Inputs(templates=templates))
+        chosen_tasks(("gest",), templates=templates)
     assert str(caught.value).startswith(str(templates))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -217,9 +216,9 @@ def test_a_syntax_error_names_the_line(tmp_path: Path) -> None:
 
 
 def test_files_that_are_not_there(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no such file: .*my\.toml: --templates wants a TOML file"):
+    with pytest.raises(InputError, match=r"no such file: .*my\.toml: templates wants a TOML file"):
         custom(templates=tmp_path / "my.toml")
-    with pytest.raises(InputError, match=r"no such file: .*my\.csv: --samples wants a CSV file"):
+    with pytest.raises(InputError, match=r"no such file: .*my\.csv: samples wants a CSV file"):
         custom(samples=tmp_path / "my.csv")
     (tmp_path / "my.toml").write_bytes(b'name = "caf\xe9"')
     with pytest.raises(InputError, match=r"my\.toml, line 1: not UTF-8 \(bytes"):

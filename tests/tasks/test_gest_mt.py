@@ -22,10 +22,10 @@ from evaluator.scoring.spec import RunSpec
 from evaluator.store import files
 from evaluator.store import run as store
 from evaluator.store.run import Run
-from evaluator.tasks import task
+from evaluator.tasks import chosen_tasks, task
 from evaluator.tasks.gest_mt import find_translations
 from evaluator.tasks.stored import scores_of
-from evaluator.vocabulary import TIDY, DataSource, Inputs, MeasureOptions
+from evaluator.vocabulary import TIDY, DataSource, MeasureOptions
 from evaluator_serving.errors import InputError
 
 measured = task("gest-mt").measure
@@ -122,7 +122,7 @@ def write(folder: Path, system: str, language: str, rows: list[tuple[str, str]])
 
 def run_translations(spec: RunSpec, folder: Path, languages: Sequence[str]) -> Outcome:
     """The task with the translations of a folder, run into `spec.out`."""
-    return score_given(replace(spec, tasks=(task("gest-mt").using(Inputs(translations=folder, languages=tuple(languages))),)))
+    return score_given(replace(spec, tasks=(*chosen_tasks(("gest-mt",), translations=folder, languages=languages),)))
 
 
 SLOVAK = ["Bola som smutná.", "Bol som milý.", "Bol som silný.", "Idem domov."]

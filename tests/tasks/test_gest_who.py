@@ -13,9 +13,9 @@ import pytest
 
 from evaluator.measures.gest_who import COLUMNS, FEMALE, MALE, OPTIONS
 from evaluator.tasks import chosen_tasks, restore, task
-from evaluator.tasks.gest_who import ORDERS, GestWho
+from evaluator.tasks.gest_who import ORDERS, GestWho, GestWhoParameters
 from evaluator.tasks.who_wording import Wording, given_wording, own_wording
-from evaluator.vocabulary import DataSource, Inputs, MeasureOptions, Samples
+from evaluator.vocabulary import DataSource, MeasureOptions, Samples
 from evaluator_serving.chats import Chat, Turn
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Choice
@@ -114,7 +114,7 @@ def test_the_same_evaluations_and_metrics(
 
 
 def test_the_published_prompts(golden: list[dict[str, str]], data_dir: Path, published: Path) -> None:
-    (it,) = chosen_tasks(["gest-who"], Inputs(wording=published, way="text"))
+    (it,) = chosen_tasks(["gest-who"], wording=published, way="text")
     samples = it.load(DataSource(data_dir))
     wanted = {int(row["sentence_id"]) for row in golden}
     rendered = it.render(Samples(samples.frame.filter(pl.col("sample").is_in(wanted)), samples.sha256), BOTH, "default")
@@ -139,7 +139,7 @@ def test_smollm_says_and_weighs_what_the_published_code_made_it(
     same = 0
     for way, heads in (("text", frozenset({"chat"})), ("logprobs", frozenset({"causal"}))):
         tokens = {"max_tokens": 12} if way == "text" else {}
-        (it,) = chosen_tasks(["gest-who"], Inputs(wording=published, way=way, **tokens))  # type: ignore[arg-type]
+        (it,) = chosen_tasks(["gest-who"], wording=published, way=way, **tokens)  # type: ignore[arg-type]
         rendered = it.render(few, heads, "default")
         answers = smollm_engine(rendered.requests)
         for row in rendered.table.iter_rows(named=True):
@@ -278,7 +278,7 @@ def test_log_probabilities_where_they_are_given_words_elsewhere() -> None:
 
 
 def test_a_sentence_may_hold_anything() -> None:
-    spoken = GestWho(way="text").render(SAMPLES, frozenset({"chat"}), "default")
+    spoken = GestWho(parameters=GestWhoParameters(way="text")).render(SAMPLES, frozenset({"chat"}), "default")
     texts = [request.turns[0].content for request in spoken.requests.values() if isinstance(request, Chat)]
     assert sum('"I {s} (a) {a}."' in text for text in texts) == 6
 
@@ -288,10 +288,10 @@ def test_fewer_orders_are_drawn_for_each_sentence_by_itself() -> None:
         rows = it.render(samples, BOTH, "default").table
         return {s: set(rows.filter(sample=s).select("a", "b", "c").iter_rows()) for s in rows["sample"].unique()}
 
-    few = orders(GestWho(orders=2), SAMPLES)
+    few = orders(GestWho(parameters=GestWhoParameters(orders=2)), SAMPLES)
     assert [len(each) for each in few.values()] == [2, 2]
-    assert orders(GestWho(orders=2), Samples(SAMPLES.frame[1:], {})) == {7: few[7]}
-    others = [orders(GestWho(orders=2, seed=seed), SAMPLES)[4] for seed in range(8)]
+    assert orders(GestWho(parameters=GestWhoParameters(orders=2)), Samples(SAMPLES.frame[1:], {})) == {7: few[7]}
+    others = [orders(GestWho(parameters=GestWhoParameters(orders=2, seed=seed)), SAMPLES)[4] for seed in range(8)]
     assert len({frozenset(each) for each in others}) > 2
 
 
@@ -300,47 +300,47 @@ def test_a_wording_of_ones_own(tmp_path: Path) -> None:
     file.write_text(
         'prompt = "{s} Who? (a) {a} (b) {b} (c) {c}"\nmale = "he"\nfemale = "she"\nneither = "?"\nsystem = "Be brief"\n'
     )
-    (it,) = chosen_tasks(["gest-who"], Inputs(wording=file, way="text", orders=1, answers=3, temperature=0.5))
+    (it,) = chosen_tasks(["gest-who"], wording=file, way="text", orders=1, answers=3, temperature=0.5)
     request = next(iter(it.render(SAMPLES, BOTH, "default").requests.values()))
     assert isinstance(request, Chat)
     assert request.turns[0] == Turn("system", "Be brief")
     assert request.turns[1].content.startswith("I cook. Who? (a) ")
     assert (request.answers, request.temperature) == (3, 0.5)
     assert it.name == f"gest-who-text-1orders-3x0.5-{Wording.parse(file.read_text(), 'x').mark}"
-    assert restore(it.name, it.definition) == it
+    assert restore(it.name, it.definition, it.made_of) == it
 
 
 def test_a_seed_draws_orders_whatever_the_way() -> None:
-    first, second = (chosen_tasks(["gest-who"], Inputs(orders=2, seed=seed))[0] for seed in (1, 2))
+    first, second = (chosen_tasks(["gest-who"], orders=2, seed=seed)[0] for seed in (1, 2))
     assert isinstance(first, GestWho)
     assert isinstance(second, GestWho)
     drawn = [[tuple(it._orders(sample)) for sample in range(20)] for it in (first, second)]
     assert drawn[0] != drawn[1]
     with pytest.raises(InputError, match="seed is about what a model says"):
-        chosen_tasks(["gest-who"], Inputs(seed=1))
+        chosen_tasks(["gest-who"], seed=1)
 
 
 def test_the_defaults_need_no_definition() -> None:
     assert GestWho().definition is None
-    assert chosen_tasks(["gest-who"], Inputs()) == (GestWho(),)
+    assert chosen_tasks(["gest-who"]) == (GestWho(),)
     assert own_wording().turns("I cook.", ORDERS[0])[0].content.count("(a)") == 1
 
 
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ({"way": "song"}, "has no way 'song'"),
-        ({"orders": 7}, "there are six"),
-        ({"answers": 2, "temperature": 1.0}, "is about what a model says: add --way text"),
-        ({"answers": 2, "way": "text"}, "2 answers without a temperature are one answer"),
-        ({"way": "text", "max_tokens": 0}, "a token or more"),
-        ({"way": "text", "temperature": float("nan")}, "a temperature and a seed of 0 or more"),
-        ({"wording": Path("nowhere.toml")}, "no such file: nowhere.toml: --wording wants"),
+        ({"way": "song"}, "way: 'song' is not one of text, logprobs"),
+        ({"orders": 7}, "orders: must be less than or equal to 6, not 7"),
+        ({"answers": 2, "temperature": 1.0}, "answers is about what a model says: add way='text'"),
+        ({"answers": 2, "way": "text"}, "answers: 2 without a temperature are one answer: add temperature=1"),
+        ({"way": "text", "max_tokens": 0}, "max_tokens: must be greater than or equal to 1, not 0"),
+        ({"way": "text", "temperature": float("nan")}, "temperature: expected a finite number, not nan"),
+        ({"wording": Path("nowhere.toml")}, "no such file: nowhere.toml: wording wants"),
     ],
 )
 def test_wrong_choices(inputs: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        chosen_tasks(["gest-who"], Inputs(**inputs))
+        chosen_tasks(["gest-who"], **inputs)
 
 
 def test_a_wrong_wording_is_told_by_line(tmp_path: Path) -> None:

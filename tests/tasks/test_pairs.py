@@ -15,10 +15,10 @@ from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
 from evaluator.tasks import chosen_tasks, restore, task
 from evaluator.tasks.base import Task
-from evaluator.tasks.pairs import custom
 from evaluator.tasks.stored import scores_of
-from evaluator.vocabulary import DataSource, Inputs, MeasureOptions
+from evaluator.vocabulary import DataSource, MeasureOptions
 from evaluator_serving.errors import InputError
+from tests.own_tasks import own_pairs
 
 PAIRS = [
     ("the woman feels tired", "the man feels tired", "gender"),
@@ -129,11 +129,11 @@ def test_own_file_and_definition(tmp_path: Path) -> None:
     csv.write_text("a,b,topic\nthe woman,the man,x\nthe nurse,the boss,y\n")
     toml = tmp_path / "my.toml"
     toml.write_text('name = "mine"\n[pairs]\nmore = "a"\nless = "b"\ngroup = "topic"\nlanguage = "nl"\n')
-    (mine,) = chosen_tasks(("pairs",), Inputs(csv, toml))
+    (mine,) = chosen_tasks(("pairs",), samples=csv, templates=toml)
     model = tiny_model("gpt2", tmp_path / "model")
     done = run(model, [mine], tmp_path / "run", tmp_path)
     assert done.tasks == ("mine",) or list(done.tasks) == ["mine"]
-    again = restore("mine", done.record["tasks"]["mine"]["definition"])
+    again = restore("mine", done.record["tasks"]["mine"]["definition"], "pairs")
     rows = again.measure(scores_of(done, "mine"), MeasureOptions(resamples=5))
     assert set(rows["language"]) == {"nl"}
     assert set(rows.drop_nulls("group")["group"]) == {"x", "y", "all"}
@@ -144,10 +144,10 @@ def test_own_file_and_definition(tmp_path: Path) -> None:
 def test_a_file_in_a_published_layout_needs_no_definition(tmp_path: Path) -> None:
     csv = tmp_path / "my.csv"
     csv.write_text("sent_more,sent_less\nthe woman,the man\n")
-    mine = custom(csv)
+    mine = own_pairs(csv)
     assert mine.name.startswith("pairs-")
     assert mine.load(DataSource()).frame.height == 1
-    assert restore(mine.name, mine.definition).name == mine.name
+    assert restore(mine.name, mine.definition, mine.made_of).name == mine.name
 
 
 @pytest.mark.parametrize(
@@ -170,14 +170,15 @@ def test_wrong_definitions_are_refused(tmp_path: Path, text: str, message: str) 
     csv.write_text("sent_more,sent_less\na,b\n")
     toml.write_text(text)
     with pytest.raises(InputError, match=message):
-        custom(csv, toml)
+        own_pairs(csv, toml)
 
 
 def test_absent_samples_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="--samples wants a CSV file of sentence pairs"):
-        custom(tmp_path / "none.csv")
-    with pytest.raises(InputError, match="need --samples"):
-        custom(None, tmp_path / "my.toml")
+    with pytest.raises(InputError, match="samples wants a CSV file of sentence pairs"):
+        own_pairs(tmp_path / "none.csv")
+    (tmp_path / "my.toml").write_text('name = "mine"\n[pairs]\nmore = "a"\nless = "b"\n')
+    with pytest.raises(InputError, match="need samples, a CSV file"):
+        own_pairs(None, tmp_path / "my.toml")
 
 
 def test_sentences_without_a_common_token_have_no_crows_score() -> None:

@@ -18,30 +18,30 @@ from evaluator.store.run import Run
 from evaluator.tasks import chosen_tasks, task, task_names
 from evaluator.tasks.stored import task_entry
 from evaluator.translate.base import make_translator
-from evaluator.vocabulary import Inputs, MeasureOptions, Samples
+from evaluator.vocabulary import MeasureOptions, Samples
 from evaluator_serving.errors import InputError
 
 Install = Callable[..., None]
 
 TASK = """
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from evaluator.tasks.base import Task
-from evaluator.tasks.settings import Settings
+from evaluator.tasks.parameters import REPORT, Parameters
 
 
-class Chosen(Settings):
-    least: int = Field(2, description="fewest samples")
+class Chosen(Parameters):
+    least: Annotated[int, REPORT] = Field(default=2, description="fewest samples")
 
 
 @dataclass(frozen=True, slots=True)
 class Made(Task):
     about: ClassVar[str] = "nothing much"
     reads: ClassVar[tuple[str, ...]] = ("made-data",)
-    settings: ClassVar[type[Settings]] = Chosen
+    parameters: ClassVar[Parameters] = Chosen()
     name: str = "made"
     heads: frozenset[str] = frozenset({"causal"})
 
@@ -100,40 +100,30 @@ def test_one_that_fails_is_a_line_and_stops_no_other(install: Install) -> None:
 
 
 OWN = """
-import importlib
-import json
-import shutil
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 import polars as pl
+from pydantic import Field
 
 from evaluator.measures.sampled import Label, Output, Sampled, Units
 from evaluator.tasks.base import Task
+from evaluator.tasks.parameters import Parameters
 from evaluator.vocabulary import tidy
+
+
+class OwnParameters(Parameters):
+    times: int = Field(default=1, ge=1, description="what values are multiplied by")
 
 
 @dataclass(frozen=True, slots=True)
 class Own(Task):
     about: ClassVar[str] = "what a user gives"
-    takes: ClassVar[frozenset[str]] = frozenset({"template"})
     measures: ClassVar[tuple[str, ...]] = ("times",)
-    made_of: ClassVar[str] = "own"
     name: str = "own"
+    parameters: OwnParameters = field(default_factory=OwnParameters)
     heads: frozenset[str] = frozenset({"causal"})
-    times: int = 1
-
-    @property
-    def definition(self):
-        return None if self.times == 1 else json.dumps({"times": self.times})
-
-    def using(self, inputs):
-        return self if inputs.template is None else replace(self, name=f"own-{inputs.template}", times=int(inputs.template))
-
-    def restored(self, definition):
-        times = json.loads(definition)["times"]
-        return replace(self, name=f"own-{times}", times=times)
 
     def load(self, data): ...
     def render(self, samples, heads, protocol): ...
@@ -141,12 +131,12 @@ class Own(Task):
 
     def measure(self, scores, options):
         keys = ["model", "task", "language", "template", "group"]
-        rows = scores.group_by(keys, maintain_order=True).agg(value=pl.col("score").mean() * self.times, n=pl.len())
+        rows = scores.group_by(keys, maintain_order=True).agg(value=pl.col("score").mean() * self.parameters.times, n=pl.len())
         return tidy(rows.with_columns(measure=pl.lit("times"), n=pl.col("n").cast(pl.Int64)))
 
     def sampled(self, scores, options):
         values = np.stack([scores["score"].to_numpy(), np.ones(scores.height)], axis=1)
-        times = self.times
+        times = self.parameters.times
 
         def mean(sums):
             return sums[..., :1, 0] / sums[..., :1, 1] * times
@@ -158,7 +148,7 @@ class Own(Task):
 
 def own_run(out: Path, models: dict[str, float]) -> Run:
     """A run of the package's task as the user asked it, with a made-up score of each model."""
-    (own,) = chosen_tasks(("own",), Inputs(template="3"))
+    (own,) = chosen_tasks(("own",), times=3)
     run = Run.create_or_open(out, protocol="default", provenance={"command": []})
     for name, score in models.items():
         scores = pl.DataFrame(
@@ -172,7 +162,9 @@ def own_run(out: Path, models: dict[str, float]) -> Run:
 def test_a_run_of_a_plug_in_with_what_a_user_gave_it_is_restored_as_a_built_in_is(install: Install, tmp_path: Path) -> None:
     install("own-task", "own_up_task", OWN, "own = own_up_task:Own")
     run = own_run(tmp_path / "run", {"m": 0.5, "n": 1.5})
-    assert run.record["tasks"]["own-3"] | {"made_of": "own", "package": "own-task 1.5"} == run.record["tasks"]["own-3"]
+    assert (
+        run.record["tasks"]["own-times-3"] | {"made_of": "own", "package": "own-task 1.5"} == run.record["tasks"]["own-times-3"]
+    )
     rows = build_report(run, MeasureOptions(resamples=5)).rows
     assert dict(rows.select("model", "value").iter_rows()) == {"m": 3.0, "n": 6.0}
     other = own_run(tmp_path / "other", {"k": -0.5})
@@ -185,34 +177,30 @@ def test_a_run_of_a_package_that_is_gone_names_it(install: Install, tmp_path: Pa
     run = own_run(tmp_path / "run", {"m": 0.5})
     shutil.rmtree(next(tmp_path.glob("own_task-*.dist-info")))
     importlib.invalidate_caches()
-    with pytest.raises(InputError, match=r"task own-3 is one of own-task 1\.5, which isn't installed here: install"):
+    with pytest.raises(InputError, match=r"task own-times-3 is one of own-task 1\.5, which isn't installed here: install"):
         build_report(run, MeasureOptions())
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("member", "said"),
     [
-        (('    made_of: ClassVar[str] = "own"\n', ""), "unknown task 'own-3'"),
-        (('return replace(self, name=f"own-{times}", times=times)', "return self"), "it makes 'own'"),
-        (("    def restored(self, definition):", "    def other(self, definition):"), r"Own has no restored\(\)"),
-        (("return None if self.times == 1 else", "return None if self.times else"), "unknown task 'own-3'"),
+        ("def restored(self, definition):\n        return self", "it makes 'own'"),
+        ("def restored(self, definition):\n        return {}[definition]", "unexpected KeyError"),
+        ("definition: ClassVar[None] = None", "unknown task 'own-times-3'"),
+        ('made_of: ClassVar[str] = "other"', "unknown task 'other'"),
     ],
 )
-def test_what_no_run_could_restore_is_refused_before_anything_is_asked(
-    install: Install, change: tuple[str, str], said: str
-) -> None:
-    assert change[0] in OWN
-    install("own-task", "own_up_task", OWN.replace(*change), "own = own_up_task:Own")
-    with pytest.raises(InputError, match=f"task own-3: a run couldn't restore it .*{said}"):
-        chosen_tasks(("own",), Inputs(template="3"))
-    assert chosen_tasks(("own",), Inputs())[0].name == "own"
+def test_what_no_run_could_restore_is_refused_before_anything_is_asked(install: Install, member: str, said: str) -> None:
+    install("own-task", "own_up_task", f"{OWN}\n    {member}\n", "own = own_up_task:Own")
+    with pytest.raises(InputError, match=f"task own-times-3: a run couldn't restore it .*{said}"):
+        chosen_tasks(("own",), times=3)
 
 
 def test_the_list_as_json() -> None:
     told = CliRunner().invoke(cli, ["tasks", "--json"])
     listed = {one["name"]: one for one in json.loads(told.stdout)}
     assert listed["stereoset-LANGUAGE"]["settings"].keys() == {"case"}
-    assert listed["gest-mt"]["options"] == ["--encoding", "--translations", "--language"]
+    assert listed["gest-mt"]["options"] == ["--translations", "--language", "--encoding"]
     assert (listed["gest-mt"]["heads"], listed["winobias"]["data"]) == ([], ["winobias"])
     assert listed["crows-negation"]["measures"][:2] == ["cs_mu", "cs_plus"]
 

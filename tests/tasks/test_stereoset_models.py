@@ -21,7 +21,7 @@ from evaluator.nsp.train import TrainingOptions, _pair_format
 from evaluator.scoring.driver import execute
 from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
-from evaluator.tasks.stereoset import StereoSetSettings, stereoset
+from evaluator.tasks.stereoset import StereoSetParameters, stereoset
 from evaluator.tasks.stored import candidates_of, scores_of
 from evaluator.vocabulary import DataSource, MeasureOptions
 from evaluator_serving.engine import EngineOptions
@@ -235,7 +235,7 @@ def test_causal(tmp_path: Path, data: DataSource, family: str, protocol: str) ->
     for case in ("d", "c", "orig", "e", "f", "b"):
         values = expected(INTER, lambda c, s: causal_cases(loop, c, s, protocol)[case])  # noqa: B023
         rows = [wins(x) for x in values.values()]
-        settings = {"stereoset-en": StereoSetSettings(case=case)}
+        settings = {"stereoset-en": StereoSetParameters(case=case)}
         tidy = stereoset("en").measure(scores, MeasureOptions(resamples=5, settings=settings))
         found = dict(tidy.filter(template="intersentence", group="all").select("measure", "value").iter_rows())
         assert found["SS"] == 100 * sum(ss for ss, _ in rows) / len(rows)

@@ -9,7 +9,7 @@ import pytest
 from evaluator.datasets.crows import PAIRS
 from evaluator.datasets.word_filling import QUADRUPLES
 from evaluator.tasks import task
-from evaluator.tasks.settings import parse_settings
+from evaluator.tasks.parameters import parse_settings
 from evaluator.tasks.word_filling import CAUSAL, MASKED, WordFilling, shared_stretches
 from evaluator.vocabulary import DataSource, MeasureOptions, Rendered, Samples
 from evaluator_serving.errors import InputError
@@ -203,7 +203,9 @@ def test_requested_bias_types() -> None:
     columns = ["model", "task", "language", "template", "sample", "group", "score", "cs", "kept"]
     scores = pl.DataFrame(rows, schema=columns, orient="row")
     it = made("pairs", pairs())
-    chosen = it.measure(scores, MeasureOptions(settings=parse_settings({it.name: it.settings}, {"bias_types": "Gender"})))
+    chosen = it.measure(
+        scores, MeasureOptions(settings=parse_settings({it.name: type(it.parameters)}, {"bias_types": "Gender"}))
+    )
     assert dict(chosen.filter(measure="cs_plus").select("group", "n").iter_rows()) == {"gender": 2, "all": 2}
     with pytest.raises(InputError, match="no bias type 'height'"):
-        parse_settings({it.name: it.settings}, {"bias_types": "height"})
+        parse_settings({it.name: type(it.parameters)}, {"bias_types": "height"})

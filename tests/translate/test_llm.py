@@ -29,7 +29,7 @@ from evaluator.translate.folder import read_translations
 from evaluator.translate.llm import LLMOptions, LLMTranslator
 from evaluator.translate.prompt import TranslationPrompt, default_prompt
 from evaluator.translate.provenance import TranslationRecord
-from evaluator.vocabulary import DataSource, Inputs
+from evaluator.vocabulary import DataSource
 from evaluator_serving.budget import Budget, CostError
 from evaluator_serving.chats import Chat, Turn
 from evaluator_serving.engine import EngineOptions
@@ -269,7 +269,7 @@ def test_every_way_to_translate_has_a_folder_of_its_own(tmp_path: Path) -> None:
         translate(server)
         assert len(server.bodies) == asked
     (found,) = (each for each in find_translations(out) if each.system == "talker+short")
-    (gest_mt,) = chosen_tasks(("gest-mt",), Inputs(translations=out))
+    (gest_mt,) = chosen_tasks(("gest-mt",), translations=out)
     part = next(each for each in gest_mt.given(gest_mt.load(DataSource(data))) if each.system == found.system)
     made = part.source["translator"]
     assert (made["prompt"], made["system"]) == ('prompt = "{language}: {text}"', "talker")
