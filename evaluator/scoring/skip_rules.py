@@ -1,4 +1,4 @@
-"""Which samples of a run can be asked of a model, and what is left out because they can't."""
+"""Skip rules: which tasks and samples a model cannot be scored on."""
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -14,11 +14,11 @@ from evaluator_serving.requests import Request
 from evaluator_serving.rows import Encoded
 
 CHAT = "chat"
-"""What generative models can do besides: go on in words."""
+"""The ability of generative models to answer in words."""
 
 
 def abilities(heads: frozenset[str]) -> frozenset[str]:
-    """The heads of requests that a model with these heads can be asked."""
+    """The heads of requests that a model with these heads can answer."""
     return heads | {CHAT} if "causal" in heads else heads
 
 
@@ -26,17 +26,17 @@ class Encodes(Protocol):
     """A model's encoder."""
 
     def encode(self, request: Request) -> Encoded:
-        """The request's rows. Raises InputError for one that the model can't be asked."""
+        """The request's rows. Raises InputError for one that the model cannot score."""
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """What of one task can't be asked of a model.
+    """The samples of one task that a model cannot score.
 
     Attributes:
-        samples: samples of which a request or more can't be asked; of: all that are asked.
-        whole: whether no request of the task can be asked.
-        reason: why the first one can't.
+        samples: number of samples with at least one such request; of: number of all samples.
+        whole: whether no request of the task can be scored.
+        reason: the reason for the first one.
     """
 
     samples: int
@@ -45,21 +45,21 @@ class Skipped:
     reason: str
 
     def too_much(self, task: Task) -> bool:
-        """Whether the model or the data is at fault, not single samples: what is left would say little, or nothing.
+        """Whether so many samples are skipped that the whole task is.
 
-        A task that `skips_unaskable` samples expects many of them.
+        A task that `skips_unaskable` samples expects many of them: it is skipped only if no request is left.
         """
         if task.skips_unaskable:
             return self.whole
         return PendingChunks.hopeless(self.samples, self.of)
 
     def __str__(self) -> str:
-        more = f" (and {self.samples - 1:,} more of its {self.of:,} samples can't be asked)" if self.samples > 1 else ""
+        more = f" (and {self.samples - 1:,} more of its {self.of:,} samples cannot be scored)" if self.samples > 1 else ""
         return self.reason + more
 
 
 def missing_head(task: Task, heads: frozenset[str], spec: str) -> str | None:
-    """Why the task can't ask a model with these heads at all, None if it can."""
+    """Why a model with these heads cannot be scored on the task, None if it can."""
     if task.heads & heads:
         return None
     wanted, has = " or ".join(sorted(task.heads)), ", ".join(sorted(heads - {CHAT} or heads)) or "none"
@@ -75,10 +75,10 @@ def encode(
     strict: bool,
     known: dict[str, Encoded] | None = None,
 ) -> tuple[list[Encoded], dict[str, str]]:
-    """The requests that can be asked of the model called `name`, encoded; and of the others id → reason, in words.
+    """Encode requests for the model called `name`. Returns the encoded ones, and id → reason of those that it cannot score.
 
-    With `strict` the first one that can't be asked raises InputError. What is in `known` (id → encoded) isn't encoded again,
-    and what is encoded is added there. `encoder` makes the model's, which takes a second, and isn't called where all is known.
+    With `strict` the first one that it cannot score raises InputError. Requests in `known` (id → encoded) are not encoded
+    again; new ones are added to it. `encoder` creates the model's encoder, which takes a second: only called if needed.
     """
     made = functools.cache(encoder)
     encoded: list[Encoded] = []
@@ -101,7 +101,7 @@ def encode(
 
 
 def skipped_by_task(tables: Mapping[str, pl.DataFrame], refused: Mapping[str, str]) -> dict[str, Skipped]:
-    """Task → what of it can't be asked, for the tasks that lose something."""
+    """Task → its samples that cannot be scored, for tasks that have some."""
     found = {}
     for task, table in tables.items():
         lost = table.filter(pl.col("request").is_in(list(refused)))
@@ -112,9 +112,9 @@ def skipped_by_task(tables: Mapping[str, pl.DataFrame], refused: Mapping[str, st
 
 
 def name_samples(tables: Mapping[str, pl.DataFrame], requests: Collection[str]) -> dict[str, str]:
-    """Where requests come from, in words: the first task, sample and template that asks for each.
+    """Request id → the first task, sample and template that it comes from, in words.
 
-    All of them at once: there may be thousands, and each table is then gone through once.
+    For all of them at once: there may be thousands, and each table is scanned once.
     """
     names = {request: f"request {request}" for request in requests}
     left = set(requests)
@@ -128,5 +128,5 @@ def name_samples(tables: Mapping[str, pl.DataFrame], requests: Collection[str]) 
 
 
 def useless(name: str, reasons: Iterable[str]) -> ModelError:
-    """The error of a model that none of its tasks can ask, for these reasons."""
+    """The error of a model that cannot be scored on any of its tasks, for these reasons."""
     return ModelError(f"{name}: {'; '.join(reasons)}; choose another model or task")

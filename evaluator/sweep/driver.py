@@ -178,7 +178,7 @@ def _on_ray(run: Run, plan: Plan, spec: RunSpec, options: SweepOptions) -> Failu
         jobs=[need.job for need in plan.needs],
         lines=plan.schedule.lines,
         prices=plan.schedule.prices,
-        replan=plan.again,
+        replan=plan.replan,
         both_fit=plan.both_fit,
         start_deadline=options.start_deadline,
         access=HubAccess.of_here(spec.weights_cache),

@@ -247,7 +247,9 @@ def test_where_most_samples_cannot_be_asked_the_model_fails_and_others_go_on(fol
     spec = RunSpec(models, (mine,), tmp_path / "run", data=DataSource(folder / "data"))
     outcome = execute(spec)
     assert list(outcome.errors) == ["gpt"]
-    said = rf"^gpt: {mine.name}, sample 2, template 3: .* context of 128 \(and 2 more of its 5 samples can't be asked\); choose"
+    said = (
+        rf"^gpt: {mine.name}, sample 2, template 3: .* context of 128 \(and 2 more of its 5 samples cannot be scored\); choose"
+    )
     with pytest.raises(InputError, match=said):
         execute(replace(spec, models=models[:1], out=tmp_path / "alone"))
     both = execute(replace(spec, models=models[:1], tasks=(mine, task("gest")), out=tmp_path / "both"))

@@ -41,7 +41,7 @@ KEPT = "what was scored is kept, run the same command again"
 
 
 class ClusterLostError(EngineError):
-    """What is left of the Ray cluster can't be asked for anything any more."""
+    """The Ray cluster is lost: no more requests to it can succeed."""
 
 
 def connect(address: str, workers: int | None, report: Callable[[str], None] = logs.line) -> None:
@@ -116,18 +116,20 @@ def _reach(address: str) -> None:
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
         if not host or not port.isdigit():
-            raise InputError(f"--ray {address!r} is no address: write local, HOST:PORT or ray://HOST:PORT")
+            raise InputError(f"--ray {address!r} is not an address: write local, HOST:PORT or ray://HOST:PORT")
         socket.create_connection((host, int(port)), timeout=5).close()
         if not address.startswith("ray://"):
             # Ray would ask something else that listens there for many minutes.
             asked = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
             health = subprocess.run(asked, capture_output=True, text=True, timeout=HEALTH_SECONDS, check=False)
             if "AuthenticationError" in health.stderr:
-                raise InputError(f"the Ray cluster at {address} wants a token: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN")
+                raise InputError(f"the Ray cluster at {address} requires a token: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN")
             if health.returncode:
-                raise InputError(f"what listens at {address} is no Ray cluster: give the address of a head node")
+                raise InputError(f"the server at {address} is not a Ray cluster: give the address of a head node")
     except subprocess.TimeoutExpired as error:
-        raise NotNowError(f"what listens at {address} doesn't answer as a Ray cluster does: give a head node's") from error
+        raise NotNowError(
+            f"the server at {address} does not respond like a Ray cluster: give the address of a head node"
+        ) from error
     except OSError as error:
         raise NotNowError(f"no Ray cluster answers at {address!r} ({error}): start one or use --ray local") from error
 

@@ -358,7 +358,7 @@ class Pool:
                 self._infeasible_since.pop(name, None)
             elif name not in self._infeasible_since:
                 self._infeasible_since[name] = now
-                self._view.state(name, "waiting", "no machine that it fits is left: waiting for one")
+                self._view.state(name, "waiting", "waiting for a machine: no machine in the cluster is large enough")
             elif now - self._infeasible_since[name] > self._options.start_deadline:
                 found[name] = EngineError(f"{name}: no machine that it fits has come back")
         return found

@@ -111,7 +111,7 @@ class Plan:
         needed = sum(demand.memory(node.kind, placement.devices) for demand in demands)
         return needed <= placement.share * node.memory * ROOM
 
-    def again(self, fleet: Fleet, left: Sequence[str]) -> tuple[list[Job], Schedule]:
+    def replan(self, fleet: Fleet, left: Sequence[str]) -> tuple[list[Job], Schedule]:
         """Jobs and schedule of the models in `left` on a fleet that has changed; a model that no longer fits has no job."""
         jobs = []
         for need in self.needs:
