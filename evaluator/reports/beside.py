@@ -12,7 +12,7 @@ from pathlib import Path
 
 import polars as pl
 
-from evaluator.datasets.registry import PUBLISHED, published_run
+from evaluator.datasets.registry import PUBLISHED, published_run, published_scores
 from evaluator.reports.blocks import OVER_ALL, Block, TableRow, blocks, digits_for, number, with_interval
 from evaluator.reports.overall import wholes
 from evaluator.reports.report import Reference, Report, Section, measured
@@ -341,7 +341,19 @@ def table(section: Section) -> Block | None:
             name = row["model"] if own else marked(row["model"], row["source"])
             rows.append(TableRow(name, (with_interval(row, digits), *cells)))
     notes = (f"{cut} more references are in the csv and json formats.",) if cut else ()
-    higher = (f"higher than ({label})" for label in labels)
+    higher = (f"higher than ({label})" if len(labels) > 1 else "higher than" for label in labels)
     shown = section.layout.shown(measure)
-    note = "References are shown, not tested: no test or correlation of this report includes them."
+    note = "No test or correlation includes the references."
+    if PUBLISHED in labels:
+        repositories = {source.repository for part in published_scores().values() for f in part.files for source in f.sources}
+        note += f" published: scores that the models' evaluators released ({', '.join(sorted(repositories))})."
     return Block(_title(section, measure), ("model", shown, *higher), tuple(rows), (note, *notes), "asked as")
+
+
+def with_reference_rows(section: Section) -> Section:
+    """The section with its references among its rows, their names marked: for tables that list models."""
+    if section.reference is None or section.reference.rows is None:
+        return section
+    name = pl.concat_str("model", pl.lit(" ("), "source", pl.lit(")"))
+    others = section.reference.rows.with_columns(model=name).select(section.rows.columns)
+    return replace(section, rows=pl.concat([section.rows, others]))

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 
-from evaluator.reports.beside import section_blocks
+from evaluator.reports.beside import section_blocks, with_reference_rows
 from evaluator.reports.blocks import Block, by_model, interval_kinds
 from evaluator.reports.figure import slug
 from evaluator.reports.paper import GAP, LABEL, PAGE, PaperTable, paper_table, points, split
@@ -61,7 +61,7 @@ def render(report: Report, *, long: bool = False) -> str:
             symbols = frozenset(section.rows["measure"])
             made = (part for whole in section_blocks(section) for part in by_model(whole) if part.rows)
             lines += long_tables(section.task, made, symbols)
-        elif (table := paper_table(section)) is not None:
+        elif (table := paper_table(with_reference_rows(section))) is not None:
             lines += ["", *(f"% {line}" for line in interval_kinds(section.rows)), *paper(table)]
     return "\n".join(lines) + "\n"
 

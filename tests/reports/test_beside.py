@@ -121,6 +121,14 @@ def test_a_value_has_its_place_among_references(tmp_path: Path, data: DataSource
     assert "g_s is higher than 2 of 4 published generative models; nearest: near (3.981)." in page
 
 
+def test_a_table_for_a_paper_marks_them(tmp_path: Path, data: DataSource) -> None:
+    publish(tmp_path, data, {"near": 0.6})
+    own(tmp_path / "run", data, {"mine": MINE})
+    table = invoke("report", tmp_path / "run", "--published", "--format", "latex", "--resamples", 20).stdout
+    assert [line.partition(" & ")[0] for line in table.splitlines() if " & " in line][-2:] == ["mine", "near (published)"]
+    assert "near" not in invoke("report", tmp_path / "run", "--format", "latex", "--resamples", 20).stdout
+
+
 def test_references_change_no_row_of_the_run(tmp_path: Path, data: DataSource) -> None:
     publish(tmp_path, data, PUBLISHED)
     run = own(tmp_path / "run", data, {"mine": MINE, "other": 0.1})
