@@ -12,13 +12,13 @@ from evaluator_serving.rows import Chunk
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a model says of one request.
+    """A model's answer to one request.
 
     Attributes:
         request: the request's id.
-        tokens: per candidate, its token ids.
-        logprobs: per candidate, log P of each of these tokens (natural log), same lengths.
-        replies: what was said, one an answer that was wanted; of chats only, which have no candidates.
+        tokens: token ids of each candidate.
+        logprobs: log P (natural log) of each of these tokens, same lengths.
+        replies: generated answers; only for chats, which have no candidates.
     """
 
     request: str
@@ -32,7 +32,7 @@ Values = NDArray[np.floating] | tuple[Reply, ...]
 
 
 def assemble(chunk: Chunk, values: Sequence[Values]) -> Iterator[Answer]:
-    """Turn what an engine gave for each merged row into the answers of the chunk's requests."""
+    """Convert an engine's output for merged rows into answers to the chunk's requests."""
     for item, spots in zip(chunk.encoded, chunk.merged.places, strict=True):
         logprobs = []
         for candidate in item.candidates:

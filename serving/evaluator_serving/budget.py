@@ -1,4 +1,4 @@
-"""What a command may spend: one purse for all who spend in it, from several threads."""
+"""The spending limit of a command, shared by several threads."""
 
 import threading
 
@@ -6,14 +6,14 @@ from evaluator_serving.errors import EngineError
 
 
 class CostError(EngineError):
-    """The next answer could pass the limit."""
+    """The next answer could exceed the limit."""
 
 
 class Budget:
-    """US dollars; `limit` is None for no limit. Among an engine's options it stands where its limit would (`max_cost`).
+    """US dollars; `limit` is None for no limit. It replaces the number of the engine option `max_cost`.
 
     Attributes:
-        spent: so far, by all.
+        spent: the total so far.
     """
 
     def __init__(self, limit: float | None) -> None:
@@ -28,13 +28,13 @@ class Budget:
         return float("inf") if self.limit is None else float(self.limit)
 
     def holds(self, cost: float) -> bool:
-        """Whether so much more may be spent."""
+        """Whether this amount may still be spent."""
         return self.spent + cost <= float(self)
 
     def reserve(self, most: float) -> None:
-        """Set aside the most that an answer may cost; where answers under way may leave room for it, wait for them.
+        """Reserve the maximum cost of an answer, waiting for answers in flight if they may release enough.
 
-        Raises CostError where it could pass the limit all the same.
+        Raises CostError if the limit could be exceeded.
         """
         with self._changed:
             while self._under_way and not self.holds(self._reserved + most):
@@ -49,7 +49,7 @@ class Budget:
             self._under_way += 1
 
     def settle(self, reserved: float, cost: float) -> None:
-        """What an answer under way has cost in the end."""
+        """Replace an answer's reservation by its actual cost."""
         with self._changed:
             self._under_way -= 1
             self._reserved = self._reserved - reserved if self._under_way else 0.0  # no rounding is left
@@ -57,6 +57,6 @@ class Budget:
             self._changed.notify_all()
 
     def spend(self, cost: float) -> None:
-        """What has cost something without being under way."""
+        """Add a cost without a reservation."""
         with self._changed:
             self.spent += cost

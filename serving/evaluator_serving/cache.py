@@ -1,8 +1,8 @@
-"""What this machine remembers between commands: where it is kept, and the digests of large files.
+"""The cache folder, and cached digests of large files.
 
-A file is known by its content. Hashing tens of gigabytes at every start takes minutes, so a large file's digest is remembered
-beside a stamp of the file, which has to tell when other content stands at the same path: weights that a reproducible build or
-a copy put there with the same size and time, or that training rewrote in place.
+Files are identified by content. Hashing tens of gigabytes takes minutes, so the digest of a large file is cached with a stamp
+of the file. The stamp must also change if a reproducible build or a copy has the same size and time, or training rewrites the
+file.
 """
 
 import hashlib
@@ -29,21 +29,21 @@ _SETTLED_NS = 2_000_000_000
 
 
 def cache_dir() -> Path:
-    """The user's cache folder of this program (EVALUATOR_CACHE, else `evaluator` in the user's cache folder).
+    """The program's cache folder (EVALUATOR_CACHE, else `evaluator` in the user's cache folder).
 
-    Raises InputError where none is named and the user has no home.
+    Raises InputError if the user has no home folder.
     """
     if folder := os.environ.get("EVALUATOR_CACHE"):
         return Path(folder)
     if folder := os.environ.get("XDG_CACHE_HOME"):
         return Path(folder) / "evaluator"
     if (home := os.path.expanduser("~")) == "~":
-        raise InputError("no home folder is known of this user: set EVALUATOR_CACHE to a folder that can be written")
+        raise InputError("this user has no home folder: set EVALUATOR_CACHE to a writable folder")
     return Path(home) / ".cache" / "evaluator"
 
 
 def content_hash(files: Iterable[Path]) -> str:
-    """`sha256:` over the names and contents of files; large files' digests are remembered."""
+    """`sha256:` over the names and contents of files; digests of large files are cached."""
     total = hashlib.sha256()
     for file in sorted(files, key=lambda f: f.name):
         total.update(f"{file.name}\0{_file_digest(file)}\n".encode())
@@ -51,7 +51,7 @@ def content_hash(files: Iterable[Path]) -> str:
 
 
 def _file_digest(file: Path) -> str:
-    """SHA-256 of a file, remembered by path and stamp where it is large."""
+    """SHA-256 of a file, cached by path and stamp if it is large."""
     if file.stat().st_size <= _LARGE:
         return _hash(file)
     store, key, stamp = cache_dir() / _STORE, str(file.resolve()), _stamp(file)
@@ -70,10 +70,8 @@ def _hash(file: Path) -> str:
 
 
 def _stamp(file: Path) -> list[Any]:
-    """Device, inode, size, times of modification and of change (which no program can set), and a hash of blocks of it.
-
-    The blocks are for file systems whose inodes and times say nothing.
-    """
+    """Device, inode, size, modification and change time, and a hash of some blocks (for file systems with unreliable
+    metadata)."""
     stat = file.stat()
     last = stat.st_size - _BLOCK
     blocks = hashlib.sha256()
@@ -85,7 +83,7 @@ def _stamp(file: Path) -> list[Any]:
 
 
 def remembered_json(store: Path) -> dict[str, Any]:
-    """The object that `remember_json` has written; empty where there is none that can be read."""
+    """The object written by `remember_json`; empty if there is none or it is unreadable."""
     try:
         content = json.loads(store.read_text("utf8"))
     except (OSError, ValueError):
@@ -94,7 +92,7 @@ def remembered_json(store: Path) -> dict[str, Any]:
 
 
 def remember_json(store: Path, content: Mapping[str, Any]) -> None:
-    """Write an object whole (temporary file, rename); a cache that can't be written is no error."""
+    """Write an object atomically; an unwritable cache is not an error."""
     try:
         store.parent.mkdir(parents=True, exist_ok=True)
         temporary = store.with_suffix(f".{os.getpid()}.tmp")

@@ -39,7 +39,7 @@ class Day:
         try:
             return cls(date.fromisoformat(text).isoformat(), given=True)
         except ValueError:
-            raise InputError(f"--date {text!r} is no date: write YYYY-MM-DD") from None
+            raise InputError(f"--date {text!r} is not a date: write YYYY-MM-DD") from None
 
     def strftime(self, format_: str) -> str:
         """The day's beginning in a template's format."""

@@ -1,4 +1,4 @@
-"""Which engine `--engine auto` means for a model."""
+"""The choice of `--engine auto`."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -13,11 +13,11 @@ from evaluator_serving.registry import AUTO, FALLBACK, FOR_SERVED, engine_class,
 def choose_engine(
     source: ModelSource, heads: Iterable[str], options: EngineOptions | None = None, *, ready: bool = False
 ) -> str:
-    """The fastest installed engine that can answer all `heads` of this model exactly, with these options.
+    """The fastest installed engine that scores all `heads` of this model exactly with these options.
 
-    Each says itself how well it would do (`Engine.preference`); one that can't be used here isn't asked. FALLBACK says 1 of
-    every model, so that it isn't imported (for seconds) to be asked; for a model that is served elsewhere none is. With `ready`
-    only those count that can start at once (`Engine.is_ready`), and FALLBACK.
+    Engines rate themselves (`Engine.preference`). FALLBACK always rates 1, so that it need not be imported (which takes
+    seconds); a model on a server has its own engine. With `ready`, only engines that can start at once (`Engine.is_ready`) and
+    FALLBACK count.
     """
     if source.served:
         return FOR_SERVED
@@ -54,7 +54,7 @@ def choose_dtype(source: ModelSource, heads: Iterable[str], options: EngineOptio
 
 
 def why_slower(source: ModelSource, heads: Iterable[str], options: EngineOptions | None = None) -> str | None:
-    """Why a faster engine than the chosen one can't take this model, where one takes others of its kind; else None."""
+    """Why the fastest engine for this kind of model does not support this model; None if it does."""
     if source.served:
         return None
     asked = (source, options or EngineOptions(), frozenset(heads))
@@ -62,7 +62,7 @@ def why_slower(source: ModelSource, heads: Iterable[str], options: EngineOptions
 
 
 def _usable() -> Iterator[tuple[str, type[Engine]]]:
-    """The engines that may be faster than FALLBACK and can be used here."""
+    """Engines that may be faster than FALLBACK and can be used here."""
     for known in known_engines(AUTO):
         if known.engine and not known.problem:
             yield known.name, known.engine

@@ -31,13 +31,13 @@ def check_cuda(name: str) -> None:
         raise InputError(f"unknown device {name!r}: use auto, cpu, cuda or cuda:1")
     if not has_cuda():
         reason = _no_cuda_build() or "no CUDA device that PyTorch can use is found (evaluator doctor says more)"
-        raise InputError(f"no device {name!r} here: {reason}; leave --device out, or use --device cpu")
+        raise InputError(f"no device {name!r} here: {reason}; remove --device, or use --device cpu")
     import torch
 
     count = torch.cuda.device_count()
     if int(numbered[1] or 0) >= count:
         found = "cuda:0 is the only CUDA device" if count == 1 else f"{count} CUDA devices, cuda:0 to cuda:{count - 1}, are"
-        raise InputError(f"no device {name!r} here: {found} found; use one of them, or leave --device out")
+        raise InputError(f"no device {name!r} here: {found} found; use one of them, or remove --device")
 
 
 def _no_cuda_build() -> str | None:

@@ -223,10 +223,12 @@ class Engine(ABC):
         Asked before anything is loaded. An engine with more to refuse calls this one first.
         """
         if source.served and cls.devices != ("server",):
-            raise InputError(f"model {source.spec}: it is at a server, and the {cls.name} engine has none: use --engine openai")
+            raise InputError(
+                f"model {source.spec}: it is on a server, which the {cls.name} engine does not support: use --engine openai"
+            )
         wrong = next(cls._unused(options), None)
         if wrong is not None:
-            raise InputError(f"the {cls.name} engine has no option {wrong}: leave it out or choose another engine")
+            raise InputError(f"the {cls.name} engine has no option {wrong}: remove it or choose another engine")
         for option in cls.extra:
             value = str(options.extra.get(option.name, "")).lower()
             if option.choices and value and value not in option.choices:

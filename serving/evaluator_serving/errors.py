@@ -1,12 +1,12 @@
-"""The ways a run can stop early, as values the command line can tell apart."""
+"""Errors that end a run early, by exit code."""
 
 from evaluator_serving.secrets import redacted
 
 
 class InputError(Exception):
-    """The command or its input is wrong: exit code 2.
+    """The command or its input is invalid: exit code 2.
 
-    The message is one line that says what is wrong, where, and what to do about it. No secret is in it (see `secrets`).
+    The message is one line with the problem, its place and a remedy, without secrets (see `secrets`).
     """
 
     def __init__(self, message: str = "") -> None:
@@ -14,37 +14,37 @@ class InputError(Exception):
 
 
 class ModelError(InputError):
-    """A model contradicts itself (a tokenizer with more tokens than embeddings, say): no other command would mend it.
+    """A model is inconsistent (for example a tokenizer with more tokens than embeddings), whatever the command.
 
-    Other wrong input refuses the whole command before anything is loaded; this is one model's failure, the others go on.
+    Other invalid input refuses the whole command before anything is loaded; this fails one model only.
     """
 
 
 class MachineError(InputError):
-    """A model isn't where it is to run, or is another one there: this model's failure, until somebody copies it."""
+    """A model is missing or different on the machine that should run it: this model fails until it is copied there."""
 
 
 class NotNowError(InputError):
-    """What the command needs can't be had at the moment: a server that doesn't answer, a run that another process writes.
+    """A resource is not available at the moment: a server that does not respond, a run locked by another process.
 
-    Exit code 1: the same command may succeed later, with nothing changed.
+    Exit code 1: the same command may succeed later.
     """
 
 
 def lasts(error: BaseException) -> bool:
-    """Whether it is wrong input, which the same command meets again."""
+    """Whether the error is permanent for the same command."""
     return isinstance(error, InputError) and not isinstance(error, NotNowError)
 
 
 class UnreachedHubError(ModelError, NotNowError):
-    """The hub doesn't say what a model is: this model's failure, the others go on."""
+    """The Hub cannot be reached to identify a model: this model fails only."""
 
 
 class EngineError(Exception):
-    """An engine failed while it was scoring: exit code 1, everything already stored is kept.
+    """An engine failed while scoring: exit code 1; stored answers are kept.
 
-    `row` is the index, in the batch given to the engine, of the one row at fault, where that is known; `again` says that it
-    may well succeed another time or on another machine (there was no memory for it).
+    `row` is the index, in the batch, of the row at fault, if known. `again` means that a retry may succeed, later or on another
+    machine (out of memory).
     """
 
     def __init__(self, message: str, row: int | None = None, *, again: bool = False) -> None:
@@ -54,15 +54,15 @@ class EngineError(Exception):
 
 
 class FailingError(EngineError):
-    """A server goes on failing at one request and answers others: the request is given up, but nobody has called it wrong."""
+    """A server keeps failing at one request and answers others: the request is given up, but it is not invalid."""
 
 
 class UnexpectedError(EngineError):
-    """What a library threw, in a line: nobody has foreseen it, so where it was thrown may be of interest."""
+    """An unexpected exception of a library, as one line; its traceback may be useful."""
 
 
 def in_words(error: BaseException) -> str:
-    """One line on what went wrong. An error of another kind than the above, or the system's, is called unexpected."""
+    """One line that describes an error. Errors other than those above and the system's are called unexpected."""
     if isinstance(error, InputError | EngineError):
         return str(error)
     first = redacted((str(error).strip().splitlines() or [""])[0])

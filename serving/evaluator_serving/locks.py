@@ -1,8 +1,8 @@
-"""Locks between processes of one machine, on every system: a file that is held for as long as its holder lives.
+"""Locks between processes of one machine, on every system.
 
-What is held is seen by whoever looks, and a killed process holds nothing any more. Where the system has `flock`, looking needs
-no right to write. Where it has no such locks, or the file lies where there are none, one beside it says who its owner is (host,
-process, when that started): what an owner left that is dead on this machine is taken over, for another one nobody waits long.
+Locks are visible to all processes, and a killed process releases them. With `flock`, checking needs no write permission. Where
+`flock` is not available, a marker file names the owner (host, process, start time): a dead owner on this machine is replaced,
+and waiting for another one is limited.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ _NO_FLOCK = {errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 
 class TakenError(OSError):
-    """Another process holds the file: `holder` says which, as far as that is known."""
+    """Another process holds the lock; `holder` describes it as far as known."""
 
     def __init__(self, path: Path, holder: str = "another process") -> None:
         super().__init__(f"{path} is held by {holder}")
@@ -38,9 +38,9 @@ class TakenError(OSError):
 
 @contextlib.contextmanager
 def held(path: Path, *, wait: bool) -> Iterator[None]:
-    """Hold `path`, which is made where it is missing, while the body runs. Raises TakenError where it is held, without `wait`.
+    """Hold `path`, which is created if missing, while the body runs. Raises TakenError if it is held, unless `wait`.
 
-    Raises OSError where the folder can't be written to.
+    Raises OSError if the folder cannot be written.
     """
     with contextlib.ExitStack() as lock:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -74,7 +74,7 @@ def is_held(path: Path) -> bool:
 
 
 def _flock(handle: int, *, shared: bool, wait: bool) -> bool:
-    """Lock an open file until it is closed; False where there are no such locks. Raises BlockingIOError as `flock` does."""
+    """Lock an open file until it is closed; False if `flock` is not supported. Raises BlockingIOError as `flock` does."""
     if fcntl is None:
         return False
     try:
@@ -88,7 +88,7 @@ def _flock(handle: int, *, shared: bool, wait: bool) -> bool:
 
 @contextlib.contextmanager
 def _owned(path: Path, seconds: float) -> Iterator[None]:
-    """Hold `path` without `flock`. Raises TakenError, naming the owner, where it isn't free within so many seconds."""
+    """Hold `path` without `flock`. Raises TakenError, with the owner, after so many seconds."""
     marker = path.with_name(f"{path.name}.owner")
     kind, file = (FileLock, path) if sys.platform == "win32" else (MarkerSoftFileLock, marker)
     lock: BaseFileLock = kind(file, thread_local=False)
@@ -107,7 +107,7 @@ def _owned(path: Path, seconds: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def lease(folder: Path, name: str) -> Iterator[None]:
-    """Use what `name` stands for while the body runs, together with others who do. Raises OSError as `held` does."""
+    """Hold a shared lock on `name` while the body runs. Raises OSError as `held` does."""
     path = folder / f"{name}.{secrets.token_hex(8)}.use"
     with held(path, wait=True):
         try:
@@ -118,7 +118,7 @@ def lease(folder: Path, name: str) -> Iterator[None]:
 
 
 def is_leased(folder: Path, name: str) -> bool:
-    """Whether a process uses what `name` stands for. What dead processes left is removed."""
+    """Whether a process holds a shared lock on `name`. Locks of dead processes are removed."""
     used = False
     for path in folder.iterdir():
         if path.name.startswith(f"{name}.") and path.name.endswith(".use"):

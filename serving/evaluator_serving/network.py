@@ -1,4 +1,4 @@
-"""How the environment says that other machines are reached: proxies, and the authorities that sign their certificates."""
+"""Network settings from the environment: proxies and certificate authorities."""
 
 import os
 import re
@@ -13,7 +13,7 @@ BUNDLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 
 def is_loopback(host: str | None) -> bool:
-    """Whether a host is this machine, also as servers say that they listen on (0.0.0.0)."""
+    """Whether a host is this machine, including 0.0.0.0."""
     name = (host or "").rstrip(".")
     try:
         address = ip_address(name)
@@ -24,9 +24,9 @@ def is_loopback(host: str | None) -> bool:
 
 
 def proxy_for(url: str) -> str | None:
-    """The proxy through which the environment wants a URL to be reached (HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY).
+    """The proxy for a URL from the environment (HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY).
 
-    None for none, and for this machine: a proxy could not reach it.
+    None without a proxy, and for this machine.
     """
     from requests.utils import get_environ_proxies, select_proxy
 
@@ -38,7 +38,7 @@ def proxy_for(url: str) -> str | None:
 
 
 def _spared(host: str, port: int | None) -> bool:
-    """Whether NO_PROXY names a host in a way that requests doesn't know: `*.name`, `host:port`, networks of IPv6."""
+    """Whether NO_PROXY matches a host in forms that requests does not support: `*.name`, `host:port`, IPv6 networks."""
     for entry in re.split(r"[\s,]+", os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""):
         try:
             if ip_address(host) in ip_network(entry.strip("[]"), strict=False):
@@ -53,14 +53,15 @@ def _spared(host: str, port: int | None) -> bool:
 
 
 def share_authorities() -> None:
-    """Let every library use the file of certificates that one of BUNDLES names."""
+    """Let every library use the certificate file named by one of BUNDLES."""
     if named := next((value for name in BUNDLES if (value := os.environ.get(name))), None):
         for name in BUNDLES:
             os.environ.setdefault(name, named)
 
 
 def authorities() -> ssl.SSLContext | bool:
-    """The certificates that the environment names, as a context; True for the usual ones. Raises InputError for none there."""
+    """The certificates named by the environment as an SSL context; True for the default ones. Raises InputError if there are
+    none."""
     for name in (*BUNDLES, "SSL_CERT_DIR"):
         if path := os.environ.get(name):
             try:
@@ -68,17 +69,19 @@ def authorities() -> ssl.SSLContext | bool:
                     return ssl.create_default_context(capath=path)
                 return ssl.create_default_context(cafile=path)
             except (OSError, ssl.SSLError) as error:
-                raise InputError(f"{name} names {path}, which holds no certificates ({error}): correct or unset it") from error
+                raise InputError(
+                    f"{name} names {path}, which contains no certificates ({error}): correct or unset it"
+                ) from error
     return True
 
 
 def passes(status: int) -> bool:
-    """Whether the same request may not meet this HTTP status again a little later."""
+    """Whether this HTTP status may be transient."""
     return status in (408, 409, 425, 429) or status >= 500
 
 
 def certificate_remedy(error: object) -> str:
-    """What to do where an error is that a certificate could not be verified; empty for others."""
+    """The remedy for an error of certificate verification; empty for other errors."""
     if "CERTIFICATE_VERIFY_FAILED" not in str(error):
         return ""
     return ": name a file with the certificates of the authority that signed the server's or the proxy's in SSL_CERT_FILE"

@@ -1,4 +1,4 @@
-"""Loading a model into an engine, with what every engine's numbers are checked for."""
+"""Load a model into an engine, with the checks that apply to every engine."""
 
 from collections.abc import Sequence
 from typing import get_args
@@ -26,7 +26,7 @@ def open_engine(
     try:
         if getattr(engine, "device_kind", None) not in get_args(DeviceKind):
             kinds = ", ".join(get_args(DeviceKind))
-            raise InputError(f"engine {name!r} doesn't say its device_kind: it must be one of {kinds}")
+            raise InputError(f"engine {name!r} has an invalid device_kind: it must be one of {kinds}")
         check_causal(engine, source, options, asked)
     except BaseException:
         engine.close()

@@ -1,7 +1,7 @@
-"""Packs: sequences with common beginnings laid out as one tree, so that a shared beginning is computed once.
+"""Packing: sequences with common prefixes as one tree, so that each prefix is computed once.
 
-A pack is one input of a causal model. Each node is a token that sees its ancestors only, at the position that it has in
-its own sequences; with a mask that says so, its outputs are those of the plain sequences. Pure functions.
+A pack is one input of a causal model. Each node is a token that attends to its ancestors only, at its position in its
+sequences; with the corresponding attention mask, the outputs equal those of the plain sequences. Pure functions.
 """
 
 import itertools
@@ -26,7 +26,7 @@ class Pack:
     parents: tuple[int, ...]
 
     def mask(self, width: int) -> NDArray[np.bool_]:
-        """What each node sees, itself included: [width, width], where the nodes beyond the pack's see themselves."""
+        """The attention mask [width, width]; nodes beyond the pack attend to themselves."""
         seen = np.eye(width, dtype=np.bool_)
         for node, parent in enumerate(self.parents):
             if parent >= 0:
@@ -36,14 +36,14 @@ class Pack:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """Packs and, for each sequence, its pack and the nodes that its tokens became."""
+    """Packs and, for each sequence, its pack and nodes."""
 
     packs: tuple[Pack, ...]
     paths: tuple[tuple[int, tuple[int, ...]], ...]
 
 
 def shared(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many first tokens two sequences have in common."""
+    """Length of the common prefix of two sequences."""
     same = 0
     for x, y in zip(a, b, strict=False):
         if x != y:
@@ -53,19 +53,19 @@ def shared(a: Sequence[int], b: Sequence[int]) -> int:
 
 
 def repeated(sequences: Iterable[tuple[int, ...]]) -> int:
-    """How many tokens of some sequences stand in beginnings that another one has too: a tree computes them once."""
+    """Number of tokens in prefixes that another sequence has too, which a tree computes once."""
     return sum(shared(a, b) for a, b in itertools.pairwise(sorted(sequences)))
 
 
 def computed(merged: Merged) -> int:
-    """Tokens that engines compute for requests: a beginning that a request's candidates share is computed once."""
+    """Number of tokens that engines compute for requests, with candidates' common prefixes counted once."""
     asked = {frozenset(index for index, _ in spots if merged.rows[index].head == "causal") for spots in merged.places}
     twice = sum(repeated(merged.rows[index].ids for index in together) for together in asked)
     return sum(row.length for row in merged.rows) - twice
 
 
 def pack(sequences: Sequence[tuple[int, ...]], width: int = WIDTH) -> Packed:
-    """Lay sequences out in packs of at most `width` nodes, or twice a sequence's length where that is more."""
+    """Arrange sequences in packs of at most `width` nodes, or twice a sequence's length if that is more."""
     packs: list[Pack] = []
     paths: list[tuple[int, tuple[int, ...]]] = [(0, ())] * len(sequences)
     ids: list[int] = []

@@ -33,7 +33,7 @@ class Plugin:
         except (Exception, SystemExit) as error:
             raise InputError(
                 f"plug-in {self.name!r} of {self.package} can't be used ({type(error).__name__}: {first_line(error)}): "
-                "mend or uninstall that package"
+                "repair or uninstall that package"
             ) from error
 
 

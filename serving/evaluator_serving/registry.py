@@ -107,7 +107,7 @@ def _lacking(name: str, engine: type[Engine], package: str) -> str:
 def _checked(name: str, found: object) -> type[Engine]:
     """What was imported, if it keeps the contract as far as can be seen."""
     if not (isinstance(found, type) and issubclass(found, Engine)):
-        raise InputError(f"engine {name!r} is no class derived from evaluator_serving.engine.Engine: see docs/extending.md")
+        raise InputError(f"engine {name!r} is not a subclass of evaluator_serving.engine.Engine: see docs/extending.md")
     if hasattr(found, "describe"):
         raise InputError(f"engine {name!r}: its class {found.__name__} has describe(), now details(): see docs/extending.md")
     traits = [trait for trait in ("name", "summary", "heads", "dtypes") if not hasattr(found, trait)]

@@ -1,6 +1,6 @@
-"""Keys and tokens stay where they come from, the environment and its files: what says or writes something takes them out here.
+"""Redaction of keys and tokens in everything that is printed or written.
 
-A server may repeat a header in its error's text, a library may show it in a traceback, and a command line may hold it.
+Servers may repeat a header in an error, libraries may show it in a traceback, and a command line may contain it.
 """
 
 import os
@@ -25,19 +25,19 @@ _named: set[str] = set()
 
 
 def keep_secret(variable: str) -> None:
-    """Take the value of this environment variable for a secret, whatever it is called."""
+    """Treat the value of this environment variable as a secret, whatever its name."""
     _named.add(variable)
 
 
 def redacted(text: str) -> str:
-    """The text without secrets: in the place of each stands the name of its variable."""
+    """The text with each secret replaced by the name of its variable."""
     for name, value in _secrets():
         text = text.replace(value, f"[{name}]")
     return _SHAPES.sub("[secret]", text)
 
 
 def _secrets() -> list[tuple[str, str]]:
-    """Variables and their values, longest first: one may be part of another."""
+    """Variables and their values, longest first, since one may contain another."""
     found = [
         (name, value)
         for name, value in os.environ.items()
@@ -47,5 +47,5 @@ def _secrets() -> list[tuple[str, str]]:
 
 
 def _is_path(value: str) -> bool:
-    """GOOGLE_APPLICATION_CREDENTIALS and the like name a file."""
+    """Whether the variable names a file, as GOOGLE_APPLICATION_CREDENTIALS does."""
     return value.startswith(("/", "~", ".")) and os.path.exists(os.path.expanduser(value))

@@ -53,7 +53,7 @@ def test_an_exported_folder_is_used_for_its_own_model_only(tmp_path: Path) -> No
     (number,) = open_engine("onnx", resolve(str(model)), options, rows).score(rows)
     assert np.isfinite(number).all()
     assert not (tmp_path / "cache" / "onnx").exists()
-    with pytest.raises(InputError, match="holds another model, head or dtype"):
+    with pytest.raises(InputError, match="contains another model, head or dtype"):
         open_engine("onnx", resolve(str(other)), options, rows)
 
 

@@ -133,7 +133,7 @@ def test_a_user_without_a_home_and_a_folder_that_is_gone(tmp_path: Path, monkeyp
     (tmp_path / "gone").rmdir()
     found = {one.name or one.area: one for one in environment.findings(None)}
     assert {found[name].state for name in ("cache", "runs")} == {"broken"}
-    assert "no home folder is known" in found["cache"].text
+    assert "has no home folder" in found["cache"].text
     assert "EVALUATOR_CACHE" in found["cache"].remedy
     assert found["data"].state == "note"
 

@@ -222,7 +222,7 @@ def test_a_template_without_a_system_turn_is_that_models_failure(model: Path, tm
     both = [ModelSpec(other, "transformers", label="other"), ModelSpec(str(model), "transformers", label="m")]
     spec = RunSpec(under(both, ["none", f"fair={FAIR}"]), (task("gest-demo"),), tmp_path / "run", limit=4)
     for wrong in (replace(spec, strict=True), replace(spec, models=spec.models[1:2])):
-        with pytest.raises(InputError, match=r"doesn't write the system prompt"):
+        with pytest.raises(InputError, match=r"changes the system prompt"):
             execute(wrong)
         assert not spec.out.exists()
     outcome = execute(spec)
@@ -235,7 +235,7 @@ def test_a_model_without_a_chat_template_is_its_own_failure(model: Path, tmp_pat
     both = [ModelSpec(str(tiny_model("gpt2", tmp_path / "base")), "transformers"), ModelSpec(str(model), "transformers")]
     outcome = execute(RunSpec(under(both, [f"fair={FAIR}"]), (task("gest-demo"),), tmp_path / "run", limit=4))
     assert list(outcome.errors) == ["base+chat-user+fair"]
-    assert "leave --chat-template and --system out, or this model" in str(outcome.errors["base+chat-user+fair"])
+    assert "remove --chat-template and --system, or this model" in str(outcome.errors["base+chat-user+fair"])
     assert outcome.run.asked("gest-demo") == ["model+chat-user+fair"]
 
 

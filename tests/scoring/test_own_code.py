@@ -80,7 +80,7 @@ def edit(file: Path, **changes: object) -> None:
 
 
 def test_nothing_runs_of_a_model_that_is_not_named(own: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=rf"programs that its own repository brings \({FILES}\).*--trust-remote-code") as said:
+    with pytest.raises(InputError, match=rf"code from its repository \({FILES}\).*--trust-remote-code") as said:
         resolve(str(own))
     assert "\n" not in str(said.value)
     assert ran(own) == set()
@@ -112,7 +112,7 @@ def test_a_class_of_its_own_is_named_where_the_type_is_known(llama: Path, tmp_pa
     own = with_own_code(
         llama, tmp_path / "own", model_type="llama", auto_map={"AutoModelForCausalLM": "modeling_own.OwnForCausalLM"}
     )
-    with pytest.raises(InputError, match=r"\(modeling_own\.py\), and they run only where they are allowed"):
+    with pytest.raises(InputError, match=r"\(modeling_own\.py\), which runs only if allowed"):
         resolve(str(own))
     assert resolve(str(own), trust_remote_code=True).heads == {"causal"}
 
@@ -143,7 +143,7 @@ def test_a_type_that_another_models_programs_told_transformers_of_is_unknown(own
     assert resolve(str(own), trust_remote_code=True).code
     other = with_own_code(llama, tmp_path / "other", auto_map={})
     try:
-        with pytest.raises(InputError, match="transformers doesn't know its type by itself"):
+        with pytest.raises(InputError, match="transformers does not support its type"):
             resolve(str(other))
     finally:
         transformers.CONFIG_MAPPING._extra_content.pop("own_llama")
@@ -151,7 +151,7 @@ def test_a_type_that_another_models_programs_told_transformers_of_is_unknown(own
 
 def test_a_plan_from_configurations_alone_runs_nothing(own: Path) -> None:
     config = json.loads((own / "config.json").read_text())
-    with pytest.raises(InputError, match="programs of its own repository, which a configuration alone doesn't bring"):
+    with pytest.raises(InputError, match="it needs code from its repository, which is not part of a configuration"):
         outlined("org/own", {"org/own": config})
     assert ran(own) == set()
 
@@ -293,7 +293,7 @@ def test_it_travels_without_the_class_of_its_config(own: Path, tmp_path: Path) -
         assert here.config.to_dict() == source.config.to_dict()
         assert here.code == source.code
     (own / "modeling_own.py").write_text("raise SystemExit\n")
-    with pytest.raises(InputError, match="others than those that this command began with"), weights_here(travelled):
+    with pytest.raises(InputError, match="differs from that at the start of this command"), weights_here(travelled):
         pass
 
 
@@ -406,7 +406,7 @@ def with_tokenizer(llama: Path, folder: Path, body: str) -> Path:
 
 def test_a_tokenizer_of_its_own(llama: Path, tmp_path: Path) -> None:
     folder = with_tokenizer(llama, tmp_path / "own", "    pass")
-    with pytest.raises(InputError, match=r"\(tokenization_own\.py\), and they run only where they are allowed"):
+    with pytest.raises(InputError, match=r"\(tokenization_own\.py\), which runs only if allowed"):
         load_tokenizer(resolve(str(folder)))
     assert not (tmp_path / "own-ran").exists()
     text = "The nurse said that she is late."
@@ -415,7 +415,7 @@ def test_a_tokenizer_of_its_own(llama: Path, tmp_path: Path) -> None:
     assert tokenizer(text)["input_ids"] == expected
     assert (tmp_path / "own-ran").exists()
     odd = with_tokenizer(llama, tmp_path / "odd", OTHER)
-    with pytest.raises(InputError, match="its tokenizer's own program makes other tokens"):
+    with pytest.raises(InputError, match="its remote tokenizer code gives other tokens"):
         load_tokenizer(resolve(str(odd), trust_remote_code=True))
 
 

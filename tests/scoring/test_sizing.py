@@ -106,5 +106,5 @@ def test_a_servers_chunk_fills_its_connections_whatever_the_model() -> None:
 
 
 def test_an_engine_of_ones_own_has_to_say_its_device(model: PreparedModel) -> None:
-    with pytest.raises(InputError, match="doesn't say its device_kind"):
+    with pytest.raises(InputError, match="has an invalid device_kind"):
         open_engine("Silent", model.source, EngineOptions(), engine_rows([model])[0])

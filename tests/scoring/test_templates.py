@@ -137,7 +137,7 @@ def test_a_date_of_the_users(models: dict[str, Path], data: Path, tmp_path: Path
     assert run.record["date"] == {"date": "2025-03-09", "given": True}
     with pytest.raises(InputError, match=r"has the date 2025-03-09, now 2025-03-10"):
         asked(models["fixed"], data, tmp_path / "run", date="2025-03-10")
-    with pytest.raises(InputError, match=r"'9\.3\.2025' is no date: write YYYY-MM-DD"):
+    with pytest.raises(InputError, match=r"'9\.3\.2025' is not a date: write YYYY-MM-DD"):
         asked(models["fixed"], data, tmp_path / "other", date="9.3.2025")
     plain = asked(models["plain"], data, tmp_path / "plain", limit=2, date="2025-03-09")
     assert "date" not in plain.record["models"]["m"]
@@ -165,13 +165,13 @@ def test_thinking_is_switched_where_the_template_has_a_switch(models: dict[str, 
     assert prompt(models["thinks"], thinking="off").endswith("<think></think>")
     assert "effort low" in prompt(models["effort"], thinking="low")
     for name, choice in (("plain", "off"), ("plain", "low"), ("effort", "off"), ("thinks", "low")):
-        with pytest.raises(InputError, match=f"its chat template has no switch for --thinking {choice}"):
+        with pytest.raises(InputError, match=f"its chat template does not support --thinking {choice}"):
             prompt(models[name], thinking=choice)
 
 
 def test_log_probabilities_in_a_thought_are_refused(models: dict[str, Path]) -> None:
     source = resolve(str(models["thinks"]))
-    with pytest.raises(InputError, match=r"opens a thought \(<think>\).*--thinking off.*--way text"):
+    with pytest.raises(InputError, match=r"starts the reasoning \(<think>\).*--thinking off.*--way text"):
         encoder_for(source).encode(Choice(TURNS, ("(a)", "(b)")))
     assert len(encoder_for(replace(source, thinking="off")).encode(Choice(TURNS, ("(a)", "(b)"))).rows) == 2
 

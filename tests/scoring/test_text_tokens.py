@@ -98,7 +98,7 @@ def test_words_that_become_equal_are_refused_with_model_and_sample(tmp_path: Pat
     model = tiny_model("bert", tmp_path / "uncased", tokenizer="wordpiece-lower")
     task = custom(tmp_path / "own.csv", tmp_path / "own.toml")
     spec = RunSpec((ModelSpec(str(model)),), (task,), tmp_path / "run", protocol=protocol)
-    with pytest.raises(InputError, match=r"^uncased: own, sample 0, template 1: 'He' and 'he' become the same tokens"):
+    with pytest.raises(InputError, match=r"^uncased: own, sample 0, template 1: 'He' and 'he' have the same tokens"):
         prepare(spec)
 
 

@@ -419,7 +419,7 @@ def test_secrets_have_no_place_in_a_url(spec: str) -> None:
 
 
 def test_a_port_that_is_none() -> None:
-    with pytest.raises(InputError, match=r"http://host:80000/v1 has no proper port"):
+    with pytest.raises(InputError, match=r"http://host:80000/v1 has an invalid port"):
         resolve("http://host:80000/v1#m")
 
 
@@ -571,7 +571,7 @@ def test_a_model_that_is_only_served() -> None:
     assert choose_engine(source, {"chat"}) == "openai"
     with pytest.raises(InputError, match=r"it is at a server.*--engine openai"):
         check_fit("transformers", source, EngineOptions(), frozenset({"chat"}))
-    with pytest.raises(InputError, match="can only be talked to"):
+    with pytest.raises(InputError, match="only supports chats"):
         encoder_for(source).encode(Continuation("The", (" man", " woman")))
     with pytest.raises(InputError, match="name the model too"):
         resolve("https://127.0.0.1/v1")

@@ -296,7 +296,7 @@ def test_written_texts_are_tokenized_anew(
 
 
 def test_written_texts_hold_no_control_tokens_of_the_users() -> None:
-    with pytest.raises(InputError, match=r"holds '\[MASK\]', which this tokenizer can only read"):
+    with pytest.raises(InputError, match=r"contains '\[MASK\]', which this tokenizer always treats"):
         encode("wordpiece", Masked(("the [MASK] ", "."), (("man",),), "written"))
 
 
@@ -422,7 +422,7 @@ def test_a_control_tokens_name_that_cannot_be_text_is_refused_by_name(kind: str,
     request: Request = Masked((f"{sentence} ", ""), (("he",),), "single")
     if kind == "llama":
         request = Continuation(sentence, (" he",))
-    with pytest.raises(InputError, match=f"the text holds '{re.escape(name)}'"):
+    with pytest.raises(InputError, match=f"the text contains '{re.escape(name)}'"):
         Encoder(*_only(kind, "seq2seq" if kind == "t5" else None)).encode(request)
 
 
@@ -478,9 +478,9 @@ def test_the_programs_own_sentinel_and_end_are_control_tokens_and_a_texts_are_no
     assert [spelled(kind, row) for row in encoded.rows] == ["<pad> <extra_id_0> ▁man", "<pad> <extra_id_0> ▁woman"]
     assert [read(kind, row) for row in encoded.rows] == [[(1, "▁man"), (2, "</s>")], [(1, "▁woman"), (2, "</s>")]]
     for text in ("the <extra_id_0> said", "the </s> said"):
-        with pytest.raises(InputError, match="the text holds"):
+        with pytest.raises(InputError, match="the text contains"):
             encode(kind, Continuation("<extra_id_0>", (" man",), encoder=f"{text} <extra_id_0>"))
-        with pytest.raises(InputError, match="the text holds"):
+        with pytest.raises(InputError, match="the text contains"):
             encode(kind, Continuation("<extra_id_0>", (f" {text}",), encoder="the <extra_id_0>"))
 
 

@@ -310,7 +310,7 @@ def test_text_of_a_turn_is_text(encoder: Encoder) -> None:
     ("template", "message"),
     [
         ("{{ raise_exception('no system turn') }}", "no chat template for a system turn and a user turn"),
-        ("{{ messages[-1].content }}", "leaves the system's turn out"),
+        ("{{ messages[-1].content }}", "omits the system turn"),
     ],
 )
 def test_templates_that_can_not_write_the_turns(source: ModelSource, template: str, message: str) -> None:

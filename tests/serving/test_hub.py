@@ -146,7 +146,7 @@ def test_a_hub_that_does_not_answer_is_no_wrong_input(
     if status <= 0:
         monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", status < 0)
-    with pytest.raises(ModelError, match="the hub can't be reached") as caught:
+    with pytest.raises(ModelError, match="the Hub can't be reached") as caught:
         resolve("tiny/a")
     assert isinstance(caught.value, NotNowError) is passing
 

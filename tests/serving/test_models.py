@@ -307,5 +307,5 @@ def test_bos_stays_away_where_the_model_uses_none() -> None:
 
 
 def test_a_folder_has_no_revisions(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no revisions: leave @step1 out"):
+    with pytest.raises(InputError, match="no revisions: remove @step1"):
         resolve(f"{tmp_path}@step1")

@@ -254,7 +254,7 @@ def test_server_dies_midway(serve: Any, waits: list[float]) -> None:
         (EngineOptions(), "needs the server's URL"),
         (EngineOptions(extra={"url": "127.0.0.1:8000"}), "needs the server's URL"),
         (EngineOptions(extra={"url": "http://"}), "needs the server's URL"),
-        (EngineOptions(extra={"url": "https://bob:s3cret@h/v1"}), "the URL of h holds a user, a password or a query"),
+        (EngineOptions(extra={"url": "https://bob:s3cret@h/v1"}), "the URL of h contains a user, a password or a query"),
         (EngineOptions(extra={"url": "http://127.0.0.1:1/v1", "concurrency": "0"}), "concurrency='0' is not a positive number"),
         (EngineOptions(extra={"url": "http://127.0.0.1:1/v1", "timeout": "soon"}), "timeout='soon' is not a positive number"),
         (EngineOptions(extra={"url": "http://127.0.0.1:1/v1", "colour": "red"}), "no option colour"),

@@ -89,7 +89,7 @@ BROKEN = {
     "odd = odd:Made": ("raise SystemExit('bye')", "SystemExit: bye"),
     "wrong = wrong:Made": ("def Made(", "SyntaxError"),
     "empty = empty:Made": ("", "AttributeError"),
-    "thing = thing:Made": ("Made = 3", "no class derived from evaluator_serving.engine.Engine"),
+    "thing = thing:Made": ("Made = 3", "not a subclass of evaluator_serving.engine.Engine"),
     "older = older:Older": (
         ENGINE.replace("class Made", "class Older") + "\n    def describe(self):\n        return None\n",
         "its class Older has describe(), now details()",
@@ -170,7 +170,7 @@ def test_groups_are_apart(install: Install) -> None:
 PATHS = {
     "nowhere:Mine": "No module named 'nowhere'.*: is its folder on PYTHONPATH",
     "nobodys:Other": "has no attribute 'Other'.*: correct module:Class",
-    "nobodys:number": "no class derived from evaluator_serving.engine.Engine",
+    "nobodys:number": "not a subclass of evaluator_serving.engine.Engine",
     "broken:Mine": "engine 'broken:Mine' can't be imported .ZeroDivisionError: division by zero",
 }
 

@@ -92,7 +92,7 @@ def test_a_texts_own_characters_are_no_control_tokens(tmp_path: Path, prefix: st
 def test_a_text_that_can_not_stay_text_is_named(tmp_path: Path) -> None:
     """A tokenizer that has the control token among its pieces."""
     translator = Seq2SeqTranslator(str(tiny_model("marian", tmp_path / "model")))
-    with pytest.raises(InputError, match=r"'I </s> cook\.' can't be translated by model .*: the text holds '</s>'"):
+    with pytest.raises(InputError, match=r"'I </s> cook\.' can't be translated by model .*: the text contains '</s>'"):
         translator.translate(["I cook.", "I </s> cook."], "sk")
 
 

@@ -1,4 +1,4 @@
-"""From requests to rows: one encoder a model, one module a kind of request."""
+"""From requests to rows: one encoder per model, one module per kind of request."""
 
 import json
 import re
@@ -26,7 +26,7 @@ Encode = Callable[[Any, TextTokenizer], tuple[list[Row], list[EncodedCandidate],
 
 
 class Encoder:
-    """Turns requests into rows for one model, and refuses what the model can't answer."""
+    """Encodes requests as rows for one model, and rejects requests that the model cannot answer."""
 
     def __init__(self, source: ModelSource, tokenizer: Any) -> None:
         """`tokenizer` is the model's fast tokenizer, transformers' or what is known of it."""
@@ -37,12 +37,11 @@ class Encoder:
         self._chooses = chooses(source.config)
 
     def encode(self, request: Request) -> Encoded:
-        """The request's rows and where each candidate's log-probabilities are read from them.
+        """The request's rows, and the positions of each candidate's log-probabilities in them.
 
-        Raises InputError, with the reason only, for a kind of request that the model has no head for, an empty text
-        or candidate, a word that the tokenizer doesn't know or puts elsewhere, candidates that become the same tokens, a
-        control token in a text that the tokenizer can't read as text, an input longer than the model's context, and a token
-        that the model has no embedding for.
+        Raises InputError, with the reason only, for a kind of request without a head in the model, an empty text or candidate,
+        a word that is unknown to the tokenizer or cannot be located, candidates with equal tokens, a control token in a text,
+        an input longer than the context, and a token without an embedding.
         """
         encode, head = _encoding(request, self.source.heads)
         if ("causal" if head == "chat" else head) not in self.source.heads:
@@ -73,7 +72,7 @@ class Encoder:
 
 
 class ServedEncoder:
-    """Makes rows for a model at a server, which has its tokenizer and its chat template there."""
+    """Encodes requests for a model on a server, which applies its tokenizer and chat template there."""
 
     def __init__(self, source: ModelSource) -> None:
         self.source = source
@@ -81,7 +80,7 @@ class ServedEncoder:
     def encode(self, request: Request) -> Encoded:
         """The row of a chat. Raises InputError for any other request."""
         if not isinstance(request, Chat):
-            raise InputError(f"model {self.source.spec} can't answer this: it can only be talked to")
+            raise InputError(f"model {self.source.spec} can't answer this: it only supports chats")
         try:
             asked = replace(request, turns=spoken(request.turns, self.source.system))
         except ValueError as error:
@@ -90,16 +89,16 @@ class ServedEncoder:
 
 
 def encoder_for(source: ModelSource) -> Encoder | ServedEncoder:
-    """The encoder of a resolved model; loads its tokenizer."""
+    """The encoder of a resolved model, with its tokenizer loaded."""
     return ServedEncoder(source) if source.served else Encoder(source, tokenizer_of(source))
 
 
 def likeness(source: ModelSource) -> str:
-    """Equal for models whose encoders make the same of every request that neither refuses: checkpoints of one training, sizes
-    of one family, one model under several names.
+    """A key that is equal for models whose encoders give the same rows: checkpoints of one training, sizes of one family, one
+    model under several names.
 
-    What encoders ask of a model: its tokenizer's files and what else decides how they are read, its context, the sizes of its
-    vocabularies. Only of masked and generative models without a program of their own; others are like themselves alone.
+    It covers the tokenizer's files and what affects how they are used, the context and the vocabulary sizes. Only masked and
+    generative models without remote code can share it.
     """
     config = source.config
     files = [file for file in files_beside_weights(source.path) if not _NO_TOKENIZER.fullmatch(file.name)]
@@ -119,12 +118,12 @@ def likeness(source: ModelSource) -> str:
 
 
 def _template(source: ModelSource) -> tuple[Any, ...]:
-    """What else decides how a chat template writes a chat."""
+    """What else affects how a chat template renders a chat."""
     return source.thinking, asdict(source.day) if source.day else None
 
 
 def _has_program(files: Iterable[Path]) -> bool:
-    """Whether a tokenizer's configuration names a program of the model's own."""
+    """Whether a tokenizer's configuration refers to remote code."""
     return any(file.name == "tokenizer_config.json" and b"auto_map" in file.read_bytes() for file in files)
 
 

@@ -1,4 +1,4 @@
-"""Chats for generative models: the turns as the model's own chat template writes them, and what is read behind them."""
+"""Chats for generative models, rendered by the model's chat template."""
 
 from dataclasses import replace
 
@@ -12,20 +12,20 @@ from evaluator_serving.thoughts import OPENING, opening
 
 
 def encode(request: Chat, text: TextTokenizer) -> tuple[list[Row], list[EncodedCandidate], Coverage]:
-    """The row that is answered in words: the prompt, up to where the assistant begins."""
+    """The row for a generated answer: the prompt, up to the assistant's turn."""
     turns = text.spoken(request.turns)
     ids = text.chat_ids(turns)
     return [Row("chat", ids, (), chat=replace(request, turns=turns))], [], text.coverage(ids)
 
 
 def encode_choice(request: Choice, text: TextTokenizer) -> tuple[list[Row], list[EncodedCandidate], Coverage]:
-    """A row a candidate, read from the first token on that isn't the prompt's."""
+    """One row per candidate, read from the first token that differs from the prompt's."""
     turns = text.spoken(request.turns)
     prefix = text.chat_ids(turns)
     if opened := opening(text.decode(prefix[-OPENING:])):
         raise InputError(
-            f"its chat template opens a thought ({opened.strip()}) where the answer would begin, so that log-probabilities of "
-            "answers mean nothing there: use --thinking off if the template has that switch, or --way text"
+            f"its chat template starts the reasoning ({opened.strip()}) in place of the answer, so log-probabilities of "
+            "answers have no meaning: use --thinking off if the template supports it, or --way text"
         )
     coverage = text.coverage(prefix)
     rows: list[Row] = []

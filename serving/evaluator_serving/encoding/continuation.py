@@ -13,7 +13,7 @@ Asked = tuple[list[Row], tuple[int, ...], tuple[int, ...]]
 
 
 def encode(request: Continuation, text: TextTokenizer) -> tuple[list[Row], list[EncodedCandidate], Coverage]:
-    """Rows of a continuation; see `Continuation` for what each method asks."""
+    """Rows of a continuation; see `Continuation` for the methods."""
     if request.method == "to_end":
         raise InputError("the to_end method is for encoder-decoder models")
     if request.method in _WHOLE and request.context:
@@ -38,10 +38,10 @@ def encode(request: Continuation, text: TextTokenizer) -> tuple[list[Row], list[
 
 
 def follow(prefix: Sequence[int], whole: Sequence[int], candidate: str) -> int:
-    """Where a candidate's tokens begin in `whole` (context and candidate), given the context's own tokens `prefix`.
+    """Position in `whole` (context and candidate) at which the candidate's tokens begin, given the context's tokens `prefix`.
 
-    That is behind the last token they have in common: a token that straddles the boundary is the candidate's. Raises
-    InputError where nothing is left for the candidate.
+    This is after the last common token: a token across the boundary belongs to the candidate. Raises InputError if the
+    candidate has no token.
     """
     start = 0
     while start < min(len(prefix), len(whole)) and prefix[start] == whole[start]:
@@ -52,13 +52,13 @@ def follow(prefix: Sequence[int], whole: Sequence[int], candidate: str) -> int:
 
 
 def reading(head: Head, ids: Sequence[int], start: int, encoder_ids: tuple[int, ...] | None = None) -> Row:
-    """The row that reads each of ids[start:] at the position before it; the last token itself needn't be computed."""
+    """The row that reads ids[start:], each at the previous position; the last token itself is not computed."""
     lookups = tuple((at - 1, ids[at]) for at in range(start, len(ids)))
     return Row(head, tuple(ids[:-1]), lookups, encoder_ids=encoder_ids)
 
 
 def _with_specials(written: str, text: TextTokenizer) -> tuple[int, ...]:
-    """Ids of a text behind the tokenizer's own special tokens and the chat prefix, with exactly one BOS."""
+    """Ids of a text after the tokenizer's special tokens and the chat prefix, with exactly one BOS."""
     ids = text.prompt_ids(written)
     return ids if text.front and ids[: len(text.front)] == text.front else (*text.front, *ids)
 
@@ -76,7 +76,7 @@ def _together(prefix: tuple[int, ...], request: Continuation, text: TextTokenize
 
 
 def _read_from(start: int, own: int, whole: tuple[int, ...], text: TextTokenizer) -> Asked:
-    """A text read from its token `start` on, its candidate being what stands from `own` on."""
+    """A text read from token `start` on; its candidate begins at `own`."""
     mine = whole[own:]
     if start == 0:  # a first token is predicted from something: BOS, or end-of-text as GPT-2 was trained
         whole, start = (text.start_id, *whole), 1
@@ -121,14 +121,14 @@ def _difference(_prefix: tuple[int, ...], request: Continuation, text: TextToken
 
 
 def _template_ids(candidate: str, text: TextTokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """A text's ids as the tokenizer gives them, and those of them that aren't special."""
+    """A text's ids, and the positions of those that are not special."""
     tokens = text.tokens(candidate)
     return tokens.ids, tuple(i for i, special in zip(tokens.ids, tokens.special, strict=True) if not special)
 
 
 def _tail(ids: tuple[int, ...], start: int, own: tuple[int, ...], candidate: str) -> Asked:
     if len(ids) < 2:
-        raise InputError(f"{candidate!r} is one token, which nothing predicts")
+        raise InputError(f"{candidate!r} is a single token, which has no context")
     return [reading("causal", ids, start)], ids[start:], own
 
 

@@ -10,9 +10,9 @@ from evaluator_serving.rows import Coverage, EncodedCandidate, Row, read_at
 
 
 def encode(request: Masked, text: TextTokenizer, sentinel: bool = False) -> tuple[list[Row], list[EncodedCandidate], Coverage]:
-    """Rows of a masked request; see `Masked` for what each method asks.
+    """Rows of a masked request; see `Masked` for the methods.
 
-    The mask is the tokenizer's own, or T5's first sentinel if `sentinel`.
+    The mask is the tokenizer's mask token, or T5's first sentinel if `sentinel`.
     """
     mask_id = text.sentinel_id if sentinel else text.mask_id
     if request.method == "one_token":
@@ -50,7 +50,7 @@ Slots = tuple[tuple[int, ...], ...]
 
 
 def _fill(parts: tuple[str, ...], fillers: tuple[str, ...], text: TextTokenizer) -> tuple[Tokens, Slots]:
-    """Tokenize the text with a candidate in its slots, and find the fillers' tokens by their characters."""
+    """Tokenize the text with a candidate in its slots, and locate the fillers' tokens by character offsets."""
     if len(parts) != len(fillers) + 1 or not fillers:
         raise InputError(f"{len(parts) - 1} slots, but a candidate of {len(fillers)} words")
     spans = []
@@ -85,7 +85,7 @@ def _joint(tokens: Tokens, slots: Slots, mask: int) -> Asked:
 
 
 def _single(tokens: Tokens, slots: Slots, mask: int) -> Asked:
-    """Every slot holds its filler's first j tokens and one mask for the rest, if there is a rest; the first is read."""
+    """Each slot has the first j tokens of its filler and one mask for the rest, if any; the first mask is read."""
     rows = []
     for j, at in enumerate(slots[0]):
         masks = {slot[j] for slot in slots if j < len(slot)}
@@ -104,10 +104,10 @@ def _written(request: Masked, text: TextTokenizer, mark: str, mask: int) -> tupl
 
 
 def _word_written(parts: tuple[str, ...], fillers: tuple[str, ...], text: TextTokenizer, mark: str, mask: int) -> Asked:
-    """A word's tokens one after the other, each at the first mask of a text that is tokenized anew.
+    """A word's tokens in order, each read at the first mask of a newly tokenized text.
 
-    Where a space belongs to the word behind it (RoBERTa's kind, which the released code never met), a word keeps it, and is
-    filled in place if it stands by itself.
+    If a space belongs to the following word (as with RoBERTa, for which the released code was not made), a word keeps it, and
+    is filled in place if it is a separate word.
     """
     word = fillers[0]
     check_text(word, "candidate")
@@ -123,21 +123,21 @@ def _word_written(parts: tuple[str, ...], fillers: tuple[str, ...], text: TextTo
         stretches = [p.removesuffix(lead) + begun if p.endswith(lead) else p + begun.removeprefix(lead) for p in parts[:-1]]
         ids = text.marked(mark.join([*stretches, parts[-1]]), mask, count=len(fillers))
         if ids.count(mask) != len(fillers):
-            raise InputError(f"{mark!r} beside {word!r} isn't read as the mask")
+            raise InputError(f"{mark!r} beside {word!r} is not tokenized as the mask")
         at = ids.index(mask)
         rows.append(Row("masked", ids, ((at, piece),)))
     return rows, pieces
 
 
 def _positional(texts: Sequence[Tokens], mask: int) -> tuple[list[Row], list[EncodedCandidate]]:
-    """Compare two candidates' ids position by position over the shorter's length, special tokens included."""
+    """Compare two candidates' ids by position over the shorter's length, including special tokens."""
     if len(texts) != 2:
         raise InputError(f"the positional method compares two candidates, not {len(texts)}")
     first, second = texts
     pairs = zip(first.ids, second.ids, strict=False)  # unequal lengths are the method's very point
     differ = tuple(i for i, (a, b) in enumerate(pairs) if a != b)
     if not differ:
-        raise InputError("both candidates become the same tokens")
+        raise InputError("both candidates have the same tokens")
     return _gathered(
         (
             [Row("masked", _masked(tokens, differ, mask), tuple((i, tokens.ids[i]) for i in differ))],
@@ -155,7 +155,7 @@ def _filled(request: Masked, text: TextTokenizer) -> list[Tokens]:
 
 
 def _texts(request: Masked, text: TextTokenizer, mask: int | None) -> tuple[list[Row], list[EncodedCandidate], Coverage]:
-    """All tokens of whole texts: each masked with the later ones of its word, or (no mask) all of them as they stand."""
+    """All tokens of whole texts: each masked together with the later ones of its word, or without masks."""
     whole = _filled(request, text)
     own = [tuple(i for i, special in enumerate(tokens.special) if not special) for tokens in whole]
     for words, places in zip(request.candidates, own, strict=True):

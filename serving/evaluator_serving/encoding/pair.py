@@ -14,7 +14,7 @@ def encode(request: Pair, text: TextTokenizer) -> tuple[list[Row], list[EncodedC
     check_text(request.second, "second text")
     label = next_label(text.config)
     if label is None:
-        raise InputError("the classifier's config names no label is_next")
+        raise InputError("the classifier's configuration has no label is_next")
     ours = next_sentence(text.config)
     tokens = text.tokens((ours.prefix if ours else "") + request.first, request.second)
     row = Row("pair", tokens.ids, ((0, label),), tokens.type_ids)

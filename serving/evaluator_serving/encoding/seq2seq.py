@@ -9,7 +9,7 @@ from evaluator_serving.rows import GREEDY, Coverage, EncodedCandidate, Row, read
 
 
 def encode(request: Continuation, text: TextTokenizer) -> tuple[list[Row], list[EncodedCandidate], Coverage]:
-    """One row a candidate; the decoder reads its start token, the context (a span sentinel) and the candidate."""
+    """One row per candidate; the decoder reads its start token, the context (a span sentinel) and the candidate."""
     if request.method not in ("conditional", "to_end"):
         raise InputError(f"encoder-decoder models have no {request.method} method")
     front = (_start_id(text), *text.front)
@@ -37,9 +37,9 @@ def encode(request: Continuation, text: TextTokenizer) -> tuple[list[Row], list[
 
 
 def encode_masked(request: Masked, text: TextTokenizer) -> tuple[list[Row], list[EncodedCandidate], Coverage]:
-    """A row a token: the encoder reads the text with a sentinel as its mask, the decoder its start token and the sentinel.
+    """One row per token: the encoder reads the text with a sentinel as mask, the decoder its start token and the sentinel.
 
-    With `written` the decoder's second token is the model's own choice.
+    With `written` the decoder generates its second token.
     """
     if request.method not in ("single", "written"):
         raise InputError(f"encoder-decoder models have no {request.method} method")
@@ -51,7 +51,7 @@ def encode_masked(request: Masked, text: TextTokenizer) -> tuple[list[Row], list
 
 
 def _ids(written: str, text: TextTokenizer, *, special: bool = False) -> tuple[int, ...]:
-    """Ids of a text; the first span sentinel that is in it is one."""
+    """Ids of a text, in which the first span sentinel is a control token."""
     if SENTINEL in written:
         return text.marked(written, text.sentinel_id, special=special)
     return text.tokens(written).ids if special else text.ids(written)
@@ -60,5 +60,5 @@ def _ids(written: str, text: TextTokenizer, *, special: bool = False) -> tuple[i
 def _start_id(text: TextTokenizer) -> int:
     start_id = getattr(text.config, "decoder_start_token_id", None)
     if start_id is None:
-        raise InputError("the model's config names no decoder_start_token_id")
+        raise InputError("the model's configuration has no decoder_start_token_id")
     return int(start_id)

@@ -1,4 +1,4 @@
-"""Tokens that two texts share, each masked one at a time (method.md §3, cs)."""
+"""Tokens shared by two texts, each masked one at a time (method.md §3, cs)."""
 
 from difflib import SequenceMatcher
 
@@ -8,9 +8,9 @@ from evaluator_serving.rows import Coverage, EncodedCandidate, Row, read_at
 
 
 def encode(request: SharedTokens, text: TextTokenizer) -> tuple[list[Row], list[EncodedCandidate], Coverage]:
-    """A row for each shared token of each text; texts that share nothing have two empty candidates.
+    """One row for each shared token of each text; texts without shared tokens have two empty candidates.
 
-    Texts that differ by case alone may be one to the model: then all tokens are shared and what is compared is equal.
+    If texts differ only in case, an uncased model shares all tokens, and both scores are equal.
     """
     check_text(request.first, "first text")
     check_text(request.second, "second text")
@@ -33,7 +33,7 @@ def encode(request: SharedTokens, text: TextTokenizer) -> tuple[list[Row], list[
 
 
 def _words(tokens: Tokens) -> list[int]:
-    """Positions that belong to the text, not to the tokenizer's template."""
+    """Positions of the text's tokens, without the tokenizer's template."""
     return [i for i, special in enumerate(tokens.special) if not special]
 
 

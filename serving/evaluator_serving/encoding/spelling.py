@@ -1,4 +1,4 @@
-"""What tokens spell: whether the tokens that offsets or token counts point at are the word that was asked."""
+"""Check that the tokens located by offsets or counts spell the requested word."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -11,9 +11,9 @@ _BROKEN = "\ufffd"
 
 
 class Spelling:
-    """Compares tokens with the text that they stand for, as the tokenizer's own normalizer leaves it.
+    """Compares tokens with their text after the tokenizer's normalizer.
 
-    Spaces don't count: tokenizers differ in whose they are.
+    Spaces are ignored, since tokenizers attach them to different tokens.
     """
 
     def __init__(self, backend: Any) -> None:
@@ -40,7 +40,7 @@ class Spelling:
         return _plain(wanted) in found and found in _plain(self.normalized(around))
 
     def normalized(self, text: str) -> str:
-        """The text as the tokenizer's normalizer leaves it."""
+        """The text after the tokenizer's normalizer."""
         normalizer = self._backend.normalizer
         return text if normalizer is None else str(normalizer.normalize_str(text))
 
@@ -57,5 +57,5 @@ def _bare(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """A bare text without letter case and combining marks."""
+    """A bare text without case and combining marks."""
     return "".join(c for c in unicodedata.normalize("NFKD", _bare(text).casefold()) if not unicodedata.combining(c))

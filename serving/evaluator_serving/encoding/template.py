@@ -1,4 +1,4 @@
-"""What a chat template is given besides the turns: whether to think, and the date."""
+"""Variables of a chat template besides the turns: thinking, and the date."""
 
 from typing import Any
 
@@ -8,17 +8,17 @@ from evaluator_serving.thoughts import SWITCHES
 
 
 def values(source: ModelSource, thinking: str | None = None) -> dict[str, Any]:
-    """Variables and functions for a model's chat template; `thinking` in place of the source's own."""
+    """Variables and functions for a model's chat template; `thinking` replaces the source's value."""
     return _thinking(source.thinking if thinking is None else thinking) | _date(source)
 
 
 def without_switch(thinking: str) -> str:
-    """The choice that a template must answer otherwise than `thinking`, if it has such a switch."""
+    """The value with which a template must render differently than with `thinking` if it has such a switch."""
     return {"on": "off", "off": "on"}.get(thinking, "none" if thinking != "none" else "high")
 
 
 def writes_date(source: ModelSource) -> bool:
-    """Whether a model's chat template writes the date that it is given."""
+    """Whether a model's chat template includes the date."""
     named = [b"strftime_now"] + ([b"date_string"] if source.day and source.day.given else [])
     files = files_beside_weights(source.path)
     templates = [file.read_bytes() for file in files if file.name == "tokenizer_config.json" or "chat_template" in file.name]

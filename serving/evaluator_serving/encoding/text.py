@@ -1,4 +1,4 @@
-"""A model's tokenizer as the encoders need it: ids with character offsets, and the special tokens by their role."""
+"""A model's tokenizer for the encoders: ids with character offsets, and special tokens by role."""
 
 import contextlib
 import functools
@@ -32,10 +32,10 @@ class Tokens:
 
     Attributes:
         ids: token ids.
-        offsets: half-open character ranges of the text, one a token; tokens of one character's bytes share its range.
-        special: whether the tokenizer's template added the token (it is no part of the text).
-        type_ids: token type ids, None for a model without any.
-        words: which of its own words the tokenizer cut each token from; None for those of its template.
+        offsets: half-open character range of each token; tokens of one character's bytes share its range.
+        special: whether the tokenizer's template added the token.
+        type_ids: token type ids, None for a model without them.
+        words: index of the pre-tokenizer's word of each token, None for template tokens.
     """
 
     ids: tuple[int, ...]
@@ -45,15 +45,15 @@ class Tokens:
     words: tuple[int | None, ...]
 
     def span(self, start: int, end: int) -> tuple[int, ...]:
-        """Positions of the tokens that hold at least one of the characters [start, end); those of the template hold none."""
+        """Positions of the tokens that overlap the characters [start, end), without template tokens."""
         return tuple([i for i, (a, b) in enumerate(self.offsets) if a < end and start < b and a < b])
 
 
 class TextTokenizer:
-    """A fast tokenizer without truncation and padding, and what the encoders ask about its special tokens.
+    """A fast tokenizer without truncation and padding, with the encoders' operations on special tokens.
 
-    Text is text: what a control token is called (`[MASK]`, `</s>`, `<|im_end|>`) is read as these characters. Control tokens
-    come from the program only: by their ids, or through the methods that say so.
+    The names of control tokens in a text (`[MASK]`, `</s>`, `<|im_end|>`) are treated as plain characters. Control tokens are
+    only inserted by the program: by id, or through the methods that say so.
     """
 
     def __init__(self, source: ModelSource, tokenizer: Any) -> None:
@@ -82,35 +82,35 @@ class TextTokenizer:
 
     @property
     def mask_id(self) -> int:
-        """The mask token's id. Raises InputError where there is none."""
+        """The mask token's id. Raises InputError if there is none."""
         return self._required(self._tokenizer.mask_token_id, "mask")
 
     @property
     def mask_text(self) -> str:
-        """The mask token's text. Raises InputError where there is none."""
+        """The mask token's text. Raises InputError if there is none."""
         self._required(self._tokenizer.mask_token_id, "mask")
         return str(self._tokenizer.mask_token)
 
     @property
     def sentinel_id(self) -> int:
-        """The id of T5's first span sentinel. Raises InputError where the tokenizer has none."""
+        """The id of T5's first span sentinel. Raises InputError if there is none."""
         ids = self.control_ids(SENTINEL)
         return self._required(ids[0] if len(ids) == 1 and ids[0] != self.unk_id else None, f"sentinel ({SENTINEL})")
 
     @property
     def start_id(self) -> int:
-        """What stands before a whole text: BOS, or the end-of-text token of a model without BOS, as in GPT-2."""
+        """The token before a whole text: BOS, or the end-of-text token for a model without BOS, such as GPT-2."""
         bos = self._tokenizer.bos_token_id
         return self._required(bos if bos is not None else self._tokenizer.eos_token_id, "BOS or end-of-text")
 
     @property
     def start_text_id(self) -> int:
-        """The first token that START_TEXT becomes: the token of that name, else a special token in front or a piece of text."""
+        """The first token of START_TEXT: the token of that name, else a special token in front or a piece of text."""
         return (*self.front, *self.control_ids(START_TEXT))[0]
 
     @property
     def end_id(self) -> int:
-        """The end-of-text token's id. Raises InputError where there is none."""
+        """The end-of-text token's id. Raises InputError if there is none."""
         return self._required(self._tokenizer.eos_token_id, "end-of-text")
 
     def tokens(self, text: str, second: str | None = None) -> Tokens:
@@ -123,22 +123,22 @@ class TextTokenizer:
         return Tokens(ids, tuple(encoding.offsets), special, types, tuple(encoding.word_ids))
 
     def ids(self, text: str) -> tuple[int, ...]:
-        """Ids of a text alone, without the model's special tokens.
+        """Ids of a text, without the model's special tokens.
 
-        Raises InputError where the tokenizer makes a control token of it all the same (one that has them among its pieces).
+        Raises InputError if the tokenizer produces a control token nevertheless (one with control tokens among its pieces).
         """
         ids = tuple(self._encode(text, special=False).ids)
         self._refuse_control(ids)
         return ids
 
     def control_ids(self, text: str) -> tuple[int, ...]:
-        """Ids of a text of the program's own, the control tokens in it read as such. Never for a data set's texts."""
+        """Ids of a text of the program, in which control tokens are recognised. Never used for texts of data sets."""
         return tuple(self._encode(text, special=False, control=True).ids)
 
     def marked(self, text: str, mark: int, *, count: int = 1, special: bool = True) -> tuple[int, ...]:
-        """Ids of a text in which the program wrote the control token `mark` `count` times, with special tokens if `special`.
+        """Ids of a text in which the program inserted the control token `mark` `count` times, with special tokens if `special`.
 
-        Raises InputError where the text holds another control token, or that one more often.
+        Raises InputError if the text contains another control token, or this one more often.
         """
         encoding = self._encode(text, special=special, control=True)
         own = [i for i, s in zip(encoding.ids, encoding.special_tokens_mask, strict=True) if not s]
@@ -152,7 +152,7 @@ class TextTokenizer:
         return str(self._backend.decode(list(ids), skip_special_tokens=False))
 
     def prompt_ids(self, text: str) -> tuple[int, ...]:
-        """Ids of a text behind the chat template's opening, if there is one, without the model's special tokens."""
+        """Ids of a text after the chat template's opening, if any, without the model's special tokens."""
         if self._chat is None:
             return self.ids(text)
         opening = self._chat
@@ -164,22 +164,22 @@ class TextTokenizer:
         return opening.front + self.ids(opening.rest + text)
 
     def spoken(self, turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
-        """The turns with the model's system prompt in front, if it has one. Raises InputError where they have their own."""
+        """The turns with the model's system prompt in front, if any. Raises InputError if the turns have their own."""
         try:
             return spoken(turns, self._source.system)
         except ValueError as error:
             raise InputError(str(error)) from error
 
     def chat_ids(self, turns: Sequence[Turn], answer: str = "") -> tuple[int, ...]:
-        """Ids of a chat as the model's chat template writes it, up to the assistant's turn, which begins with `answer`.
+        """Ids of a chat rendered by the chat template, up to the assistant's turn, which begins with `answer`.
 
-        What special tokens stand in front is the template's affair. Raises InputError where there is no template, it can't
-        write these turns or leaves one out, and where a turn holds what the tokenizer reads as a control token.
+        The template determines special tokens in front. Raises InputError if there is no template, or it cannot render these
+        turns or omits one, and for a turn that contains a control token.
         """
         written = self._chat_text(tuple(turns))
         for turn in turns:
             if turn.content.strip() not in written:
-                raise InputError(f"its chat template leaves the {turn.role}'s turn out")
+                raise InputError(f"its chat template omits the {turn.role} turn")
         ids = self.control_ids(written + answer)
         roles = tuple(turn.role for turn in turns)
         if roles not in self._template_control:
@@ -191,7 +191,7 @@ class TextTokenizer:
         return ids
 
     def _written(self, turns: tuple[Turn, ...]) -> str:
-        """A chat as the model's template writes it, up to the assistant's turn."""
+        """A chat rendered by the template, up to the assistant's turn."""
         thinking = self._source.thinking
         try:
             written = self._rendered(turns, thinking, parts=self._wants_parts)
@@ -203,12 +203,12 @@ class TextTokenizer:
             with contextlib.suppress(Exception):  # a template that refuses another choice knows this one
                 other = self._rendered(turns, template.without_switch(thinking), parts=self._wants_parts)
             if other == written:
-                raise InputError(f"its chat template has no switch for --thinking {thinking}: leave it out")
+                raise InputError(f"its chat template does not support --thinking {thinking}: remove the option")
             self._switches = True
         return written
 
     def _rendered(self, turns: tuple[Turn, ...], thinking: str, *, parts: bool) -> str:
-        """A chat as the template writes it, each turn's content a text or, with `parts`, a list with one text in it."""
+        """A chat rendered by the template, with contents as text or, if `parts`, as lists with one text."""
         contents = [[{"type": "text", "text": turn.content}] if parts else turn.content for turn in turns]
         told = [{"role": turn.role, "content": content} for turn, content in zip(turns, contents, strict=True)]
         how = template.values(self._source, thinking)
@@ -216,7 +216,8 @@ class TextTokenizer:
 
     @functools.cached_property
     def _wants_parts(self) -> bool:
-        """Whether the template writes lists of parts only: some multimodal models' leave a plain text out without an error."""
+        """Whether the template renders only lists of parts: those of some multimodal models omit plain text without an
+        error."""
         probe = "a plain text"
 
         def writes(*, parts: bool) -> bool:
@@ -229,14 +230,14 @@ class TextTokenizer:
 
     @property
     def opening_length(self) -> int:
-        """Tokens that stand before every prompt: the model's special tokens and the chat template's opening."""
+        """Number of tokens before every prompt: special tokens and the chat template's opening."""
         return len(self.front) + (self._chat.length if self._chat else 0)
 
     def slot(self, tokens: Tokens, text: str, start: int, end: int) -> tuple[int, ...]:
-        """Positions of the tokens of the word text[start:end], with the boundary sign that stands for the space before it.
+        """Positions of the tokens of the word text[start:end], including the boundary sign for the space before it.
 
-        Raises InputError where they aren't the word: none, unknown ones, or other ones (a normalizer that removes characters
-        can shift the offsets of what follows).
+        Raises InputError if they are not the word: none, unknown ones, or others (a normalizer that removes characters can
+        shift offsets).
         """
         places = tokens.span(start, end)
         spelled = self._spelled(tokens, places, text, start, end)
@@ -248,7 +249,9 @@ class TextTokenizer:
                 word, ids = text[start:end], [tokens.ids[i] for i in places]
                 self.check_word(word, ids)
                 shown = " ".join(self._backend.id_to_token(i) for i in ids)
-                raise InputError(f"the tokens of {word!r} can't be told: the tokenizer puts it at {shown!r}; clean the text")
+                raise InputError(
+                    f"the tokens of {word!r} can't be located: the tokenizer's offsets give {shown!r}; clean the text"
+                )
         sign = places[0] - 1
         if sign >= 0 and tokens.ids[sign] == self._boundary and tokens.offsets[sign] == (start - 1, start):
             joined = self._backend.id_to_token(tokens.ids[places[0]]).startswith(_BOUNDARY)
@@ -256,9 +259,10 @@ class TextTokenizer:
         return places
 
     def _anew(self, tokens: Tokens, text: str, start: int, end: int) -> tuple[Tokens, int, tuple[int, ...]] | None:
-        """The same tokens with offsets into the normalized text, and the word's beginning and tokens there.
+        """The same tokens with offsets into the normalized text, and the word's start and tokens there.
 
-        Those offsets are right, for nothing is left to remove. None where the normalized text isn't the same to the tokenizer.
+        These offsets are correct, since nothing is left to remove. None if the tokenizer treats the normalized text
+        differently.
         """
         before, word, behind = (self.spelling.normalized(part) for part in (text[:start], text[start:end], text[end:]))
         again = self.tokens(before + word + behind)
@@ -268,7 +272,7 @@ class TextTokenizer:
         return (again, first, places) if right else None
 
     def _spelled(self, tokens: Tokens, places: tuple[int, ...], text: str, start: int, end: int) -> bool:
-        """Whether the tokens at some places are the word, as far as they are known."""
+        """Whether the tokens at some positions spell the word, as far as they are known."""
         ids = tuple([tokens.ids[i] for i in places])
         if not ids or self.unk_id in ids:
             return False
@@ -276,28 +280,26 @@ class TextTokenizer:
         return self.spelling.spells(text[start:end], around, ids)
 
     def puts_space_in_front(self) -> bool:
-        """Whether a text's first word looks as if a space stood before it, as with most SentencePiece tokenizers."""
+        """Whether the tokenizer adds a space before a text's first word, as most SentencePiece tokenizers do."""
         return self.ids("a")[-1:] == self.ids("a a")[-1:]
 
     def check_word(self, word: str, tokens: Sequence[int]) -> None:
-        """Raises InputError where a word has no token or one that stands for anything unknown."""
+        """Raise InputError for a word without tokens, or with an unknown token."""
         if not tokens:
             raise InputError(f"{word!r} yields no token")
         if self.unk_id in tokens:
-            raise InputError(f"{word!r} contains what the tokenizer doesn't know (it becomes the unknown token)")
+            raise InputError(f"{word!r} contains characters that the tokenizer maps to the unknown token")
 
     def check_continuation(self, context: str, candidate: str, tokens: tuple[int, ...]) -> None:
-        """Raises InputError where a candidate's tokens aren't the candidate, and for a word that isn't known."""
+        """Raise InputError if a candidate's tokens do not spell it, or contain an unknown token."""
         if len(candidate.split()) == 1:
             self.check_word(candidate, tokens)
         if self.unk_id not in tokens and not self.spelling.spells(candidate, context + candidate, tokens):
             spelled = " ".join(self._backend.id_to_token(i) for i in tokens)
-            raise InputError(
-                f"{candidate!r} is more than its tokens {spelled!r}: an unknown character before it takes the rest"
-            )
+            raise InputError(f"{candidate!r} has only the tokens {spelled!r}: an unknown character before it includes the rest")
 
     def coverage(self, ids: Sequence[int]) -> Coverage:
-        """How many of a text's tokens (control tokens left out) stand for something unknown, or for single bytes of it."""
+        """Numbers of a text's tokens (without control tokens) that are unknown, or single bytes of an unknown character."""
         own = len(ids) - sum(map(self._control.__contains__, ids))
         parts = sum(map(self._is_part, ids))
         if self._odd.isdisjoint(ids):
@@ -321,7 +323,7 @@ class TextTokenizer:
 
     def _control_error(self, ids: Sequence[int]) -> InputError:
         names = ", ".join(repr(self._backend.id_to_token(i)) for i in dict.fromkeys(ids))
-        return InputError(f"the text holds {names}, which this tokenizer can only read as a control token: take it out")
+        return InputError(f"the text contains {names}, which this tokenizer always treats as a control token: remove it")
 
     def _required(self, token_id: int | None, role: str) -> int:
         if token_id is None:
@@ -329,26 +331,26 @@ class TextTokenizer:
         return token_id
 
     def _leading_specials(self) -> tuple[int, ...]:
-        """The ids that the tokenizer's template puts in front of a text (BOS, CLS), often none."""
+        """Ids that the tokenizer's template adds before a text (BOS, CLS), often none."""
         probe = self.tokens("a")
         return probe.ids[: probe.special.index(False)] if False in probe.special else ()
 
     def _chat_opening(self) -> "_Opening":
-        """An empty user turn and the opening of the assistant's, so that a text becomes what the assistant says.
+        """An empty user turn and the opening of the assistant's turn, after which a text is the assistant's.
 
-        The model's system prompt, if it has one, stands before both.
+        The model's system prompt, if any, precedes both.
         """
         spec, system = self._source.spec, self._source.system
         turns = spoken((Turn("user", ""),), system)
         try:
             prefix = self._chat_text(turns)
         except InputError as error:
-            raise ModelError(f"model {spec}: {error}: leave --chat-template and --system out, or this model") from error
+            raise ModelError(f"model {spec}: {error}: remove --chat-template and --system, or this model") from error
         encoding = self._encode(prefix, special=False, control=True)
         if system is not None:
             plain = self._chat_text((Turn("system", "a"), *turns[1:]))
             if system.strip() not in prefix or self._held(self.control_ids(plain)) != self._held(encoding.ids):
-                raise ModelError(f"model {spec}: its chat template doesn't write the system prompt as it stands: change it")
+                raise ModelError(f"model {spec}: its chat template changes the system prompt: use another prompt")
         places = [at for at, i in enumerate(encoding.ids) if i in self._control]
         cut = places[-1] + 1 if places else 0
         front, rest = tuple(encoding.ids[:cut]), prefix[encoding.offsets[cut - 1][1] if places else 0 :]
@@ -359,14 +361,14 @@ class TextTokenizer:
 
 @dataclass(frozen=True, slots=True)
 class _Opening:
-    """What a chat template puts before the assistant's words.
+    """The chat template's text before the assistant's words.
 
     Attributes:
-        prefix: its text.
-        control: the ids of its control tokens.
-        front: its ids up to the last control token, None where what follows can't be tokenized apart from them.
-        rest: its text behind that.
-        length: its tokens.
+        prefix: the text.
+        control: ids of its control tokens.
+        front: its ids up to the last control token, None if the rest cannot be tokenized separately.
+        rest: its text after that.
+        length: its number of tokens.
     """
 
     prefix: str
@@ -377,9 +379,9 @@ class _Opening:
 
 
 def _unknown_id(backend: Any) -> int | None:
-    """The id that stands for whatever a tokenizer doesn't know; None for one that knows every byte.
+    """The id of the unknown token, None for a tokenizer that encodes every byte.
 
-    Found by trying: what a tokenizer declares may be another one (GPT-2's is its end-of-text token, and never made).
+    Determined by a trial, because the declared one may differ (GPT-2's is its end-of-text token, which is never produced).
     """
     try:
         tokens = backend.model.tokenize("\U0010ffff")  # no character, now or ever
@@ -389,7 +391,7 @@ def _unknown_id(backend: Any) -> int | None:
 
 
 def _part_of_a_letter(backend: Any) -> Callable[[int], bool]:
-    """Whether a byte-level tokenizer's token holds some of a letter's bytes only; no other tokenizer has such tokens."""
+    """Whether a byte-level tokenizer's token contains an incomplete character; other tokenizers have no such tokens."""
     state = b"" if backend.decoder is None else backend.decoder.__getstate__()
     if b'"ByteLevel"' not in state:
         return lambda _: False
@@ -407,22 +409,22 @@ def _part_of_a_letter(backend: Any) -> Callable[[int], bool]:
 
 
 def _byte_letters() -> dict[str, int]:
-    """How byte-level tokenizers write bytes (GPT-2's table): printable ones as themselves, the others from U+0100 on."""
+    """GPT-2's table of bytes as characters: printable bytes as themselves, the others from U+0100 on."""
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in plain]
     return {chr(byte): byte for byte in plain} | {chr(256 + n): byte for n, byte in enumerate(others)}
 
 
 def _byte_ids(backend: Any) -> frozenset[int]:
-    """Ids of the pieces that stand for one byte of an unknown character (`<0x00>` to `<0xFF>`), if the tokenizer has them."""
+    """Ids of the pieces for single bytes of an unknown character (`<0x00>` to `<0xFF>`), if the tokenizer has them."""
     ids = [backend.token_to_id(f"<0x{byte:02X}>") for byte in range(256)]
     return frozenset() if None in ids else frozenset(i for i in ids if i is not None)
 
 
 def _declare_control(tokenizer: Any) -> None:
-    """Make special tokens of the control tokens that a tokenizer adds as plain ones, as fine-tuned ones do with their turns.
+    """Make special tokens of control tokens that a tokenizer adds as plain ones, as fine-tuned models do for turns.
 
-    They look like `<|im_start|>`, or stand in brackets in its chat template. Other plain ones are text (runs of spaces, HTML).
+    They look like `<|im_start|>`, or are in brackets in the chat template. Other plain ones are text (runs of spaces, HTML).
     """
     backend, turns = tokenizer.backend_tokenizer, str(getattr(tokenizer, "chat_template", None) or "")
     plain = [token for token in backend.get_added_tokens_decoder().values() if not token.special]
@@ -433,9 +435,9 @@ def _declare_control(tokenizer: Any) -> None:
 
 
 def _control_ids(tokenizer: Any) -> frozenset[int]:
-    """Ids of the tokens that steer a model and are no text.
+    """Ids of the control tokens.
 
-    Those that are one character are text all the same (a model that pads with `!`). mT5's sentinels are not declared.
+    Tokens of a single character count as text (some models pad with `!`). mT5's sentinels are not declared.
     """
     backend = tokenizer.backend_tokenizer
     added = [i for i, token in backend.get_added_tokens_decoder().items() if token.special and len(token.content) > 1]
@@ -445,16 +447,16 @@ def _control_ids(tokenizer: Any) -> frozenset[int]:
 
 
 def check_different(candidates: Sequence[Sequence[str]], tokens: Sequence[tuple[Any, ...]]) -> None:
-    """Raises InputError where different candidates (each some words) became the same tokens: nothing tells them apart."""
+    """Raise InputError if different candidates (each some words) have equal tokens."""
     seen: dict[tuple[Any, ...], Sequence[str]] = {}
     for words, ids in zip(candidates, tokens, strict=True):
         other = seen.setdefault(ids, words)
         if other is not words and [w.split() for w in other] != [w.split() for w in words]:
             first, second = (" … ".join(word.strip() for word in each) for each in (other, words))
-            raise InputError(f"{first!r} and {second!r} become the same tokens: to this model they are one word")
+            raise InputError(f"{first!r} and {second!r} have the same tokens, so this model cannot distinguish them")
 
 
 def check_text(text: str, what: str) -> None:
-    """Raises InputError where a text is empty or blank."""
+    """Raise InputError for an empty or blank text."""
     if not text.strip():
         raise InputError(f"empty {what}")

@@ -136,7 +136,7 @@ def _named_base(config: dict[str, Any], path: Path, spec: str, resolve: Resolve)
     remedy = f"correct base_model_name_or_path in its {ADAPTER_CONFIG}"
     name = config.get("base_model_name_or_path")
     if not name or not isinstance(name, str):
-        raise InputError(f"model {spec}: an adapter that names no base model: {remedy}")
+        raise InputError(f"model {spec}: an adapter without the name of a base model: {remedy}")
     local = next((place for place in (Path(name).expanduser(), path / name) if place.exists()), None)
     revision = config.get("revision")
     where = str(local) if local else f"{name}@{revision}" if revision and "@" not in name else name
@@ -156,7 +156,7 @@ def _check_mergeable(config: dict[str, Any], base: ModelSource, spec: str) -> No
     kind = str(config.get("peft_type"))
     tuners = {str(name.value): tuner for name, tuner in PEFT_TYPE_TO_TUNER_MAPPING.items()}
     if kind not in tuners:
-        raise InputError(f"model {spec}: peft {version('peft')} knows no {kind} adapters: install a newer one")
+        raise InputError(f"model {spec}: peft {version('peft')} does not support {kind} adapters: install a newer version")
     reason = None
     if not hasattr(tuners[kind], "merge_and_unload") or kind in ("XLORA", "POLY"):
         reason = f"{kind} adapters can't be merged into weights (they add tokens or depend on the input)"

@@ -153,10 +153,10 @@ def locate(spec: str) -> Path | HubFiles:
         return local.resolve()
     folder, _, revision = spec.partition("@")
     if revision and Path(folder).expanduser().exists():
-        raise InputError(f"model {spec}: {folder} is on this machine, where there are no revisions: leave @{revision} out")
+        raise InputError(f"model {spec}: {folder} is on this machine, where there are no revisions: remove @{revision}")
     looks_like_id = re.fullmatch(r"[\w.-]+(/[\w.-]+)?(@[\w./-]+)?", spec) is not None
     if not looks_like_id or spec.startswith((".", "/", "~")):
-        raise InputError(f"model {spec}: no such folder, and not a hub id either (id or id@revision)")
+        raise InputError(f"model {spec}: no such folder, and not a Hub id (id or id@revision)")
     return find(folder, revision or None, spec)
 
 
@@ -200,8 +200,8 @@ def is_pickled(names: Iterable[str], spec: str, *, allowed: bool) -> bool:
     found = next((name for name in names if name.endswith(".bin")), None)
     if found and not allowed:
         raise InputError(
-            f"model {spec}: its weights are pickled ({found}), and pickles can hold programs: give a revision or a copy with "
-            "safetensors or, if you trust where they come from, allow them for this model (--allow-pickle; in SWEEP.toml "
+            f"model {spec}: its weights are pickled ({found}), which can execute code: use a revision or a copy with "
+            "safetensors or, if you trust the source, allow pickled weights for this model (--allow-pickle; in SWEEP.toml "
             "allow_pickle = true; of a translator SPEC?pickle)"
         )
     return found is not None

@@ -48,13 +48,13 @@ def refused(folder: Path, spec: str) -> InputError:
     if strangers := [name for name in named if not _is_own(name)]:
         return InputError(f"model {spec}: {_of_others(strangers)}")
     if not named:
-        return InputError(f"model {spec}: transformers doesn't know its type by itself; choose a model that it knows")
+        return InputError(f"model {spec}: transformers does not support its type; choose another model")
     files = ", ".join(dict.fromkeys(map(_file, named)))
     return InputError(
-        f"model {spec}: it needs programs that its own repository brings ({files}), and they run only where they are allowed: "
-        "read them and, if you trust them, allow them for this model (--trust-remote-code of run, probe and bench; in "
-        "SWEEP.toml trust_remote_code = true; of a translator SPEC?trust-remote-code; export and train-nsp run none), or "
-        "choose a model that transformers knows by itself"
+        f"model {spec}: it needs code from its repository ({files}), which runs only if allowed: "
+        "read it and, if you trust it, allow it for this model (--trust-remote-code of run, probe and bench; in "
+        "SWEEP.toml trust_remote_code = true; for a translator SPEC?trust-remote-code; not with export and train-nsp), or "
+        "choose a model that needs no remote code"
     )
 
 
@@ -129,6 +129,6 @@ def _lay_out(folder: Path, names: list[str], spec: str) -> None:
                     get_cached_module_file(str(folder), name, local_files_only=True)
     except OSError as error:
         raise InputError(
-            f"model {spec}: its programs can't be copied to {place} ({first_line(error)}): set HF_MODULES_CACHE to a folder "
+            f"model {spec}: its code can't be copied to {place} ({first_line(error)}): set HF_MODULES_CACHE to a folder "
             "that can be written"
         ) from error

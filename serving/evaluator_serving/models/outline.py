@@ -17,7 +17,7 @@ def read_configurations(path: Path) -> dict[str, dict[str, Any]]:
     try:
         content = json.loads(path.read_text(encoding="utf8"))
     except OSError as error:
-        raise InputError(f"can't read {path}: {error.strerror}: --configurations wants a JSON file") from None
+        raise InputError(f"can't read {path}: {error.strerror}: --configurations needs a JSON file") from None
     except ValueError as error:
         raise InputError(f"{path}: not valid JSON ({error}): correct it") from None
     if not isinstance(content, dict) or not all(isinstance(it, dict) and "model_type" in it for it in content.values()):
@@ -51,7 +51,7 @@ def outlined(spec: str, configurations: Mapping[str, Mapping[str, Any]], chat_te
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         if "auto_map" in configurations[name]:
             raise InputError(
-                f"model {spec}: it needs programs of its own repository, which a configuration alone doesn't bring: plan it "
+                f"model {spec}: it needs code from its repository, which is not part of a configuration: plan it "
                 "without --configurations"
             ) from None
         raise InputError(f"model {spec}: its configuration can't be used ({first_line(error)}): correct it") from None

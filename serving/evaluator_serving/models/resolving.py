@@ -134,7 +134,7 @@ def _with_code(source: ModelSource, folder: Path, origin: HubModel) -> ModelSour
         return replace(source, path=folder)
     code = own_code(folder, source.spec, allowed=True, fetch=lambda: fetch_code(origin, source.spec))
     if code != source.code:
-        raise InputError(f"model {source.spec}: its programs in {folder} are others than when this command began: remove them")
+        raise InputError(f"model {source.spec}: its code in {folder} has changed since this command began: remove it")
     return replace(source, path=folder, config=load_config(folder, source.spec, own_code=True))
 
 
@@ -153,7 +153,7 @@ def _same(source: ModelSource, origin: Path, machine: str) -> ModelSource:
     if here.revision == source.revision and here.code != source.code:
         where = f" on {machine}" if machine else ""
         raise InputError(
-            f"model {source.spec}: the programs in {origin}{where} are others than those that this command began with: "
+            f"model {source.spec}: the code in {origin}{where} differs from that at the start of this command: "
             "copy the folder again, or start the command again"
         )
     if here.revision != source.revision:

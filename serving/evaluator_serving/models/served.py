@@ -26,13 +26,13 @@ def checked_host(url: str) -> str | None:
         return None
     if parts.username or parts.password or not re.fullmatch(r"(api-version=[\w.-]+)?", parts.query, re.ASCII):
         raise InputError(
-            f"the URL of {parts.hostname} holds a user, a password or a query: leave it out, keys come from the environment "
+            f"the URL of {parts.hostname} contains a user, a password or a query: remove it; keys come from the environment "
             "(OPENAI_API_KEY, or others with --extra header=NAME=VARIABLE)"
         )
     try:
         _ = parts.port
     except ValueError as error:
-        raise InputError(f"the URL {url} has no proper port ({error}): correct it") from error
+        raise InputError(f"the URL {url} has an invalid port ({error}): correct it") from error
     return parts.hostname
 
 

@@ -232,8 +232,8 @@ def _check_own_code(source: ModelSource, tokenizer: Any) -> None:
     described = Tokenizer.from_file(str(file)) if file.is_file() else backend
     if not all(map(_is_backends(tokenizer), TEXTS)) or tokens_of(backend, TEXTS) != tokens_of(described, TEXTS):
         raise InputError(
-            f"model {source.spec}: its tokenizer's own program makes other tokens than the tokenizer.json beside it, which is "
-            "all that is read here; choose a model whose tokenizer transformers knows by itself"
+            f"model {source.spec}: its remote tokenizer code gives other tokens than the tokenizer.json beside it, which is "
+            "used here; choose a model whose tokenizer needs no remote code"
         )
 
 

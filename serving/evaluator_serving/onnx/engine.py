@@ -82,7 +82,7 @@ class OnnxEngine(Engine):
         self._manifest = read_manifest(self._folder)
         held = (self._manifest.revision, self._manifest.dtype, self._manifest.head)
         if held != (source.revision, options.dtype, self._head):
-            raise InputError(f"{self._folder}: holds another model, head or dtype than {source.spec} in {options.dtype}")
+            raise InputError(f"{self._folder}: contains another model, head or dtype than {source.spec} in {options.dtype}")
         self._feeds = self._feeding(options.batch_tokens)
         self._threads = _threads(options)
         self._graph = str(options.extra.get("graph", "pruned"))

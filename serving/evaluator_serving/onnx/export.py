@@ -75,7 +75,7 @@ def export(source: ModelSource, folder: Path, dtype: str, head: Kind | None = No
     if reason := refusal(source, head):  # before minutes are spent on loading
         raise InputError(f"model {source.spec}: {reason}; use --engine transformers")
     if (folder / "manifest.json").is_file():
-        raise InputError(f"{folder}: holds an exported model already; choose another folder")
+        raise InputError(f"{folder}: already contains an exported model; choose another folder")
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:

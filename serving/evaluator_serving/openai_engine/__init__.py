@@ -1,1 +1,1 @@
-"""The openai engine: a completions server somewhere else."""
+"""The openai engine: a model on an OpenAI-compatible server."""

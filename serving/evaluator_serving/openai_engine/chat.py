@@ -1,4 +1,4 @@
-"""Chats over HTTP: one request an answer, many at a time, each answer kept before its thread asks for another."""
+"""Chats over HTTP: one request per answer, concurrently; each answer is stored before its thread sends another request."""
 
 import re
 from collections.abc import Sequence
@@ -46,13 +46,13 @@ _CONTROL = Turn("user", "Say yes.")
 
 
 class _StoppedError(Exception):
-    """Another chat has failed: this one wasn't asked."""
+    """Another chat has failed, so this one was not sent."""
 
 
 class Conversation:
-    """A model at a server that answers chats.
+    """A model on a server that answers chats.
 
-    `omit`: fields of the request that this server refuses (`seed`, `temperature`). `thinking`: see `ModelSource`.
+    `omit`: fields that this server rejects (`seed`, `temperature`). `thinking`: see `ModelSource`.
     """
 
     def __init__(
@@ -79,11 +79,11 @@ class Conversation:
         self._failed: dict[Chat, ServerError] = {}
 
     def replies(self, rows: Sequence[Row], kept: AnswerStore | None) -> list[tuple[Reply, ...]]:
-        """The replies to every row, in the rows' order.
+        """The replies to all rows, in order.
 
-        Where one can't be had, those that are under way are waited for and kept, nothing else is asked for, and EngineError is
-        raised, with the row's index where the server refuses that chat alone; InputError where it refuses everything. A chat at
-        which the server goes on failing while it answers others is tried again after all of them, then it is at fault alone.
+        If one fails, answers in flight are awaited and stored, no further requests are sent, and EngineError is raised, with
+        the row's index if the server rejects only that chat; InputError if it rejects all. A chat that keeps failing while
+        others succeed is retried after all others, then given up.
         """
         wanted = [(index, one) for index, row in enumerate(rows) if row.chat for one in row.chat.single()]
         replies = self._round(wanted, kept, last=False)
@@ -97,7 +97,7 @@ class Conversation:
         return [tuple(replies) for replies in said]
 
     def _round(self, wanted: Sequence[tuple[int, Chat]], kept: AnswerStore | None, *, last: bool) -> list[Reply | None]:
-        """The replies to these chats of one row each; None where the server failed at a chat, but not at others."""
+        """The replies to these chats of one row each; None for a chat at which the server failed while it answered others."""
         with ThreadPoolExecutor(self._concurrency) as pool:
             stop = Event()
             futures = [pool.submit(self._reply, index, one, kept, stop, last=last) for index, one in wanted]
@@ -141,7 +141,7 @@ class Conversation:
         return reply
 
     def _answers(self, chat: Chat, before: int, stop: Event) -> bool:
-        """Whether the server answers others than this chat: it has since so many were answered, or does when it is asked."""
+        """Whether the server answers other chats: several were answered since, or a test chat is."""
         with self._lock:
             if stop.is_set():  # another thread has found out that it doesn't
                 return False
@@ -192,7 +192,7 @@ class Conversation:
         return {name: value for name, value in fields.items() if name not in self._omit}
 
     def _told(self, index: int, error: ServerError) -> Exception:
-        """The error as the run's."""
+        """The error for the run."""
         where = f"{self._client.url} ({self._model})"
         if error.general:
             return InputError(f"the server at {where} can't be used: {error}")
@@ -227,20 +227,20 @@ class Conversation:
 
 
 def _refused(error: ServerError, fields: Sequence[str]) -> bool:
-    """Whether the server says that it doesn't take one of these fields of a request, whatever is in them."""
+    """Whether the server rejects one of these request fields, whatever its value."""
     named = any(field in error.whole for field in fields)
     return error.status in (400, 422) and named and _REFUSES.search(error.whole) is not None
 
 
 def _thinking(choice: str) -> dict[str, Any]:
-    """The fields of a request that ask for thinking or none: the variables of chat templates, or a level of effort."""
+    """Request fields that set the thinking: variables of chat templates, or an effort level."""
     if choice in ("on", "off"):
         return {"chat_template_kwargs": dict.fromkeys(SWITCHES, choice == "on")}
     return {"reasoning_effort": choice} if choice else {}
 
 
 def _read(answer: Any) -> Reply:
-    """The reply in a server's answer. Raises ServerError where there is none, and where the server says that it failed."""
+    """The reply in a server's response. Raises ServerError if there is none, or if the response reports a failure."""
     try:
         choice = answer["choices"][0]
         message, reason = choice.get("message"), str(choice.get("finish_reason") or "").strip().lower()
@@ -289,10 +289,10 @@ _SAID = ("content", "refusal", "tool_calls", "function_call", *_THOUGHTS)
 
 
 def _counted(answer: Any) -> tuple[int | None, int | None]:
-    """The tokens of chat and answer that the server bills; None where it doesn't count, or says what is no number of tokens.
+    """Billed tokens of chat and answer; None if the server does not count them, or reports invalid numbers.
 
-    An answer is none the worse for that, and asking again would be paid for again. Thoughts are billed as answers: some servers
-    have them in the total alone, or beside the answer's tokens.
+    Missing counts do not invalidate an answer. Reasoning is billed like answers; some servers include it only in the total, or
+    report it separately.
     """
     usage = answer.get("usage") if isinstance(answer, dict) else None
     if not isinstance(usage, dict):
@@ -315,12 +315,12 @@ def _tokens(usage: Any, *names: str) -> int | None:
 
 
 def _name(value: Any) -> str:
-    """A name that a server gives, as part of a line: what can't be printed, a terminal's commands say, is left out."""
+    """A name reported by a server, without unprintable characters and terminal commands."""
     return "".join(filter(str.isprintable, " ".join(str(value or "").split())))
 
 
 def _whole(text: str) -> str:
-    """The text without halves of characters, which a server may send where an answer ends, and no file can hold."""
+    """The text without unpaired surrogates, which a server may send at the end of an answer and files cannot store."""
     return re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 

@@ -1,4 +1,4 @@
-"""A JSON client for a server that may be busy, restarting or gone: retries with exponential back-off."""
+"""A JSON client for servers that may be busy or restarting, with retries and exponential back-off."""
 
 import os
 import re
@@ -40,12 +40,12 @@ class ServerError(Exception):
     """A request that failed.
 
     Attributes:
-        status: the HTTP status, None where the server could not be reached.
-        passing: whether the same request may succeed a little later.
-        wait: seconds that the server asks to wait before that.
-        perhaps_done: whether the server may have done what it was asked all the same.
-        general: whether every request would meet it: the command or the server's set-up is wrong.
-        whole: all that the server said, in one line; the message is cut.
+        status: HTTP status, None if the server could not be reached.
+        passing: whether a retry may succeed.
+        wait: seconds that the server asks to wait.
+        perhaps_done: whether the server may have processed the request.
+        general: whether all requests would fail: the command or the server's configuration is wrong.
+        whole: the server's complete message in one line; the exception's message is shortened.
     """
 
     def __init__(
@@ -69,9 +69,10 @@ class ServerError(Exception):
 
     @property
     def of_one(self) -> bool:
-        """Whether the request itself may be its cause, where the server answers others: it was reached, and set no limit.
+        """Whether the request itself may be the cause, if the server answers others: it was reached, and set no limit.
 
-        403, 451 and others say of some servers that a filter stopped this request alone, of others that none is answered.
+        Status 403, 451 and others mean with some servers that a filter rejected this request, with others that all are
+        rejected.
         """
         if self.status is None:
             return self.passing and self.perhaps_done
@@ -80,12 +81,12 @@ class ServerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long to put up with a server.
+    """Limits for retries.
 
     Attributes:
-        retries: tries after the first.
-        timeout: seconds until a response must have come.
-        first_wait: seconds before the first retry; doubled for each further one, up to half a minute.
+        retries: attempts after the first.
+        timeout: seconds to wait for a response.
+        first_wait: seconds before the first retry, doubled for each further one up to half a minute.
     """
 
     retries: int = 6
@@ -93,7 +94,7 @@ class Patience:
     first_wait: float = 0.5
 
     def retrying(self, given_up: Event | None = None) -> Retrying:
-        """Calls a function until it raises no passing ServerError; raises the last one in the end, or when all is given up."""
+        """Calls a function until it raises no transient ServerError; raises the last one after all retries, or when stopped."""
         # Half of a wait is chance, so that clients that failed together don't come back together.
         half = {"multiplier": self.first_wait / 2, "max": _LONGEST_WAIT / 2}
         spread = wait_exponential(**half) + wait_random_exponential(**half)
@@ -113,10 +114,10 @@ class Patience:
 
 
 class Client:
-    """JSON over HTTP below one base URL. May be used from several threads at once.
+    """JSON over HTTP below a base URL. Thread-safe.
 
-    `key_name`: the environment variable that the key came from, for messages; the key itself is in none of them. `headers`:
-    headers of the user's own, each with the variable that holds its value. Raises InputError where one can't be sent.
+    `key_name`: the environment variable of the key, for messages. `headers`: custom headers with the variables of their
+    values. Raises InputError for a header that cannot be sent.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ class Client:
         for value, variable in sent.values():
             keep_secret(variable)
             if not (value.isascii() and value.isprintable()):
-                raise InputError(f"{variable} holds characters that no header may have: correct it")
+                raise InputError(f"{variable} contains characters that are not allowed in a header: correct it")
             _check_secret(url, variable)
         self.url, self.key_name = url, key_name
         self._pace = Pace()
@@ -173,7 +174,7 @@ class Client:
         self._http.close()
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """The JSON that comes of one request, sent when the server's pace allows it. Raises ServerError."""
+        """The JSON response to one request, sent when the server's rate limit allows it. Raises ServerError."""
         self._pace.wait()
         try:
             response = self._http.request(method, path, json=body)
@@ -201,14 +202,14 @@ class Client:
 
 
 def _check_secret(url: str, variable: str) -> None:
-    """Raise InputError where a key would go over the network for everybody on the way to read."""
+    """Raise InputError if a key would be sent unencrypted over the network."""
     parts = urlsplit(url)
     if parts.scheme != "https" and not is_loopback(parts.hostname):
         raise InputError(f"{url} is plain HTTP, over which {variable} isn't sent: use https://, or take {variable} out")
 
 
 def _remedy(error: Exception) -> str:
-    """What to do about a failure to connect that no further try would mend; empty for others."""
+    """The remedy for a permanent connection failure; empty for others."""
     if isinstance(error, httpx.ProxyError) and str(error).startswith("407"):
         return ": HTTPS_PROXY has to hold the proxy's user and password, as a URL does"
     return certificate_remedy(error)
@@ -230,7 +231,7 @@ def _json(response: httpx.Response) -> Any:
 
 
 def _whole_message(response: httpx.Response) -> str:
-    """What the server says went wrong, in one line, with the code that it has for it; a key that it repeats is left out."""
+    """The server's error message in one line, with its code and without the key."""
     try:
         text = _error(response.json())
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -239,7 +240,7 @@ def _whole_message(response: httpx.Response) -> str:
 
 
 def told_error(answer: Any) -> str:
-    """What an answer, or a part of one, says went wrong, where the status is a success; empty where it says nothing."""
+    """The error in a response, or a part of one, with a success status; empty if there is none."""
     error = answer.get("error") if isinstance(answer, dict) else None
     if not error:
         return ""

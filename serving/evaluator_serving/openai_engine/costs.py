@@ -1,4 +1,4 @@
-"""What answers cost, and a limit that isn't passed: every request is counted at the most it may cost before it is sent."""
+"""The cost of answers, and its limit: the maximum cost of a request is reserved before it is sent."""
 
 import threading
 from dataclasses import dataclass
@@ -12,19 +12,19 @@ TURN_TOKENS = 16
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """US dollars per million tokens, as the user gives them."""
+    """US dollars per million tokens, as given by the user."""
 
     prompt: float = 0.0
     answer: float = 0.0
 
     def of(self, prompt_tokens: int, answer_tokens: int) -> float:
-        """What so many tokens cost."""
+        """The cost of these tokens."""
         return (self.prompt * prompt_tokens + self.answer * answer_tokens) / 1e6
 
     def most(self, chat: Chat, longest: int = 0) -> float:
-        """The most that one answer to a chat may cost: no tokenizer makes more tokens of a text than it has bytes.
+        """The maximum cost of one answer to a chat: no tokenizer produces more tokens than a text has bytes.
 
-        `longest`: tokens that other answers were billed, which may be more than a chat allows.
+        `longest`: the most tokens billed for an answer so far, which may exceed the chat's limit.
         """
         prompt = sum(len(turn.content.encode()) + TURN_TOKENS for turn in chat.turns)
         return self.of(prompt, max(chat.max_tokens, longest))
@@ -34,10 +34,10 @@ FREE = Prices()
 
 
 class CostMeter:
-    """Counts what one engine's answers cost, out of a purse.
+    """Counts the cost of one engine's answers against a budget.
 
-    Some servers bill thoughts on top of the tokens that a chat allows. So where there is a limit the first answer is waited for
-    before others are asked for, and every later one is taken to be as long as the longest so far.
+    Some servers bill reasoning in addition to the chat's maximum tokens. So with a limit the first answer is awaited alone,
+    and later ones are assumed to be as long as the longest so far.
     """
 
     def __init__(self, prices: Prices, budget: Budget) -> None:
@@ -47,7 +47,7 @@ class CostMeter:
         self._longest: int | None = None
 
     def reserve(self, chat: Chat) -> float:
-        """Set aside the most that an answer may cost: see `Budget.reserve`."""
+        """Reserve the maximum cost of an answer: see `Budget.reserve`."""
         with self._changed:
             while self.budget.limit is not None and self._longest is None and self._under_way:
                 self._changed.wait()
@@ -61,13 +61,13 @@ class CostMeter:
         return most
 
     def settle(self, reserved: float, prompt_tokens: int | None, answer_tokens: int | None) -> None:
-        """An answer has come: what its tokens cost; the most, where the server doesn't count them."""
+        """Record the cost of an answer's tokens; the maximum, if the server does not count them."""
         counted = prompt_tokens is not None and answer_tokens is not None
         self.budget.settle(reserved, self.prices.of(prompt_tokens or 0, answer_tokens or 0) if counted else reserved)
         self._ended(answer_tokens or 0)
 
     def release(self, reserved: float, *, perhaps: bool) -> None:
-        """Nothing came; `perhaps` it is billed all the same (an answer that broke off): then it counts as spent."""
+        """Release a reservation without an answer; if it is `perhaps` billed (a truncated answer), it counts as spent."""
         self.budget.settle(reserved, reserved if perhaps else 0.0)
         self._ended(None)
 

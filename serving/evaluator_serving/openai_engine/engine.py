@@ -1,8 +1,8 @@
-"""The openai engine: a model behind a running OpenAI-compatible server.
+"""The openai engine: a model on a running OpenAI-compatible server.
 
-Log-probabilities come from its completions, exact ones from vLLM's own server only: `--model` names the same model's tokenizer
-and configuration (folder or hub id), and the server is given by `--extra url=…`. Chats are answered by any server's chat
-completions; for a model that is known by these alone, `--model URL#NAME` says all.
+Log-probabilities come from its completions; only vLLM's server returns exact ones. `--model` then names the model for its
+tokenizer and configuration (folder or Hub id), and `--extra url=…` the server. Any server's chat completions answer chats; for
+a model used only for chats, `--model URL#NAME` is sufficient.
 """
 
 import os
@@ -40,14 +40,14 @@ class ServerSettings:
     """The engine's own options.
 
     Attributes:
-        url: the server's base URL, `/v1` included.
-        served_model: the model's name at the server; None where it serves only one.
-        concurrency: most HTTP requests in flight.
-        patience: retries and time limits.
-        key_name: the environment variable that holds the key.
-        prices, purse: what tokens cost, and what answers are paid from.
-        omit: fields of a chat's request that the server refuses.
-        headers: headers of the user's own, and the environment variables that hold their values.
+        url: the server's base URL, including `/v1`.
+        served_model: the model's name on the server; None if it serves only one.
+        concurrency: maximum HTTP requests in flight.
+        patience: retries and timeouts.
+        key_name: environment variable of the key.
+        prices, purse: token prices, and the budget.
+        omit: fields of a chat request that the server rejects.
+        headers: custom headers, and the environment variables of their values.
     """
 
     url: str
@@ -62,7 +62,7 @@ class ServerSettings:
 
     @classmethod
     def read(cls, options: EngineOptions, served: Served | None = None) -> "ServerSettings":
-        """From the run's options and where the model is served. Raises InputError for missing or unusable ones."""
+        """From the run's options and the model's server. Raises InputError for missing or invalid ones."""
         extra = dict(options.extra)
         if served and (twice := [name for name in ("url", "served_model") if name in extra]):
             raise InputError(f"extra option {twice[0]} is given twice: --model URL#NAME says it")
@@ -94,13 +94,12 @@ class ServerSettings:
 
 
 class OpenAIEngine(Engine):
-    """A causal language model behind a completions server that takes token ids and gives their log-probabilities, and one that
+    """A causal language model on a completions server that takes token ids and returns their log-probabilities, and one that
     answers chats.
 
-    `dtype` is what the server computes in; it can't be asked. That the model doesn't see ahead can: as with any engine, it is
-    found out by two prompts that begin alike (see `causality`), whose scores come from the server itself. An API key is read
-    from OPENAI_API_KEY. Raises InputError where the server can't be reached, serves another model, is too short for a row,
-    or can't give exact log-probabilities.
+    `dtype` is the server's, which cannot be queried. Causality is checked as for any engine (see `causality`). The API key is
+    read from OPENAI_API_KEY. Raises InputError if the server cannot be reached, serves another model, has too short a context
+    for a row, or does not return exact log-probabilities.
     """
 
     name = "openai"
@@ -164,36 +163,36 @@ class OpenAIEngine(Engine):
 
     @classmethod
     def check(cls, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> None:
-        """Raise InputError as any engine does, and for options that can't be used."""
+        """Raise InputError as any engine does, and for invalid options."""
         super().check(source, options, heads)
         ServerSettings.read(options, source.served)
 
     @classmethod
     def unsent(cls, options: EngineOptions) -> frozenset[str]:
-        """What `omit` names."""
+        """The fields in `omit`."""
         return _omitted(str(options.extra.get("omit", "")))
 
     @classmethod
     def dollars(cls, options: EngineOptions, prompt_tokens: int, answer_tokens: int) -> float | None:
-        """At the prices given by prompt_price and answer_price."""
+        """The cost at prompt_price and answer_price."""
         extra = dict(options.extra)
         prices = _prices(extra)
         return None if prices == FREE else prices.of(prompt_tokens, answer_tokens)
 
     def details(self) -> dict[str, Any]:
-        """Which server and model answer, as far as the server says."""
+        """The server and model that answer, as reported by the server."""
         return {**self._details, "device": self.device_kind}
 
     def score(self, rows: Sequence[Row]) -> list[NDArray[np.floating]]:
-        """Log-probabilities of every row's lookups, one float32 array a row, in the rows' order.
+        """Log-probabilities of every row's lookups, one float32 array per row, in order.
 
-        Raises EngineError with the row's index where the server refuses a row, or fails at it and at no other, or a log P isn't
-        finite; without one where the server is gone.
+        Raises EngineError with the row's index if the server rejects the row, fails only at it, or returns a log P that is not
+        finite; without index if the server does not respond.
         """
         return self.score_kept(rows, None)
 
     def score_kept(self, rows: Sequence[Row], kept: AnswerStore | None) -> list[NDArray[np.floating]]:
-        """As `score`, less what is kept already; what comes is kept before its thread asks for more."""
+        """As `score`, without values that are already stored; new values are stored before the next request of their thread."""
         answers: list[NDArray[np.floating]] = [np.full(len(row.lookups), np.nan, dtype=np.float32) for row in rows]
         jobs: list[_Job] = []
         for index, row in enumerate(rows):
@@ -219,15 +218,15 @@ class OpenAIEngine(Engine):
         return answers
 
     def generate(self, rows: Sequence[Row], kept: AnswerStore | None = None) -> list[tuple[Reply, ...]]:
-        """What the server's model says to `chat` rows: see `Conversation.replies`."""
+        """Answers to `chat` rows: see `Conversation.replies`."""
         return self._talk.replies(rows, kept)
 
     def close(self) -> None:
-        """Close the connections; the server goes on."""
+        """Close the connections."""
         self._client.close()
 
     def _ask(self, rows: Sequence[Row], jobs: Sequence[_Job], kept: AnswerStore | None) -> list[list[float]]:
-        """The values of the cells of queries with the same parameters, in order, kept. Raises EngineError."""
+        """The values of the cells of queries with equal parameters, in order, after storing them. Raises EngineError."""
         prompts = [list(rows[index].ids[: query.length]) for index, query in jobs]
         try:
             choices = self._complete(prompts, _parameters(jobs[0][1]))
@@ -258,14 +257,14 @@ class OpenAIEngine(Engine):
         return found
 
     def _answers(self) -> bool:
-        """Whether the server answers now, a prompt that it has answered before."""
+        """Whether the server now answers a prompt that it has answered before."""
         try:
             return self._control is not None and bool(self._completed(self._control))
         except ServerError:
             return False
 
     def _complete(self, prompts: list[list[int]], parameters: dict[str, Any]) -> list[Any]:
-        """The server's choices, in the prompts' order, after as many tries as it takes. Raises ServerError."""
+        """The server's choices in the prompts' order, with retries. Raises ServerError."""
         body = {"model": self._model, "prompt": prompts, **parameters}
         choices: list[Any] = self._settings.patience.retrying()(self._completed, body)
         return choices
@@ -286,7 +285,7 @@ class OpenAIEngine(Engine):
         return choices
 
     def _find_model(self, rows: Sequence[Row]) -> tuple[str, dict[str, Any]]:
-        """The model's name at the server, and what the server says of it."""
+        """The model's name on the server, and the server's information on it."""
         listed = self._client.get("models")
         try:
             served = {model["id"]: model for model in listed["data"]}
@@ -308,7 +307,7 @@ class OpenAIEngine(Engine):
         return wanted, {"served_model": wanted, "served_from": served[wanted].get("root"), "server": self._server_version()}
 
     def _server_version(self) -> str | None:
-        """vLLM's version as its server tells it; other servers don't."""
+        """The version of vLLM's server; other servers do not report it."""
         client = Client(
             self._settings.url.rstrip("/").removesuffix("/v1"),
             key=None,
@@ -323,7 +322,7 @@ class OpenAIEngine(Engine):
             client.close()
 
     def _probe(self, rows: Sequence[Row]) -> None:
-        """Ask for one number in both ways that scoring asks: forced after a prompt, and as the prompt's own token."""
+        """Request one value by both methods of scoring: forced after a prompt, and as the prompt's own token."""
         row = min((row for row in rows if row.lookups), key=lambda row: len(row.ids), default=None)
         if row is None:
             return
@@ -369,7 +368,7 @@ def _prices(extra: dict[str, Any]) -> Prices:
 
 
 def _dollars(name: str, value: Any) -> float:
-    """An amount of money that is the extra option `name`."""
+    """The extra option `name` as an amount of money."""
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -396,7 +395,7 @@ def _headers(text: str) -> dict[str, str]:
 
 
 def _number(extra: dict[str, Any], name: str, default: Any, kind: type) -> Any:
-    """A positive number from the extra options; on the command line it comes as a word."""
+    """A positive number from the extra options, which may be a string."""
     value = extra.pop(name, default)
     try:
         number = kind(value)
@@ -408,7 +407,7 @@ def _number(extra: dict[str, Any], name: str, default: Any, kind: type) -> Any:
 
 
 def _portions(jobs: Iterable[_Job]) -> list[list[_Job]]:
-    """Jobs grouped into HTTP requests: equal parameters, at most so many prompts; the order is kept where it can be."""
+    """Group jobs into HTTP requests: equal parameters, a maximum number of prompts, order preserved if possible."""
     groups: dict[tuple[Any, ...], list[_Job]] = defaultdict(list)
     for job in jobs:
         query = job[1]
@@ -417,7 +416,7 @@ def _portions(jobs: Iterable[_Job]) -> list[list[_Job]]:
 
 
 def _parameters(query: Query) -> dict[str, Any]:
-    """The completion parameters of a query; temperature 0 keeps sampling cheap, what is sampled is ignored."""
+    """Completion parameters of a query; at temperature 0, because the sampled tokens are ignored."""
     parameters: dict[str, Any] = {
         "max_tokens": query.steps,
         "temperature": 0.0,
@@ -434,7 +433,7 @@ def _parameters(query: Query) -> dict[str, Any]:
 
 
 def _value(choice: Any, row: Row, query: Query, cell: Cell) -> float:
-    """One lookup's log P from the server's choice. Raises KeyError, TypeError or IndexError if it isn't there."""
+    """A lookup's log P from the server's choice. Raises KeyError, TypeError or IndexError if it is missing."""
     if cell.source == "step":
         return float(choice["logprobs"]["top_logprobs"][cell.line][f"token_id:{query.tokens[cell.column]}"])
     # The list's first element is the first token's, which is predicted from nothing.
@@ -442,5 +441,5 @@ def _value(choice: Any, row: Row, query: Query, cell: Cell) -> float:
 
 
 def _finite(value: float) -> bool:
-    """Whether it is a log P: JSON has no infinity, vLLM's server writes -9999."""
+    """Whether the value is a log P: JSON has no infinity, and vLLM's server writes -9999."""
     return bool(np.isfinite(value)) and value > -9999

@@ -1,4 +1,4 @@
-"""How fast a server wants to be asked, as its headers say; one pace for all threads that ask it."""
+"""The server's rate limit from its headers, shared by all threads."""
 
 import re
 import threading
@@ -13,7 +13,7 @@ _EPOCH = 1e9
 
 
 def asked_wait(headers: Mapping[str, str]) -> float | None:
-    """Seconds that a server that refused asks to wait, None where it doesn't say."""
+    """Seconds to wait that a rejecting server requests, None if it does not."""
     if (wait := _seconds(headers.get("retry-after-ms", ""), 0.001)) is not None:
         return wait
     if (wait := _seconds(headers.get("retry-after", ""))) is not None:
@@ -23,7 +23,7 @@ def asked_wait(headers: Mapping[str, str]) -> float | None:
 
 
 def exhausted(headers: Mapping[str, str]) -> float | None:
-    """Seconds until a limit that an answered request has used up comes back, None where none is used up."""
+    """Seconds until an exhausted limit is reset, None if none is exhausted."""
     waits = [
         _seconds(headers.get(f"x-ratelimit-reset{suffix}", ""))
         for suffix in ("-requests", "-tokens", "")
@@ -53,19 +53,19 @@ def _seconds(text: str, unit: float = 1.0) -> float | None:
 
 
 class Pace:
-    """A moment before which nothing is asked."""
+    """A time before which no request is sent."""
 
     def __init__(self) -> None:
         self._until = 0.0
         self._lock = threading.Lock()
 
     def hold(self, seconds: float) -> None:
-        """Ask nothing for so many seconds from now on."""
+        """Send no requests for so many seconds."""
         with self._lock:
             self._until = max(self._until, time.monotonic() + seconds)
 
     def wait(self) -> None:
-        """Until something may be asked."""
+        """Wait until requests may be sent."""
         with self._lock:
             left = self._until - time.monotonic()
         if left > 0:

@@ -89,10 +89,10 @@ log = logging.getLogger(__name__)
 class VllmEngine(Engine):
     """A causal language model in vLLM. Float32 log-probabilities from logits of the model's dtype.
 
-    One at a time in a process: closing one ends what all of them share.
+    Only one per process: closing one releases what all of them share.
 
-    Options: `batch_tokens` is vLLM's max_num_batched_tokens; every other engine argument of vLLM may be given in `extra` by
-    its own name. Raises InputError where the options or the model don't fit vLLM or this machine.
+    `batch_tokens` is vLLM's max_num_batched_tokens; `extra` may contain any other engine argument of vLLM. Raises InputError
+    if the options or the model do not fit vLLM or this machine.
     """
 
     name = "vllm"
@@ -161,14 +161,14 @@ class VllmEngine(Engine):
             ) from error
 
     def _eager(self) -> AbstractContextManager[None]:
-        """On a CPU, don't let torch.compile compile helpers (seconds, and a C++ compiler) for tensors this small."""
+        """On a CPU, disable torch.compile for helpers (which takes seconds and needs a C++ compiler)."""
         import torch
 
         return torch.compiler.set_stance("force_eager") if self._on_cpu else nullcontext()
 
     @classmethod
     def check(cls, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> None:
-        """Raise InputError as any engine does, and for attention heads that can't be shared out."""
+        """Raise InputError as any engine does, and for attention heads that cannot be divided over devices."""
         super().check(source, options, heads)
         attention = getattr(source.config.get_text_config(), "num_attention_heads", 0) or 0
         if attention % options.tensor_parallel:
@@ -179,24 +179,24 @@ class VllmEngine(Engine):
 
     @classmethod
     def check_here(cls, options: EngineOptions, heads: frozenset[str]) -> None:
-        """Raise InputError where vLLM isn't installed, or computes elsewhere than is asked."""
+        """Raise InputError if vLLM is not installed, or is built for another device."""
         _check_device(options.device, on_cpu=_on_cpu())
         super().check_here(options, heads)
 
     @classmethod
     def weight_bytes(cls, parameters: int, options: EngineOptions) -> float:
-        """Bytes of memory that the weights take, quantized ones less."""
+        """Bytes of the weights in memory, considering quantization."""
         if options.quantization in QUANTIZED:
             return parameters * QUANTIZED[options.quantization]
         return super().weight_bytes(parameters, options)
 
     @classmethod
     def preference(cls, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> int:
-        """Generative models where there is a GPU: on a CPU the transformers engine is as fast and starts sooner."""
+        """Generative models on a GPU: on a CPU the transformers engine is as fast and starts sooner."""
         return 2 if heads <= {"causal", "chat"} and options.device != "cpu" and has_cuda() else 0
 
     def details(self) -> dict[str, Any]:
-        """The device, vLLM's model runner and sizes, and a warning where its version is outside of the supported range."""
+        """The device, vLLM's model runner and sizes, and a warning for a version outside the supported range."""
         return {
             "device": self.device_kind,
             "logprobs_mode": "raw_logprobs",
@@ -206,9 +206,9 @@ class VllmEngine(Engine):
         }
 
     def score(self, rows: Sequence[Row]) -> list[NDArray[np.floating]]:
-        """Log-probabilities of every row's lookups, one float32 array a row, in the rows' order.
+        """Log-probabilities of every row's lookups, one float32 array per row, in order.
 
-        Raises EngineError with the row's index for a row that doesn't fit the model or whose log P isn't finite.
+        Raises EngineError with the row's index for a row that does not fit the model, or whose log P is not finite.
         """
         for index, row in enumerate(rows):
             self._check_row(index, row)
@@ -224,7 +224,7 @@ class VllmEngine(Engine):
         return answers
 
     def generate(self, rows: Sequence[Row], kept: AnswerStore | None = None) -> list[tuple[Reply, ...]]:
-        """What the model says to `chat` rows. Raises EngineError with the row's index for one that doesn't fit the model."""
+        """Answers to `chat` rows. Raises EngineError with the row's index for one that does not fit the model."""
         for index, row in enumerate(rows):
             self._check_row(index, row)
         self._speech = self._speech or Speech.of(self._source)
@@ -236,7 +236,7 @@ class VllmEngine(Engine):
         return [tuple(replies) for replies in said]
 
     def _clear(self) -> None:
-        """Zero the KV cache and forget what it held."""
+        """Clear the KV cache."""
         self._llm.reset_prefix_cache()
         self._llm.collective_rpc(_clear_kv_cache)
 
@@ -261,9 +261,9 @@ class VllmEngine(Engine):
             raise EngineError(f"row {index}: a token id outside the vocabulary of {self._vocabulary}", row=index)
 
     def _outputs(self, rows: Sequence[Row], queries: Sequence[tuple[int, Query]]) -> list[Any]:
-        """What vLLM gives for the queries, beginnings that they share computed once.
+        """vLLM's outputs for the queries, with common prefixes computed once.
 
-        A prompt of which the cache holds more than what stands before the first position read is asked again without it.
+        A prompt of which the cache has more than the tokens before the first position read is repeated without the cache.
         """
         prompts = [rows[index].ids[: query.length] for index, query in queries]
         outputs = self._run(prompts, [_parameters(query) for _, query in queries])
@@ -275,7 +275,7 @@ class VllmEngine(Engine):
         return outputs
 
     def _run(self, prompts: Sequence[tuple[int, ...]], parameters: Sequence[Any]) -> list[Any]:
-        """vLLM's outputs in the prompts' order; those that begin like an earlier one are asked after it."""
+        """vLLM's outputs in the prompts' order; prompts that share a prefix with an earlier one run after it."""
         order = leaders_first(prompts)
         asked = [{"prompt_token_ids": list(prompts[i])} for i in order]
         try:
@@ -294,7 +294,7 @@ class VllmEngine(Engine):
         return outputs
 
     def close(self) -> None:
-        """Free the device's memory; the engine isn't used again."""
+        """Free the device's memory."""
         import torch
         from vllm.distributed import cleanup_dist_env_and_memory
 
@@ -305,10 +305,10 @@ class VllmEngine(Engine):
 
 
 def executor(options: EngineOptions) -> str:
-    """vLLM's executor for a replica: said outright, since inside a Ray placement group vLLM would choose Ray's by itself.
+    """vLLM's executor for a replica, set explicitly because vLLM would choose Ray's inside a Ray placement group.
 
-    `uni`: one device in this process. `mp`: a process a device on this machine. `ray`: an actor a device in the placement
-    group that this process was started in, for replicas that span machines.
+    `uni`: one device in this process. `mp`: one process per device on this machine. `ray`: one actor per device in the
+    placement group of this process, for replicas on several machines.
     """
     if options.nodes > 1:
         return "ray"
@@ -316,7 +316,7 @@ def executor(options: EngineOptions) -> str:
 
 
 def engine_arguments(source: ModelSource, options: EngineOptions, sizes: Sizes) -> dict[str, Any]:
-    """vLLM's engine arguments for a model, the user's extra ones aside."""
+    """vLLM's engine arguments for a model, without the user's extra ones."""
     return {
         "model": str(source.path),
         "skip_tokenizer_init": True,
@@ -353,14 +353,14 @@ def _clear_kv_cache(worker: Any) -> None:
 
 
 def _cached(output: Any) -> int:
-    """How many tokens of a prompt vLLM took from its cache; all of them where it doesn't say."""
+    """Number of a prompt's tokens from vLLM's cache; all if vLLM does not report it."""
     return len(output.prompt_token_ids) if output.num_cached_tokens is None else int(output.num_cached_tokens)
 
 
 def _parameters(query: Query, *, cached: bool = True) -> Any:
-    """vLLM's sampling parameters for a query; temperature 0 keeps sampling cheap, what it samples is ignored.
+    """vLLM's sampling parameters for a query; at temperature 0, because sampled tokens are ignored.
 
-    `cached`: the prompt's beginning may come from the cache. vLLM leaves it by itself where a prompt's tokens are scored.
+    `cached`: the prompt's prefix may come from the cache, which vLLM disables by default when a prompt's tokens are scored.
     """
     from vllm import SamplingParams
 
@@ -395,7 +395,7 @@ def _speaking(chat: Chat, speech: Speech, asked: Mapping[str, Any]) -> Any:
 
 
 def _padded(grid: Sequence[Sequence[int]]) -> NDArray[np.int32]:
-    """The grid as vLLM takes it: -1 where a position asks for fewer tokens than another."""
+    """The grid in vLLM's format: -1 for positions with fewer tokens than others."""
     table = np.full((len(grid), max(map(len, grid))), -1, dtype=np.int32)
     for line, tokens in enumerate(grid):
         table[line, : len(tokens)] = tokens
@@ -439,11 +439,11 @@ def _check_device(device: str, *, on_cpu: bool) -> None:
         remedy = (
             "choose the GPU with CUDA_VISIBLE_DEVICES" if device.startswith("cuda") and not on_cpu else "leave --device out"
         )
-        raise InputError(f"the installed vLLM computes on {here}, not on {device}: {remedy}")
+        raise InputError(f"the installed vLLM runs on {here}, not on {device}: {remedy}")
 
 
 def _version_warning(found: str) -> str | None:
-    """What to say of a vLLM that this engine wasn't written against."""
+    """A warning for a vLLM version that this engine was not tested with."""
     from packaging.specifiers import SpecifierSet
 
     if SpecifierSet(SUPPORTED).contains(found, prereleases=True):
@@ -454,7 +454,7 @@ def _version_warning(found: str) -> str | None:
 
 
 def _extra(given: dict[str, Any]) -> dict[str, Any]:
-    """The extra options as vLLM's arguments. Raises InputError for a name that vLLM doesn't have or that is set elsewhere."""
+    """The extra options as vLLM's arguments. Raises InputError for an unknown name, or one that is set elsewhere."""
     from vllm import EngineArgs
 
     known = {field.name for field in fields(EngineArgs)} - _OWN
@@ -466,7 +466,7 @@ def _extra(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sampling(source: ModelSource) -> dict[str, Any]:
-    """What the model's authors recommend, as vLLM's sampling parameters. Raises InputError for what vLLM doesn't have."""
+    """The recommended sampling settings as vLLM's parameters. Raises InputError for unsupported ones."""
     asked = {_SAMPLING.get(name, name): value for name, value in recommended(source).items()}
     if unknown := sorted(asked.keys() - set(_SAMPLING.values())):
         raise InputError(

@@ -1,4 +1,4 @@
-"""How large vLLM's buffers have to be for the rows of a run. Pure."""
+"""Sizes of vLLM's buffers for the rows of a run. Pure functions."""
 
 from dataclasses import dataclass
 from math import ceil
@@ -20,13 +20,13 @@ _ATTENTION = frozenset({"full_attention", "sliding_attention", "chunked_attentio
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What the sizes are cut to.
+    """Limits of a device.
 
     Attributes:
-        logits: most bytes for logits and log-probabilities in one step.
-        kv: most bytes for the KV cache.
-        tokens, sequences: most tokens and sequences in one step; more brings nothing.
-        total: the device's memory in bytes, None where it isn't limited by share (CPU).
+        logits: maximum bytes for logits and log-probabilities per step.
+        kv: maximum bytes for the KV cache.
+        tokens, sequences: maximum useful tokens and sequences per step.
+        total: the device's memory in bytes, None if not limited by share (CPU).
     """
 
     logits: int
@@ -37,7 +37,7 @@ class Device:
 
     @classmethod
     def cpu(cls) -> "Device":
-        """A CPU: throughput is flat from a few hundred tokens a step on."""
+        """A CPU, whose throughput is constant from a few hundred tokens per step."""
         return cls(logits=GIB, kv=GIB, tokens=2048, sequences=256)
 
     @classmethod
@@ -48,7 +48,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """vLLM's engine arguments of the same names; None leaves vLLM's own choice."""
+    """vLLM's engine arguments of these names; None keeps vLLM's default."""
 
     max_model_len: int
     max_num_batched_tokens: int
@@ -63,7 +63,7 @@ class Sizes:
 
 
 def kv_bytes_per_token(config: Any, dtype: str, shards: int) -> int | None:
-    """Bytes of KV cache a token on each of `shards` devices; None where the model keeps other states than keys and values."""
+    """Bytes of KV cache per token on each of `shards` devices; None if the model has other states than keys and values."""
     text = config.get_text_config()
     layers, heads = getattr(text, "num_hidden_layers", None), getattr(text, "num_attention_heads", None)
     if not layers or not heads or any(kind not in _ATTENTION for kind in getattr(text, "layer_types", None) or ()):
@@ -76,10 +76,10 @@ def kv_bytes_per_token(config: Any, dtype: str, shards: int) -> int | None:
 
 
 def sizes(work: Workload, config: Any, device: Device, *, kv_token: int | None, weights: int, tokens: int | None) -> Sizes:
-    """Sizes for scoring a whole run's rows.
+    """Sizes for scoring all rows of a run.
 
-    `kv_token`: bytes of KV cache a token; `weights`: bytes of weights on one device; `tokens`: the user's limit of tokens a
-    step. Every sequence that is in flight has its blocks, so nothing is ever preempted and computed twice.
+    `kv_token`: bytes of KV cache per token; `weights`: bytes of weights per device; `tokens`: the user's limit of tokens per
+    step. Every sequence in flight has its blocks, so nothing is preempted.
     """
     vocabulary = config.get_text_config().vocab_size
     length = work.longest + 1  # the token after the last one is predicted, never computed

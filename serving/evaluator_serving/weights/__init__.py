@@ -1,1 +1,1 @@
-"""Files of weights: what they hold, and how they come from the hub into this machine's cache."""
+"""Weight files: their contents, and their download from the Hub."""

@@ -1,6 +1,6 @@
-"""How a process reaches the hub, handed on to processes on other machines: settings, cache folder, token, budget.
+"""Access to the Hub, passed to processes on other machines: settings, cache folder, token, budget.
 
-`huggingface_hub` reads its settings when it is imported: `use` comes before that.
+`huggingface_hub` reads its settings on import: call `use` before.
 """
 
 import os
@@ -28,12 +28,12 @@ FOLDERS = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME")
 
 @dataclass(frozen=True, slots=True)
 class HubAccess:
-    """What this process knows about reaching the hub.
+    """Settings for access to the Hub.
 
     Attributes:
-        settings: environment variables; a machine's own win.
-        folders: of the cache; used on a machine that names none of its own and has them.
-        token: used on a machine that has none of its own. It is in no repr.
+        settings: environment variables; a machine's own take precedence.
+        folders: cache folders; used on machines that have them and set none of their own.
+        token: used on machines without one; not shown in repr.
     """
 
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class HubAccess:
         return cls(settings | budget, folders, get_token())
 
     def use(self) -> None:
-        """Make it this process's, as far as the machine has nothing of its own."""
+        """Apply the settings to this process, except where the machine has its own."""
         for name, value in self.settings.items():
             os.environ.setdefault(name, value)
         if not any(name in os.environ for name in FOLDERS):

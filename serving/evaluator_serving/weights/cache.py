@@ -1,10 +1,9 @@
-"""Room for weights in the hub's cache folder: what this program has fetched into it, and which of that may go.
+"""The weights that this program downloaded to the Hub's cache folder, and their eviction.
 
-A ledger in the folder says which weight files this program fetched and when each model was last used; what lay there before
-is in no ledger and is never touched. A process that uses a model holds a shared lock on a file of that model's, which ends
-with the process however it ends: what can be locked by somebody else is in use by nobody. With a budget
-(EVALUATOR_WEIGHTS_CACHE, `--weights-cache`) the models that were used longest ago go until a new one fits; without one
-nothing goes. Machines that share a cache folder share ledger, locks and budget.
+A ledger in the folder lists the files that this program downloaded, and when each model was last used; other files are never
+removed. A process that uses a model holds a shared lock, which ends with the process. With a budget (EVALUATOR_WEIGHTS_CACHE,
+`--weights-cache`) the least recently used models are evicted until a new one fits; without one, none are. Machines that share
+a cache folder share ledger, locks and budget.
 """
 
 import contextlib
@@ -34,7 +33,7 @@ _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What this program fetched of one model: weight file → bytes, and when it was last used (Unix time)."""
+    """This program's downloads for one model: weight file → bytes, and its last use (Unix time)."""
 
     files: Mapping[str, int]
     used: float
@@ -47,7 +46,7 @@ class Entry:
 
 @contextlib.contextmanager
 def weights_budget(size: int | None) -> Iterator[None]:
-    """Allow fetched weights this many bytes while the body runs (None: what EVALUATOR_WEIGHTS_CACHE says)."""
+    """Limit downloaded weights to this many bytes while the body runs (None: EVALUATOR_WEIGHTS_CACHE)."""
     token = _ALLOWED.set(size)
     try:
         yield
@@ -56,16 +55,16 @@ def weights_budget(size: int | None) -> Iterator[None]:
 
 
 def parse_size(text: str) -> int:
-    """Bytes of `500GB`, `1.5 TiB`, `200M`. Raises InputError for anything else, and for nothing."""
+    """Bytes of `500GB`, `1.5 TiB`, `200M`. Raises InputError for anything else, and for 0."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?I?)B?\s*", text.upper())
     size = int(float(match[1]) * _UNITS[match[2]]) if match and match[2] in _UNITS else 0
     if size <= 0:
-        raise InputError(f"{text!r} is no size: write for example 500GB or 1.5TB")
+        raise InputError(f"{text!r} is not a size: write for example 500GB or 1.5TB")
     return size
 
 
 def readable(size: int) -> str:
-    """A number of bytes for people, in the units that `parse_size` reads: 512B, 1.5GB."""
+    """A number of bytes with a unit that `parse_size` reads: 512B, 1.5GB."""
     for power, unit in ((12, "TB"), (9, "GB"), (6, "MB"), (3, "kB")):
         if size >= 10**power:
             return f"{size / 10**power:.1f}{unit}"
@@ -73,7 +72,7 @@ def readable(size: int) -> str:
 
 
 def key_of(name: str, commit: str) -> str:
-    """What the ledger calls a model."""
+    """The key of a model in the ledger."""
     return f"{name.replace('/', '--')}@{commit}"
 
 
@@ -81,11 +80,10 @@ def key_of(name: str, commit: str) -> str:
 def in_use(
     cache: Path, key: str, missing: Mapping[str, int], spec: str, *, keep: Collection[str] = (), wait: bool = True
 ) -> Iterator[None]:
-    """Keep a model while the body runs, and before it make room for the weight files (name → bytes) that are missing.
+    """Lock a model while the body runs, after making room for its missing weight files (name → bytes).
 
-    Models in `keep` (keys) stay besides those in use. With `wait` it is waited until models that are in use and take up the
-    room have gone. Raises ModelError where the model is larger than the budget, EngineError where there is no room (and no
-    `wait`, or nobody to wait for).
+    Models in `keep` (keys) are not evicted either. With `wait`, waits for models in use to be released. Raises ModelError if
+    the model exceeds the budget, EngineError if there is no room (without `wait`, or with nothing to wait for).
     """
     home = cache / HOME
     try:
@@ -110,7 +108,7 @@ def in_use(
 
 
 def remove_torn(cache: Path, repo: Path) -> None:
-    """Remove what killed processes left of downloads in a model's folder: nobody goes on with such a file."""
+    """Remove partial downloads of killed processes in a model's folder, which cannot be resumed."""
     from filelock import FileLock, Timeout
 
     for torn in (repo / "blobs").glob("*.*.incomplete"):
@@ -124,7 +122,7 @@ def remove_torn(cache: Path, repo: Path) -> None:
 
 @contextlib.contextmanager
 def _ledger(home: Path) -> Iterator[dict[str, Entry]]:
-    """The ledger, for this process alone; what the body has changed is written whole."""
+    """The ledger, locked for this process; changes are written atomically."""
     file = home / "ledger.json"
     with held(home / "ledger.lock", wait=True):
         try:
@@ -141,7 +139,7 @@ def _ledger(home: Path) -> Iterator[dict[str, Entry]]:
 
 
 def _used(entries: dict[str, Entry], key: str, missing: Mapping[str, int]) -> None:
-    """A model is used now; the files that it lacks will have been fetched by this program."""
+    """Record a use of a model; its missing files will have been downloaded by this program."""
     if key in entries or missing:
         known = entries[key].files if key in entries else {}
         entries[key] = Entry({**known, **missing}, time.time())
@@ -157,7 +155,7 @@ def _make_room(
     keep: Collection[str],
     wait: bool,
 ) -> bool:
-    """Evict until `missing` fits into budget and disk; False where it is to be waited for models in use."""
+    """Evict until `missing` fits into budget and disk; False if models in use must be awaited."""
     known = entries[key].files if key in entries else {}
     need = sum(size for file, size in missing.items() if file not in known)
     if not need:
@@ -170,7 +168,7 @@ def _make_room(
     own = sum(known.values())
     if own + need > budget:
         what = f"its weights are {readable(own + need)}, --weights-cache allows {readable(budget)}"
-        raise ModelError(f"model {spec}: {what}: allow more or leave the model out")
+        raise ModelError(f"model {spec}: {what}: raise the limit or remove the model")
     held, idle = 0, []
     for other in sorted(entries.keys() - {key}, key=lambda other: entries[other].used):
         if other in keep or is_leased(cache / HOME, other):  # under the ledger's lock, without which nobody takes one
@@ -200,7 +198,7 @@ def _sizes(need: int, free: int, cache: Path) -> str:
 
 
 def _evict(cache: Path, key: str, entry: Entry) -> bool:
-    """Remove a model's files that this program fetched, whose contents no other revision shares. False if that fails."""
+    """Remove a model's downloaded files, except contents shared with other revisions. False if that fails."""
     from huggingface_hub import scan_cache_dir
 
     name, _, commit = key.rpartition("@")

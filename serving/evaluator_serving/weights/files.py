@@ -1,4 +1,4 @@
-"""Which files hold a checkpoint's weights, and what their headers say of the tensors. Nothing here reads a tensor."""
+"""Weight files of a checkpoint, and their headers. Tensors are not read."""
 
 import json
 import math
@@ -15,9 +15,9 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def chosen(names: Collection[str], shards: Callable[[str], Iterable[str]]) -> list[str]:
-    """Of a folder's file names those that hold the weights: safetensors before .bin before GGUF files.
+    """The weight files among a folder's file names: safetensors before .bin before GGUF files.
 
-    `shards` gives the names that an index file refers to; some of them may not be among `names`.
+    `shards` returns the names in an index file; some may not be among `names`.
     """
     for stem in ("model.safetensors", "pytorch_model.bin"):
         if stem in names:
@@ -28,7 +28,7 @@ def chosen(names: Collection[str], shards: Callable[[str], Iterable[str]]) -> li
 
 
 def shards_of(index: Path) -> list[str]:
-    """The file names that an index file refers to. Raises InputError where it can't be read."""
+    """The file names in an index file. Raises InputError if it cannot be read."""
     try:
         return [str(file) for file in json.loads(index.read_text("utf8"))["weight_map"].values()]
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
@@ -36,7 +36,7 @@ def shards_of(index: Path) -> list[str]:
 
 
 def weights_in(folder: Path) -> list[Path]:
-    """The files that hold the weights in a folder; those that its index names and it lacks among them."""
+    """The weight files of a folder, including missing ones named by its index."""
     names = {file.name for file in folder.iterdir() if file.is_file()} if folder.is_dir() else set()
     return [folder / name for name in chosen(names, lambda index: shards_of(folder / index))]
 

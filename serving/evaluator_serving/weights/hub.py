@@ -195,11 +195,11 @@ def _told(spec: str, revision: str | None) -> Iterator[None]:
     except RevisionNotFoundError as error:
         raise InputError(f"model {spec}: no revision {revision!r} on the hub") from error
     except (RepositoryNotFoundError, HFValidationError) as error:
-        raise InputError(f"model {spec}: no such folder and no such model on the hub (or it is private)") from error
+        raise InputError(f"model {spec}: no such folder, and no such model on the Hub (or it is private)") from error
     except Exception as error:  # whatever the HTTP client or the cache raises
         kind = UnreachedHubError if _may_pass(error) else ModelError
         raise kind(
-            f"model {spec}: not a local folder, and the hub can't be reached ({first_line(error)}); give a folder or go online"
+            f"model {spec}: not a local folder, and the Hub can't be reached ({first_line(error)}); give a folder or go online"
         ) from error
 
 

@@ -181,7 +181,7 @@ def test_an_export_says_what_it_is_and_is_used_for_no_other_head(tmp_path: Path)
         export(source, tmp_path / "half", "float16")
     options = EngineOptions(extra={"folder": str(tmp_path / "out")})
     both = ModelSource("m", source.path, source.revision, frozenset({"masked", "causal"}), transformers.BertConfig(), 64)
-    with pytest.raises(InputError, match="holds another model, head or dtype"):
+    with pytest.raises(InputError, match="contains another model, head or dtype"):
         OnnxEngine(both, options, [Row("masked", (3, 4), ((0, 5),))])
 
 

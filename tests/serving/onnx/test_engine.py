@@ -140,7 +140,7 @@ def test_an_export_describes_itself_and_stores_each_tensor_once(tmp_path: Path) 
         "mask_positions",
         "candidate_ids",
     ]
-    with pytest.raises(InputError, match="holds an exported model already"):
+    with pytest.raises(InputError, match="already contains an exported model"):
         export(source, tmp_path / "exported", "float32")
     (tmp_path / "exported" / "manifest.json").write_text(json.dumps({"format": 0}))
     with pytest.raises(InputError, match="export it again"):
