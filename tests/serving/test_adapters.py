@@ -250,7 +250,7 @@ def copied(saved: Path, tmp_path: Path) -> Path:
         ({"base_model_name_or_path": None}, "without the name of a base model: correct base_model_name_or_path"),
         ({"base_model_name_or_path": "../adapter"}, "is an adapter without weights itself"),
         ({"peft_type": "PREFIX_TUNING"}, "PREFIX_TUNING adapters can't be merged into weights"),
-        ({"peft_type": "FROM_TOMORROW"}, "knows no FROM_TOMORROW adapters: install a newer version"),
+        ({"peft_type": "FROM_TOMORROW"}, "does not support FROM_TOMORROW adapters: install a newer version"),
         ({"alora_invocation_tokens": [1, 2]}, "only after its invocation tokens"),
         ({"a_new_setting": True}, "doesn't know all of its settings: .*a_new_setting"),
     ],

@@ -124,7 +124,7 @@ def test_where_only_the_weights_tell_they_are_fetched(hub: HubServer) -> None:
 @pytest.mark.parametrize(
     ("spec", "kind", "says"),
     [
-        ("tiny/none", InputError, "no such model on the hub"),
+        ("tiny/none", InputError, "no such model on the Hub"),
         ("tiny/a@step1", InputError, "no revision 'step1'"),
         ("tiny/bert", ModelError, "accept its terms"),
     ],
