@@ -115,7 +115,7 @@ def test_a_limit_on_the_cost_ends_the_run_and_a_higher_one_goes_on(data: Path, t
         assert len(server.asked) == ASKED
     assert stored(run).equals(expected(data))
     assert run.record["models"]["talker"]["chats"]["dollars"] == pytest.approx(ASKED * EACH)
-    assert any("144 of answers ($0.01 at the prices given), given from" in note for note in run_notes(run.record))
+    assert any("144 completion tokens ($0.01 at the prices given), generated from" in note for note in run_notes(run.record))
 
 
 def test_one_limit_holds_for_all_conditions_of_a_call(data: Path, tmp_path: Path) -> None:
