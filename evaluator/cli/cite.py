@@ -4,10 +4,11 @@ from pathlib import Path
 
 import click
 
-from evaluator.cli.options import RUN
+from evaluator.cli.options import RUN, calls
 from evaluator.cli.output import write
 
 
+@calls("evaluator.exports.citation:cite")
 @click.command(name="cite")
 @click.argument("run", type=RUN)
 def command(run: Path) -> None:

@@ -1,19 +1,19 @@
 """`evaluator export-results`: a run's results for other programs."""
 
 from pathlib import Path
-from typing import cast, get_args
+from typing import Any, get_args
 
 import click
 
-from evaluator.cli.options import RUN, LocalPath, data_option, key_values, rates_options
+from evaluator.cli.options import RUN, LocalPath, calls, data_option, rates_options
 from evaluator.exports.every_eval_ever import Relationship
 from evaluator.exports.write import Format, export_results
-from evaluator.vocabulary import Interval, Scale
 
 
+@calls("evaluator.exports.write:export_results")
 @click.command(name="export-results")
 @click.argument("run", type=RUN)
-@click.option("--format", "format_", type=click.Choice(get_args(Format)), required=True, help="Whose files to write.")
+@click.option("--format", type=click.Choice(get_args(Format)), required=True, help="Whose files to write.")
 @click.option(
     "--out", type=LocalPath(path_type=Path, file_okay=False), required=True, metavar="DIR", help="Folder to write them in."
 )
@@ -34,23 +34,7 @@ from evaluator.vocabulary import Interval, Scale
 )
 @click.option("--url", help="hugging-face: where the results can be looked at.")
 @data_option
-def command(
-    run: Path,
-    format_: str,
-    out: Path,
-    scale: str,
-    interval: str,
-    resamples: int,
-    seed: int,
-    tasks: tuple[str, ...],
-    chosen: tuple[str, ...],
-    instances: bool,
-    text: bool,
-    organization: str,
-    relationship: str,
-    url: str | None,
-    data: Path | None,
-) -> None:
+def command(**arguments: Any) -> None:
     """Write a run's results for other programs.
 
     every-eval-ever: a JSON document for each model and task (schema 0.3.0) below DIR/data. hugging-face: for each model
@@ -62,21 +46,5 @@ def command(
       evaluator export-results runs/gest --format hugging-face --out export
       evaluator export-results runs/gest --format lm-eval --out export
     """
-    files = export_results(
-        run,
-        cast(Format, format_),
-        out,
-        tasks=tasks,
-        scale=cast(Scale, scale),
-        interval=cast(Interval, interval),
-        resamples=resamples,
-        seed=seed,
-        settings=key_values(chosen, "--set"),
-        instances=instances,
-        text=text,
-        data=data,
-        organization=organization,
-        relationship=cast(Relationship, relationship),
-        url=url,
-    )
-    click.echo(f"{len(files)} files in {out}")
+    files = export_results(**arguments)
+    click.echo(f"{len(files)} files in {arguments['out']}")

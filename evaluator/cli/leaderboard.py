@@ -1,14 +1,14 @@
 """`evaluator leaderboard`: the models of many runs on one page."""
 
 from pathlib import Path
-from typing import cast
+from typing import Any
 
 import click
 
-from evaluator.cli.options import RUN, LocalPath, key_values, rates_options
-from evaluator.vocabulary import Interval, Scale
+from evaluator.cli.options import RUN, LocalPath, calls, rates_options
 
 
+@calls("evaluator.ranking.write:leaderboard")
 @click.command(name="leaderboard")
 @click.argument("runs", nargs=-1, metavar="RUN…", type=RUN)
 @click.option(
@@ -22,18 +22,7 @@ from evaluator.vocabulary import Interval, Scale
     help="Facts of the models to filter by (as for `evaluator report`): parameters, family, tuned, release.",
 )
 @click.option("--published", is_flag=True, help="Also the published models (see `evaluator data fetch published`).")
-def command(
-    runs: tuple[Path, ...],
-    out: Path,
-    scale: str,
-    interval: str,
-    resamples: int,
-    seed: int,
-    tasks: tuple[str, ...],
-    chosen: tuple[str, ...],
-    models: Path | None,
-    published: bool,
-) -> None:
+def command(runs: tuple[Path, ...], out: Path, **arguments: Any) -> None:
     """Write DIR/leaderboard.html and DIR/leaderboard.csv: a row a model, main numbers with intervals and ranks.
 
     A rank comes with the central 95% of the ranks over bootstrap resamples, and with how often the next lower model is not
@@ -47,16 +36,5 @@ def command(
     """
     from evaluator.ranking.write import PAGE, leaderboard
 
-    table = leaderboard(
-        *runs,
-        out=out,
-        tasks=tasks,
-        scale=cast(Scale, scale),
-        interval=cast(Interval, interval),
-        resamples=resamples,
-        seed=seed,
-        settings=key_values(chosen, "--set"),
-        models=models,
-        published=published,
-    )
+    table = leaderboard(*runs, out=out, **arguments)
     click.echo(f"{table.height} models: {out / PAGE}", err=True)

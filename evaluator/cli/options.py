@@ -24,6 +24,20 @@ if TYPE_CHECKING:
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
+def calls(function: str) -> Callable[[click.Command], click.Command]:
+    """Say which function (`module:name`) a command calls with its options as arguments."""
+
+    def mark(command: click.Command) -> click.Command:
+        setattr(command, CALLS, function)
+        return command
+
+    return mark
+
+
+CALLS = "calls"
+"""Attribute of a command: see `calls`."""
+
+
 class RunFolder(click.Path):
     """A run's folder, or its URL on object storage: gives the folder that this process works in, holding what is stored now."""
 
@@ -45,6 +59,14 @@ class LocalPath(click.Path):
             self.fail(f"{value} is a URL: only a run can lie elsewhere; give a file or folder of this machine", param, ctx)
         return super().convert(value, param, ctx)
 
+
+sweep_data_option: Decorator = click.option(
+    "--data",
+    "data",
+    type=LocalPath(path_type=Path, file_okay=False),
+    help="Folder that holds the public data sets (default: what the file says, EVALUATOR_DATA, or the cache of `evaluator data "
+    "fetch`).",
+)
 
 data_option: Decorator = click.option(
     "--data",
@@ -307,9 +329,10 @@ def rates_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--set",
             "--extra",
-            "chosen",
+            "settings",
             multiple=True,
             metavar="KEY=VALUE",
+            callback=lambda context, parameter, value: key_values(value, "--set"),
             help="A task's own setting (evaluator tasks lists them).",
         ),
     )

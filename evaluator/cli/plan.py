@@ -12,9 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from evaluator.cli.options import RUN, LocalPath, data_option, finite
+from evaluator.cli.options import RUN, LocalPath, calls, finite, sweep_data_option
 from evaluator.cli.output import clock, tell
-from evaluator.cli.sweep import data_of_sweep
 from evaluator.reports.short_names import legend, shortened
 from evaluator.sweep.hardware import GIB
 from evaluator.sweep.planning.plan import Plan
@@ -113,10 +112,11 @@ def ranges(numbers: Sequence[int]) -> str:
     return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in found)
 
 
+@calls("evaluator.sweep.function:plan_file")
 @click.command(name="plan")
 @click.argument("file", type=LocalPath(path_type=Path), metavar="SWEEP.toml")
 @click.option("--out", type=RUN, help="The run's folder or URL (default: what the file says).")
-@data_option
+@sweep_data_option
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="CPU workers where there is no GPU.")
 @click.option(
     "--ray",
@@ -146,20 +146,7 @@ def ranges(numbers: Sequence[int]) -> str:
     help="Price of a device-hour, for the cost.",
 )
 @click.option("--format", "format_", type=click.Choice(["table", "json"]), default="table", show_default=True)
-@click.pass_context
-def command(
-    context: click.Context,
-    file: Path,
-    out: Path | None,
-    data: Path | None,
-    workers: int,
-    ray: str,
-    fleet: str | None,
-    configurations: Path | None,
-    throughput: float | None,
-    price: float | None,
-    format_: str,
-) -> None:
+def command(price: float | None, format_: str, **arguments: Any) -> None:
     """Say per model: parameters, memory, devices, replicas, forwards and tokens to score, time, and the schedule.
 
     \b
@@ -168,26 +155,9 @@ def command(
       evaluator plan SWEEP.toml --fleet 1x8xH100-80,2x4xA100-40 --price 2.5
       evaluator plan examples/eurogest.toml --fleet 1x8xH100-80 --configurations examples/eurogest_models.json
     """
-    from evaluator.reports.notes import run_notes
-    from evaluator.scoring.driver import prepare
-    from evaluator.sweep.benches import Speeds
-    from evaluator.sweep.config import read_sweep
-    from evaluator.sweep.driver import worker_threads
-    from evaluator.sweep.hardware import local_fleet, parse_fleet
-    from evaluator.sweep.planning.outline import outline_plan
-    from evaluator.sweep.planning.plan import make_plan
-    from evaluator_serving.models.outline import read_configurations
+    from evaluator.sweep.function import plan_file
 
-    machines = parse_fleet(fleet) if fleet is not None else local_fleet(workers)
-    speeds = Speeds.known(machines, throughput, worker_threads(ray, machines))
-    spec = data_of_sweep(context, data, read_sweep(file, out=out)).asking
-    if configurations is None:
-        plan, notes = make_plan(prepare(spec), machines, speeds), []
-    else:
-        plan = outline_plan(spec, read_configurations(configurations), machines, speeds)
-        notes = ["Tokens, and so times, are estimated from letters: no tokenizer was asked."]
-    sizes = {loaded.task.name: {"samples": loaded.samples.size} for loaded in plan.ready.tasks}
-    notes += list(run_notes({"tasks": sizes, "models": {model.name: model.entry for model in plan.ready.models}}))
+    plan, notes = plan_file(**arguments)
     if format_ == "json":
         schedule = {key: asdict(plan.schedule)[key] for key in ("slots", "makespan", "bound")}
         parts = {"fleet": asdict(plan.fleet), "schedule": schedule}

@@ -1,16 +1,14 @@
 """`evaluator report`: rates with confidence intervals, in six formats."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from evaluator.cli.options import RUN, LocalPath, beside_options, data_option, key_values, rates_options
+from evaluator.cli.options import RUN, LocalPath, beside_options, calls, data_option, rates_options
 from evaluator.cli.output import write, write_lines
 from evaluator.store.run import Run
-from evaluator.tasks.parameters import parse_settings
-from evaluator.tasks.stored import settings_of
-from evaluator.vocabulary import Interval, MeasureOptions, Scale
+from evaluator.vocabulary import MeasureOptions
 from evaluator_serving.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,6 +22,7 @@ MANY_MODELS = 6
 """After a run of more models than this only each task's first table is printed."""
 
 
+@calls("evaluator.reports.function:report")
 @click.command(name="report")
 @click.argument("run", type=RUN)
 @click.option(
@@ -60,19 +59,11 @@ MANY_MODELS = 6
 def command(
     run: Path,
     format_: str,
-    scale: str,
-    interval: str,
-    resamples: int,
-    seed: int,
     tasks: tuple[str, ...],
-    chosen: tuple[str, ...],
-    models: Path | None,
     figures: Path | None,
     samples: bool,
-    published: bool,
-    beside: tuple[Path, ...],
-    paths: bool,
     data: Path | None,
+    **arguments: Any,
 ) -> None:
     """Turn a run's scores into rates with confidence intervals.
 
@@ -91,30 +82,20 @@ def command(
     if samples and format_ != "html":
         raise InputError(f"--samples belongs to --format html, not {format_}: evaluator samples {run} lists the sentences")
     opened = Run.open(run)
-    options = MeasureOptions(
-        scale=cast(Scale, scale),
-        interval=cast(Interval, interval),
-        resamples=resamples,
-        seed=seed,
-        protocol=opened.protocol,
-        settings=parse_settings(settings_of(opened, tasks), key_values(chosen, "--set")),
-    )
     if not opened.tasks:
         raise InputError(f"{opened.shown} holds no scores: score some models first")
     if figures is not None or format_ == "html":
         from evaluator.reports.page import check_libraries
 
         check_libraries("--figures" if figures is not None else "--format html")  # before minutes of computing
-    from evaluator.reports.beside import sources, with_references
-    from evaluator.reports.report import build_report
+    from evaluator.reports.function import report as make_report
 
-    references = sources(published, beside, [opened.path])
     texts = None
     if samples:
         from evaluator.comparison.sample_parts import sample_parts, sentences
 
         texts = sentences(opened, tasks or opened.tasks, data)  # data that aren't here are told before minutes of computing
-    report = with_references(build_report(opened, options, tasks, models, paths=paths), opened, references)
+    report = make_report(run, tasks, **arguments)
     if figures is not None:
         from evaluator.reports.export import write_figures
         from evaluator.reports.figures import report_figures

@@ -16,6 +16,7 @@ from evaluator.cli.options import (
     RUN,
     ParametersCommand,
     asking_options,
+    calls,
     data_option,
     engine_options,
     leaving_out_options,
@@ -48,6 +49,7 @@ def of_reports(context: click.Context, parameter: click.Parameter, value: tuple[
         )
 
 
+@calls("evaluator.scoring.run:run")
 @click.command(name="run", cls=ParametersCommand)
 @click.argument("tasks", nargs=-1, required=True, metavar="TASK…")
 @click.option(

@@ -2,18 +2,17 @@
 
 import io
 from pathlib import Path
+from typing import Any
 
 import click
 import polars as pl
 
-from evaluator.cli.options import RUN, LocalPath, data_option, encoding_option
+from evaluator.cli.options import RUN, LocalPath, calls, data_option, encoding_option
 from evaluator.cli.output import write, write_bytes
-from evaluator.store.run import Run
-from evaluator.tasks.stored import CANDIDATES, candidates_of, scores_of, with_ids
-from evaluator.vocabulary import SCORES
-from evaluator_serving.errors import InputError
+from evaluator.reports.sample_scores import sample_scores
 
 
+@calls("evaluator.reports.sample_scores:sample_scores")
 @click.command(name="scores")
 @click.argument("run", type=RUN)
 @click.option("--format", "format_", type=click.Choice(["csv", "json", "parquet"]), default="csv", show_default=True)
@@ -25,16 +24,7 @@ from evaluator_serving.errors import InputError
 @click.option("--samples", type=LocalPath(path_type=Path, dir_okay=False), help="With --text: the file of your own sentences.")
 @encoding_option
 @data_option
-def command(
-    run: Path,
-    format_: str,
-    candidates: bool,
-    tasks: tuple[str, ...],
-    text: bool,
-    samples: Path | None,
-    encoding: str | None,
-    data: Path | None,
-) -> None:
+def command(format_: str, **arguments: Any) -> None:
     """Print a run's per-sample scores: model, task, language, template, sample, group, score (natural log), id.
 
     `id` is the sample's row (from 0) or id in its data set; `sample` numbers the samples of the task.
@@ -51,15 +41,7 @@ def command(
       evaluator scores runs/gest --text --data DATA > sentences.csv
       evaluator scores runs/gest --candidates --format parquet > words.parquet
     """
-    opened = Run.open(run)
-    unknown = set(tasks) - set(opened.tasks)
-    if unknown:
-        raise InputError(f"{opened.shown} has no task {', '.join(sorted(unknown))}: it has {', '.join(opened.tasks) or 'none'}")
-    if samples is not None and not text:
-        raise InputError("--samples goes with --text: leave it out")
-    frame = _collect(opened, tasks or tuple(opened.tasks), candidates)
-    if text:
-        frame = _with_texts(opened, frame, data, samples, encoding)
+    frame = sample_scores(**arguments)
     if format_ == "parquet":
         buffer = io.BytesIO()
         frame.write_parquet(buffer)
@@ -69,24 +51,3 @@ def command(
     else:
         lists = [name for name, dtype in frame.schema.items() if isinstance(dtype, pl.List)]
         write(frame.with_columns(pl.col(lists).cast(pl.List(pl.String)).list.join(" ")).write_csv())
-
-
-def _collect(run: Run, tasks: tuple[str, ...], candidates: bool) -> pl.DataFrame:
-    """The tasks' rows below each other, with exactly the documented columns; empty where nothing is scored yet."""
-    schema = CANDIDATES if candidates else {**SCORES, "id": pl.String()}
-    frames = [candidates_of(run, task) if candidates else with_ids(run, task, scores_of(run, task)) for task in tasks]
-    cast = [frame.select(pl.col(c).cast(t) for c, t in schema.items()) for frame in frames if frame.width]
-    return pl.concat([pl.DataFrame(schema=schema), *cast])
-
-
-def _with_texts(run: Run, frame: pl.DataFrame, data: Path | None, samples: Path | None, encoding: str | None) -> pl.DataFrame:
-    """The rows with `text`, the sample's sentence, and `group_name`, null where groups have no names."""
-    from evaluator.reports.texts import group_names, sample_texts
-
-    parts = [frame.clear().with_columns(text=pl.lit(None, pl.String), group_name=pl.lit(None, pl.String))]
-    for (task,), rows in frame.group_by("task", maintain_order=True):
-        names = group_names(run, str(task))
-        named = pl.col("group").replace_strict(names, default=None, return_dtype=pl.String).alias("group_name")
-        texts = sample_texts(run, str(task), data, samples, encoding)
-        parts.append(rows.join(texts, on="sample", how="left", maintain_order="left").with_columns(named))
-    return pl.concat(parts)

@@ -2,37 +2,30 @@
 
 import signal
 import sys
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from evaluator.cli.options import (
     RUN,
     LocalPath,
-    data_option,
+    calls,
     finite,
     leaving_out_options,
     no_verify_option,
     size,
+    sweep_data_option,
     watching_options,
 )
 from evaluator.cli.run import finish, interrupt
-from evaluator.scoring.spec import RunSpec
-from evaluator.vocabulary import DataSource
 
 
-def data_of_sweep(context: click.Context, data: Path | None, spec: RunSpec) -> RunSpec:
-    """A sweep file's specification with its data folder: --data, else what the file says, else EVALUATOR_DATA."""
-    given = context.get_parameter_source("data") is ParameterSource.COMMANDLINE
-    return replace(spec, data=DataSource(data)) if given or spec.data.folder is None else spec
-
-
+@calls("evaluator.sweep.function:sweep_file")
 @click.command(name="sweep")
 @click.argument("file", type=LocalPath(path_type=Path), metavar="SWEEP.toml")
 @click.option("--out", type=RUN, help="The run's folder or URL (s3://, gs://, az://; default: what the file says).")
-@data_option
+@sweep_data_option
 @click.option(
     "--ray",
     default="auto",
@@ -64,23 +57,7 @@ def data_of_sweep(context: click.Context, data: Path | None, spec: RunSpec) -> R
 @no_verify_option
 @leaving_out_options
 @watching_options
-@click.pass_context
-def command(
-    context: click.Context,
-    file: Path,
-    out: Path | None,
-    data: Path | None,
-    ray: str,
-    workers: int,
-    worker_memory: float | None,
-    start_deadline: float,
-    weights_cache: int | None,
-    price: float | None,
-    verify: bool,
-    strict: bool,
-    retry: bool,
-    metrics: tuple[str, int] | None,
-) -> None:
+def command(**arguments: Any) -> None:
     """Score every model of SWEEP.toml on its tasks and print the tables.
 
     Running the same command again finishes an interrupted sweep. `evaluator status RUN` shows how far it is.
@@ -100,22 +77,8 @@ def command(
       evaluator plan SWEEP.toml
       evaluator sweep SWEEP.toml --data DATA
     """
-    from evaluator.scoring.existing_answers import perform
-    from evaluator.sweep.config import read_sweep
-    from evaluator.sweep.driver import SweepOptions, sweep
-    from evaluator.sweep.hardware import GIB
+    from evaluator.sweep.function import sweep_file
 
     signal.signal(signal.SIGTERM, interrupt)
-    asked = data_of_sweep(context, data, read_sweep(file, out=out))
-    spec = replace(
-        asked,
-        weights_cache=weights_cache or asked.weights_cache,
-        verify=verify,
-        strict=strict or asked.strict,
-        retry=retry,
-        metrics=metrics,
-        command=("evaluator", *sys.argv[1:]),
-    )
-    memory = int(worker_memory * GIB) if worker_memory is not None else None
-    options = SweepOptions(ray, workers, memory, start_deadline, price)
-    finish(perform(spec, lambda asking: sweep(asking, options)), [model.name for model in spec.models])
+    scored = sweep_file(**arguments, command=("evaluator", *sys.argv[1:]))
+    finish(scored.outcome, scored.models_asked)

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import click
 
-from evaluator.cli.options import LocalPath
+from evaluator.cli.options import LocalPath, calls
 
 
+@calls("evaluator.exports.archive:verify")
 @click.command(name="verify")
-@click.argument("file", metavar="OUT.zip", type=LocalPath(path_type=Path, dir_okay=False))
-def command(file: Path) -> None:
+@click.argument("archive", metavar="OUT.zip", type=LocalPath(path_type=Path, dir_okay=False))
+def command(archive: Path) -> None:
     """Check the files of an archive, compute its rates again and compare them; exit code 3 where something differs.
 
     \b
@@ -18,12 +19,12 @@ def command(file: Path) -> None:
     """
     from evaluator.exports.archive import TOLERANCE, verify
 
-    found = verify(file)
+    found = verify(archive)
     made, here = found.versions
     by = f"with version {here}" if made == here else f"with version {here}, made with {made}"
     for line in found.wrong:
         click.echo(line, err=True)
     if found.wrong:
-        click.echo(f"{file}: does not hold ({by})", err=True)
+        click.echo(f"{archive}: does not hold ({by})", err=True)
         raise click.exceptions.Exit(3)
-    click.echo(f"{file}: {found.rates:,} rates hold ({by}; largest difference {found.largest:.1g}, allowed {TOLERANCE:g})")
+    click.echo(f"{archive}: {found.rates:,} rates hold ({by}; largest difference {found.largest:.1g}, allowed {TOLERANCE:g})")

@@ -12,14 +12,12 @@ from typing import Any
 
 import polars as pl
 
-from evaluator.reports.beside import sources, with_references
+from evaluator.reports.function import report as make_report
 from evaluator.reports.notes import run_notes
-from evaluator.reports.report import build_report
 from evaluator.store.remote import refresh, run_folder, shown
 from evaluator.store.run import ANSWERS, Run
-from evaluator.tasks.parameters import parse_settings
-from evaluator.tasks.stored import candidates_of, scores_of, settings_of, with_ids
-from evaluator.vocabulary import Interval, MeasureOptions, Scale
+from evaluator.tasks.stored import candidates_of, scores_of, with_ids
+from evaluator.vocabulary import Interval, Scale
 from evaluator_serving.errors import InputError
 
 
@@ -81,11 +79,18 @@ class Results:
         fetch published`) or `beside` (other runs) the rows of comparable references follow, and a column `source` names the run
         that they are from; it is null for this run's own rows.
         """
-        opened = self._run
-        own = parse_settings(settings_of(opened, (task,) if task else ()), settings or {})
-        options = MeasureOptions(scale, interval, resamples, seed, opened.protocol, own)
-        references = sources(published, [run_folder(each) for each in beside], [opened.path])
-        report = with_references(build_report(opened, options, (task,) if task else ()), opened, references)
+        refresh(self.path)
+        report = make_report(
+            self.path,
+            (task,) if task else (),
+            scale=scale,
+            interval=interval,
+            resamples=resamples,
+            seed=seed,
+            settings=settings,
+            published=published,
+            beside=beside,
+        )
         warn((*report.notes, *report.warnings))
         return report.listed
 

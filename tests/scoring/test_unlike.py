@@ -15,13 +15,13 @@ from tiny_models import tiny_model
 from evaluator.cli.plan import command as plan_command
 from evaluator.cli.run import finish
 from evaluator.cli.status import command as status_command
-from evaluator.cli.status import model_rows
 from evaluator.comparison.build import build, sides
 from evaluator.reports.notes import run_notes
 from evaluator.reports.report import build_report
 from evaluator.scoring.driver import Outcome, execute, prepare
 from evaluator.scoring.skip_rules import Skipped
 from evaluator.scoring.spec import ModelSpec, RunSpec
+from evaluator.scoring.status import model_rows
 from evaluator.store.files import write_part
 from evaluator.store.record import with_model
 from evaluator.store.run import Run

@@ -24,12 +24,13 @@ from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from evaluator import cli, logs
-from evaluator.cli.status import driver_signs, model_rows, refuse_stuck
+from evaluator.cli.status import refuse_stuck
 from evaluator.scoring.driver import execute, prepare
 from evaluator.scoring.heartbeat import SILENT_AFTER, Driver, Heartbeat, read_heartbeat
 from evaluator.scoring.metrics import METRICS, REQUESTS, Values
 from evaluator.scoring.sentences import Sentences
 from evaluator.scoring.spec import ModelSpec, RunSpec
+from evaluator.scoring.status import driver_signs, model_rows
 from evaluator.store.run import Run
 from evaluator_serving import engine
 from evaluator_serving.errors import InputError

@@ -6,8 +6,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from evaluator.cli.status import model_rows
 from evaluator.reports.report import build_report
+from evaluator.scoring.status import model_rows
 from evaluator.store import files
 from evaluator.store.run import TIMINGS_APART, Run
 from evaluator.tasks import task

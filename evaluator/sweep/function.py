@@ -1,0 +1,104 @@
+"""A sweep and its plan from a SWEEP.toml, as `evaluator sweep` and `evaluator plan` make them."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from evaluator.reports.notes import run_notes
+from evaluator.scoring.driver import prepare
+from evaluator.scoring.existing_answers import perform
+from evaluator.scoring.run import Scored
+from evaluator.scoring.spec import RunSpec
+from evaluator.store.remote import run_folder
+from evaluator.sweep.benches import Speeds
+from evaluator.sweep.config import read_sweep
+from evaluator.sweep.driver import SweepOptions, sweep, worker_threads
+from evaluator.sweep.hardware import GIB, local_fleet, parse_fleet
+from evaluator.sweep.planning.outline import outline_plan
+from evaluator.sweep.planning.plan import Plan, make_plan
+from evaluator.vocabulary import DataSource
+from evaluator_serving.models.outline import read_configurations
+
+
+def sweep_file(
+    file: str | Path,
+    out: str | Path | None = None,
+    *,
+    data: str | Path | None = None,
+    ray: str = "auto",
+    workers: int = 1,
+    worker_memory: float | None = None,
+    start_deadline: float = 1800.0,
+    weights_cache: int | None = None,
+    price: float | None = None,
+    verify: bool = True,
+    strict: bool = False,
+    retry: bool = False,
+    metrics: tuple[str, int] | None = None,
+    command: Sequence[str] = (),
+) -> Scored:
+    """Score every model of a SWEEP.toml on its tasks. The same call finishes a sweep that was interrupted.
+
+    Args:
+        out: the run's folder or URL (default: what the file says).
+        data: folder of the data sets (default: what the file says, else EVALUATOR_DATA, else the cache).
+        ray, workers, start_deadline, price: see `SweepOptions`.
+        worker_memory: GiB that one CPU worker may use.
+        weights_cache: bytes of fetched weights on each machine (default: what the file says).
+        verify, strict, retry, metrics, command: as of `evaluator.run`.
+
+    Raises InputError before anything is loaded where the file is wrong.
+    """
+    asked = _read(file, out, data)
+    spec = replace(
+        asked,
+        weights_cache=weights_cache or asked.weights_cache,
+        verify=verify,
+        strict=strict or asked.strict,
+        retry=retry,
+        metrics=metrics,
+        command=tuple(command) or ("evaluator.sweep.function.sweep_file", str(file)),
+    )
+    memory = int(worker_memory * GIB) if worker_memory is not None else None
+    options = SweepOptions(ray, workers, memory, start_deadline, price)
+    outcome = perform(spec, lambda asking: sweep(asking, options))
+    return Scored(outcome.run.path, outcome, tuple(model.name for model in spec.models))
+
+
+def plan_file(
+    file: str | Path,
+    out: str | Path | None = None,
+    *,
+    data: str | Path | None = None,
+    ray: str = "auto",
+    workers: int = 1,
+    fleet: str | None = None,
+    configurations: Path | None = None,
+    throughput: float | None = None,
+) -> tuple[Plan, list[str]]:
+    """The plan of a sweep, and what its readers must know.
+
+    Args:
+        out, data, ray, workers: as of `sweep_file`.
+        fleet: the machines to plan for (1x8xH100-80) instead of this one.
+        configurations: JSON file, hub id → configuration: no hub is asked, tokens are estimated.
+        throughput: forward tokens a second of a model with 1B parameters on one device, measured.
+    """
+    machines = parse_fleet(fleet) if fleet is not None else local_fleet(workers)
+    speeds = Speeds.known(machines, throughput, worker_threads(ray, machines))
+    spec = _read(file, out, data).asking
+    notes: list[str] = []
+    if configurations is None:
+        plan = make_plan(prepare(spec), machines, speeds)
+    else:
+        plan = outline_plan(spec, read_configurations(configurations), machines, speeds)
+        notes.append("Tokens, and so times, are estimated from letters: no tokenizer was asked.")
+    sizes = {loaded.task.name: {"samples": loaded.samples.size} for loaded in plan.ready.tasks}
+    return plan, notes + list(run_notes({"tasks": sizes, "models": {model.name: model.entry for model in plan.ready.models}}))
+
+
+def _read(file: str | Path, out: str | Path | None, data: str | Path | None) -> RunSpec:
+    spec = read_sweep(Path(file), out=run_folder(out) if out else None)
+    folder = data or spec.data.folder or os.environ.get("EVALUATOR_DATA")
+    return replace(spec, data=DataSource(Path(folder) if folder else None))
