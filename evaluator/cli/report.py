@@ -82,7 +82,7 @@ def command(
     if samples and format_ != "html":
         raise InputError(f"--samples belongs to --format html, not {format_}: evaluator samples {run} lists the sentences")
     opened = Run.open(run)
-    if not opened.tasks:
+    if not opened.tasks and not arguments["settings"]:  # those are refused by name
         raise InputError(f"{opened.shown} holds no scores: score some models first")
     if figures is not None or format_ == "html":
         from evaluator.reports.page import check_libraries

@@ -99,7 +99,8 @@ class Result:
     def generation(self) -> dict[str, Any]:
         """How a model that answers in words was made to answer: temperature, max_tokens …; empty of log-probabilities."""
         names = ("temperature", "max_tokens", "answers", "seed", "orders") if "chats" in self.entry else ()
-        return {name: getattr(self.asked, name) for name in names if hasattr(self.asked, name)}
+        parameters = self.asked.parameters
+        return {name: getattr(parameters, name) for name in names if name in type(parameters).model_fields}
 
     @property
     def setting(self) -> dict[str, str]:

@@ -29,7 +29,7 @@ from evaluator_serving.errors import InputError, ModelError, NotNowError, Unreac
         (["export", "m", "s3://bucket/m"], 2, "Invalid value for 'DIR': s3://bucket/m is a URL: only a run can lie elsewhere"),
         (["report", "{run}", "--figures", "gs://b/f"], 2, "gs://b/f is a URL"),
         (["run", "stereoset-en", "--model", "m", "--set", "case=orig"], 2, "evaluator report RUN --set case=orig"),
-        (["run", "gest-mt", "--model", "m", "--translations", "{run}"], 2, "asks no model: leave --model out"),
+        (["run", "gest-mt", "--model", "m", "--translations", "{run}"], 2, "asks no model: leave the models out"),
     ],
 )
 def test_one_line(
