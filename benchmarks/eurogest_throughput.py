@@ -130,14 +130,14 @@ def main() -> None:
 
     model = str(resolve_here(arguments.model or str(demo_model())).path)
     chosen = pairs(arguments.pairs, arguments.languages.split(","))
-    workers, peaks = interleaved(__file__, WAYS, model, arguments.threads, cut(chosen, arguments.slices))
+    workers, rates = interleaved(__file__, WAYS, model, arguments.threads, cut(chosen, arguments.slices))
     results = [result(worker, workers[0], chosen) for worker in workers]
     reached = {r["way"]: r["faster_than_loop"] >= AIMS[r["way"]] for r in results if r["way"] in AIMS and "error" not in r}
     machine = {"cpu": platform.processor() or platform.machine(), "threads": arguments.threads}
     inputs = {"pairs": len(chosen), "languages": arguments.languages}
-    least = {worker.job.name: least_seconds(worker, workers[-1], peaks) for worker in workers[1:]}
+    least = {worker.job.name: least_seconds(worker, workers[-1], peaks(rates)) for worker in workers[1:]}
     report = {
-        "machine": {**machine, "matrix_peak_gflop_s": [round(peak, 1) for peak in peaks]},
+        "machine": {**machine, "matrix_peak_gflop_s": [round(peak, 1) for peak in peaks(rates)]},
         "inputs": inputs,
         "versions": versions(),
         "results": results,

@@ -184,8 +184,21 @@ OPEN: dict[str, Callable[[str, Counter], Score]] = {
 }
 
 
+def bfloat16_demo(folder: Path) -> Path:
+    """The demo model with its weights rounded to bfloat16, saved into `folder`: as models are published."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from evaluator_serving.models.resolving import resolve_here
+
+    demo = resolve_here(str(demo_model())).path
+    AutoModelForCausalLM.from_pretrained(demo, dtype=torch.bfloat16).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(demo).save_pretrained(folder)
+    return folder
+
+
 def shaped_model(shape: str, folder: Path) -> Path:
-    """A random-weight model in one of SHAPES, saved into `folder`."""
+    """A random-weight model in one of SHAPES, in bfloat16, saved into `folder`."""
     import torch
     import transformers
     from transformers import AutoTokenizer
@@ -194,7 +207,7 @@ def shaped_model(shape: str, folder: Path) -> Path:
 
     torch.manual_seed(0)
     config = transformers.Qwen2Config(**SHAPES[shape], architectures=["Qwen2ForCausalLM"])
-    transformers.Qwen2ForCausalLM(config).save_pretrained(folder)
+    transformers.Qwen2ForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
     AutoTokenizer.from_pretrained(resolve_here(str(demo_model())).path).save_pretrained(folder)
     return folder
 

@@ -5,6 +5,7 @@ A benchmark called with `--serve` serves one of its backends.
 
 import json
 import os
+import platform
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +21,7 @@ from evaluator.bench.job import BenchJob
 from evaluator.bench.measure import interleave
 from evaluator.bench.messages import command_stream, measure_call, send
 from evaluator.bench.process import BackendProcess
+from evaluator_serving.devices import bfloat16_units
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.requests import Request
@@ -50,6 +52,16 @@ def sentences(rows: int) -> list[str]:
     column = pl.read_csv(file)["sentence"].to_list()
     step = max(1, len(column) // rows)
     return [str(sentence) for sentence in column[::step][:rows]]
+
+
+def processor() -> dict[str, str]:
+    """This machine's CPU, and its units for products of bfloat16."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf8").splitlines() if Path("/proc/cpuinfo").is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return {
+        "cpu": names[0] if names else platform.processor() or platform.machine(),
+        "bfloat16": bfloat16_units() or "no units",
+    }
 
 
 # --- a way's process ------------------------------------------------------------------------------------------------
@@ -102,8 +114,8 @@ def opened_engine(
 
 def interleaved(
     program: str, ways: Sequence[str], model: str, threads: int, parts: Sequence[Sequence[Any]], *, device: str = "auto"
-) -> tuple[list[BackendProcess[Side]], list[float]]:
-    """Every way of a program on every part of the inputs; before each the rate of a large matrix product, in GFLOP/s."""
+) -> tuple[list[BackendProcess[Side]], list[dict[str, float]]]:
+    """Every way of a program on every part of the inputs; before each this machine's rates (see `Ceilings.measure`)."""
     machine = BackendProcess.start(BenchJob(CEILINGS, engine="", model="", task="", limit=0, device=device, threads=threads))
     workers: list[BackendProcess[Side]] = []
     try:
@@ -115,7 +127,13 @@ def interleaved(
     finally:
         for worker in (*workers, machine):
             worker.close()
-    return workers, [rate["matrix_gflop_s"] for rate in rates]
+    return workers, rates
+
+
+def peaks(rates: Sequence[Mapping[str, float]], way: str = "") -> list[float]:
+    """GFLOP/s of large matrix products, in bfloat16 for a way that multiplies so where the machine has units for it."""
+    name = "bfloat16_gflop_s" if way.endswith(("bfloat16", "bf16x2")) else "matrix_gflop_s"
+    return [rate.get(name, rate["matrix_gflop_s"]) for rate in rates]
 
 
 def tell(line: str) -> None:
