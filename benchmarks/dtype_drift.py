@@ -1,36 +1,40 @@
 """What a dtype does to a generative model's results: GEST in float32, bf16x2, bfloat16 and int8, each against float64.
 
-The model's weights are exact in bfloat16, as those of most models are published: the demo model's are rounded to it once, and
-every dtype scores that model, int8 in the onnx engine and the others in the transformers engine on the CPU. Each dtype is a run of
-its own in --runs, so that what was interrupted goes on. Reported per dtype and template: g_s with its interval, how far it, the 16
-q_i and the log-probabilities are from float64's at most, and on average the log-probabilities; how linear layers were multiplied.
+The model's weights are exact in bfloat16, as those of most published models: the demo model's are rounded to it first. Every
+dtype scores that model: int8 in the onnx engine, the others in the transformers engine on the CPU. Each dtype is a run of its
+own in --runs, which is continued if it was interrupted. Reported per dtype: g_s with its interval, the largest differences from
+float64 of g_s, the q_i and the log-probabilities, the latter's mean, and how the linear layers were multiplied.
 
     EVALUATOR_DATA=DATA python benchmarks/dtype_drift.py [--limit 3565] [--shape qwen2-0.5b] [--runs FOLDER] [--json FILE]
 
-`--shape`: a model of random weights instead (see glm_throughput.py). Times are not compared here.
+`--shape`: a model of random weights instead (see glm_throughput.py). Times are not compared. gpu_check.py does the same with
+the demo sentences on a GPU.
 """
 
 import argparse
-import json
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 from glm_throughput import SHAPES, bfloat16_demo, shaped_model
+from output import write_record
 from sides import processor
 
 import evaluator
 from evaluator.bench.measure import versions
 
-DTYPES = {
-    "float64": "transformers",
+EXACT = "float64"
+"""The dtype that the others are compared with."""
+ENGINES = {
+    EXACT: "transformers",
     "float32": "transformers",
     "bf16x2": "transformers",
     "bfloat16": "transformers",
     "int8": "onnx",
 }
-"""The dtypes with the engine that computes each; the first is what the others are compared with."""
+"""The engine that computes in each dtype on a CPU."""
 RATE = ("template", "group")
 
 
@@ -46,18 +50,26 @@ def log_probabilities(results: Any, dtype: str) -> pl.DataFrame:
     return frame.select("request", "candidate", pl.col("logprobs").list.sum().alias("log_p"))
 
 
-def drift(dtype: str, results: Any, exact: Any) -> dict[str, Any]:
+def scored(
+    model: Path, ways: Mapping[str, tuple[str, str]], folder: Path, task: str = "gest", **how: Any
+) -> dict[str, dict[str, Any]]:
+    """A run of each way (name → engine and dtype), and how far its numbers are from those of the way called EXACT."""
+    done = {
+        name: evaluator.run(task, {name: str(model)}, folder / f"{model.name}-{name}", engine=engine, dtype=dtype, **how)
+        for name, (engine, dtype) in ways.items()
+    }
+    return {name: drift(name, results, done[EXACT]) for name, results in done.items()}
+
+
+def drift(name: str, results: Any, exact: Any) -> dict[str, Any]:
     """How far a run's numbers are from the exact one's."""
-    both = log_probabilities(results, dtype).join(log_probabilities(exact, next(iter(DTYPES))), on=["request", "candidate"])
+    both = log_probabilities(results, name).join(log_probabilities(exact, EXACT), on=["request", "candidate"])
     moved = (both["log_p"] - both["log_p_right"]).abs()
     found: dict[str, Any] = {"log_p": {"largest": moved.max(), "mean": moved.mean(), "count": moved.len()}}
     for measure in ("g_s", "q"):
         pairs = rates(results, measure).join(rates(exact, measure), on=RATE, nulls_equal=True)
-        found[measure] = {
-            template: part.select((pl.col("value") - pl.col("value_right")).abs().max()).item()
-            for (template,), part in pairs.group_by("template", maintain_order=True)
-        }
-    entry = results.record["models"][dtype]
+        found[measure] = pairs.select((pl.col("value") - pl.col("value_right")).abs().max()).item()
+    entry = results.record["models"][name]
     return {
         "engine": entry["engine"],
         "linear_layers": entry["engine_details"].get("linear_layers"),
@@ -67,15 +79,15 @@ def drift(dtype: str, results: Any, exact: Any) -> dict[str, Any]:
     }
 
 
-def table(report: dict[str, Any]) -> str:
-    """The report as text."""
-    lines = [f"{'dtype':10}{'max |Δ log P|':>15}{'mean':>10}{'max |Δ g_s|':>14}{'max |Δ q_i|':>14}   g_s"]
-    for dtype, found in report["dtypes"].items():
-        moved = found["largest_difference"]
-        worst = [max(moved[measure].values()) for measure in ("g_s", "q")]
-        g_s = ", ".join(f"{template}: {value:.4f}" for template, (value, *_) in found["g_s_with_interval"].items())
+def table(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """All ways as text."""
+    lines = [f"{'way':22}{'max |Δ log P|':>15}{'mean':>10}{'max |Δ g_s|':>14}{'max |Δ q_i|':>14}   g_s"]
+    for name, one in found.items():
+        moved = one["largest_difference"]
+        g_s = ", ".join(f"{template}: {value:.4f}" for template, (value, *_) in one["g_s_with_interval"].items())
         lines.append(
-            f"{dtype:10}{moved['log_p']['largest']:>15.1e}{moved['log_p']['mean']:>10.1e}{worst[0]:>14.1e}{worst[1]:>14.1e}   {g_s}"
+            f"{name:22}{moved['log_p']['largest']:>15.1e}{moved['log_p']['mean']:>10.1e}{moved['g_s']:>14.1e}"
+            f"{moved['q']:>14.1e}   {g_s}"
         )
     return "\n".join(lines)
 
@@ -85,7 +97,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--limit", type=int, help="sentences; default: all")
     parser.add_argument("--shape", choices=SHAPES, help="a model of random weights instead of the demo model")
-    parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=list(DTYPES), help="float64 is always one of them")
     parser.add_argument("--runs", type=Path, help="folder of the runs (default: a temporary one)")
     parser.add_argument("--json", type=Path, default=Path(__file__).with_name("results") / "dtype_drift.json")
     arguments = parser.parse_args()
@@ -94,31 +105,17 @@ def main() -> None:
         model = folder / (arguments.shape or "demo")
         if not (model / "config.json").is_file():
             _ = shaped_model(arguments.shape, model) if arguments.shape else bfloat16_demo(model)
-        done = {
-            dtype: evaluator.run(
-                "gest",
-                {dtype: str(model)},
-                folder / f"{model.name}-{dtype}",
-                limit=arguments.limit,
-                engine=engine,
-                dtype=dtype,
-                device="cpu",
-            )
-            for dtype, engine in DTYPES.items()
-            if dtype in {*arguments.dtypes, "float64"}
-        }
-        report: dict[str, Any] = {
-            "model": f"random weights in the shape of {arguments.shape}"
-            if arguments.shape
-            else "SmolLM2-135M-Instruct in bfloat16",
-            "machine": processor(),
-            "versions": versions(),
-            "sentences": done["float64"].scores("gest")["sample"].n_unique(),
-            "dtypes": {dtype: drift(dtype, results, done["float64"]) for dtype, results in done.items()},
-        }
-    arguments.json.parent.mkdir(parents=True, exist_ok=True)
-    arguments.json.write_text(json.dumps(report, indent=2) + "\n")
-    print(table(report))
+        ways = {dtype: (engine, dtype) for dtype, engine in ENGINES.items()}
+        found = scored(model, ways, folder, limit=arguments.limit, device="cpu")
+    report: dict[str, Any] = {
+        "model": arguments.shape or "SmolLM2-135M-Instruct, its weights rounded to bfloat16",
+        "machine": processor(),
+        "versions": versions(),
+        "log_probabilities": found[EXACT]["largest_difference"]["log_p"]["count"],
+        "dtypes": found,
+    }
+    write_record(arguments.json, report)
+    print(table(found))
 
 
 if __name__ == "__main__":

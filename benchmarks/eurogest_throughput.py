@@ -24,7 +24,7 @@ from typing import Any
 
 from glm_throughput import Counter
 from output import write_record
-from sides import Score, Side, cut, interleaved, numbers, opened_engine, serve
+from sides import Score, Side, cut, interleaved, numbers, opened_engine, peaks, serve
 
 from evaluator.bench.measure import versions
 from evaluator.bench.process import BackendProcess

@@ -7,13 +7,16 @@ All backends compute log P of ` he`, ` she` after `"s",` and of ` man`, ` woman`
 
 - `loop`: the published procedure, one context at a time with softmax at all positions;
 - `lm-eval hf`, `lm-eval vllm`: the harness's log-likelihoods, with its best batch size (`pip install lm-eval`);
-- `transformers`, `vllm`, `onnx`, `onnx int8`: this project's engines as in a run.
+- `transformers`, `vllm`, `onnx`, also in another dtype than float32 (`onnx int8`): this project's engines as in a run.
+
+All score the same weights, which are exact in bfloat16 as those of most published models: the demo model's are rounded first.
 
 Each backend runs in a separate process and loads before anything is timed. The sentences are cut into slices; backends take
 turns slice by slice, in a rotating order. Reported are wall and CPU time per sentence, computed tokens (including padding),
-peak memory, and the largest difference from the loop (for int8, the drift). A large float32 matrix product is timed between
-slices: for onnx, its share of that peak and the time at full peak are reported, and the peak memory of a process with the
-engine only, relative to the weights. A backend that cannot run is skipped with the reason. `--shape` uses random weights in a
+peak memory, and the largest difference from the loop (for int8, the drift). Large matrix products are timed between slices, in
+float32 and, if the CPU has units for it, in bfloat16. The share of the dtype's peak is reported for onnx while its graphs run,
+for transformers over the whole time; for onnx also the time at full peak, and the peak memory of a process with the engine
+only, relative to the weights. A backend that cannot run is skipped with the reason. `--shape` uses random weights in a
 published shape with the demo model's tokenizer. Only the ratios are comparable between machines.
 """
 
@@ -22,7 +25,7 @@ import functools
 import json
 import math
 import os
-import platform
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -32,7 +35,7 @@ from typing import Any
 
 from alone import alone
 from output import write_record
-from sides import Numbers, Score, Side, cut, interleaved, numbers, opened_engine, sentences, serve
+from sides import Numbers, Score, Side, cut, interleaved, numbers, opened_engine, peaks, processor, sentences, serve
 
 from evaluator.bench import harness
 from evaluator.bench.counter import Counter as BenchCounter
@@ -41,8 +44,9 @@ from evaluator.bench.process import BackendProcess
 from evaluator.demo import demo_model
 from evaluator_serving.requests import Continuation
 
-WAYS = ("loop", "lm-eval hf", "lm-eval vllm", "transformers", "vllm", "onnx", "onnx int8")
 OURS = ("transformers", "vllm", "onnx")
+IN_OTHER_DTYPES = ("transformers bf16x2", "transformers bfloat16", "onnx int8")
+WAYS = ("loop", "lm-eval hf", "lm-eval vllm", *OURS, *IN_OTHER_DTYPES)
 AIMS = {"loop": 8.0, "lm-eval": 2.8}
 """How many times as fast as these the better of our engines is to be."""
 
@@ -180,7 +184,7 @@ OPEN: dict[str, Callable[[str, Counter], Score]] = {
     "loop": open_loop,
     "lm-eval hf": open_harness_hf,
     "lm-eval vllm": open_harness_vllm,
-    **{way: functools.partial(open_ours, way) for way in WAYS[3:]},
+    **{way: functools.partial(open_ours, way) for way in (*OURS, *IN_OTHER_DTYPES)},
 }
 
 
@@ -212,8 +216,10 @@ def shaped_model(shape: str, folder: Path) -> Path:
     return folder
 
 
-def result(worker: BackendProcess[Side], loop: BackendProcess[Side], count: int, peaks: Sequence[float]) -> dict[str, Any]:
-    """What is reported of one way."""
+def result(
+    worker: BackendProcess[Side], loop: BackendProcess[Side], count: int, peaks: Sequence[float], sizes: tuple[float, float]
+) -> dict[str, Any]:
+    """What is reported of one way. `sizes`: numbers of the model's layers and of its vocabulary's matrix."""
     if worker.error:
         return {"way": worker.job.name, "error": worker.error}
     slices = [answer["wall"] / loop.slices[index]["wall"] for index, answer in worker.slices.items()]
@@ -225,6 +231,11 @@ def result(worker: BackendProcess[Side], loop: BackendProcess[Side], count: int,
         rates["share_of_peak"] = round(sum(shares) / len(shares), 3)
         at_peak = sum(answer["flop"] / peaks[index] for index, answer in worker.slices.items())
         rates["ms_a_sentence_at_peak"] = round(at_peak / count / 1e6, 2)
+    if worker.job.name.startswith("transformers"):
+        # A sentence is read at two positions: the vocabulary is computed there alone.
+        flop = 2 * (worker.total("tokens") * sizes[0] + 2 * count * sizes[1])
+        rates["gflop_s"] = round(flop / worker.total("wall") / 1e9, 1)
+        rates["share_of_peak"] = round(rates["gflop_s"] / statistics.median(peaks), 3)
     return {
         "way": worker.job.name,
         **rates,
@@ -252,11 +263,14 @@ def compare(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
         found["best_of_lm_eval"] = theirs["way"]
         found["ratio_to_lm_eval"] = round(theirs["ms_a_sentence"] / best["ms_a_sentence"], 2)
         found["ratio_to_lm_eval_cpu"] = round(theirs["cpu_ms_a_sentence"] / best["cpu_ms_a_sentence"], 2)
-    others = [r["tokens_a_sentence"] for way, r in ran.items() if way not in (*OURS, "onnx int8")]
+    others = [r["tokens_a_sentence"] for way, r in ran.items() if way not in (*OURS, *IN_OTHER_DTYPES)]
     for other in ("transformers", "vllm"):
         if "onnx" in ours and other in ours:
             found[f"onnx_over_{other}"] = round(ours[other]["ms_a_sentence"] / ours["onnx"]["ms_a_sentence"], 2)
             found[f"onnx_over_{other}_cpu"] = round(ours[other]["cpu_ms_a_sentence"] / ours["onnx"]["cpu_ms_a_sentence"], 2)
+    for way in IN_OTHER_DTYPES:
+        if "onnx" in ours and way in ran:
+            found[f"{way} over onnx"] = round(ours["onnx"]["ms_a_sentence"] / ran[way]["ms_a_sentence"], 2)
     if "onnx" in ours and "transformers" in ours:
         # These products in float32 at the measured peak, and nothing besides: no engine can be faster on this machine.
         most = ours["transformers"]["ms_a_sentence"] / ours["onnx"]["ms_a_sentence_at_peak"]
@@ -284,28 +298,35 @@ def main() -> None:
 
     texts = sentences(arguments.rows)
     with tempfile.TemporaryDirectory() as folder:
-        if arguments.shape:
-            model = str(shaped_model(arguments.shape, Path(folder) / arguments.shape))
-            os.environ["EVALUATOR_CACHE"] = str(Path(folder) / "cache")  # its graph isn't kept
+        if arguments.model:
+            model = str(resolve_here(arguments.model).path)
         else:
-            model = str(resolve_here(arguments.model or str(demo_model())).path)
-        workers, peaks = interleaved(__file__, arguments.ways, model, arguments.threads, cut(texts, arguments.slices))
+            made = Path(folder) / "model"
+            model = str(shaped_model(arguments.shape, made) if arguments.shape else bfloat16_demo(made))
+            os.environ["EVALUATOR_CACHE"] = str(Path(folder) / "cache")  # its graph isn't kept
+        source = resolve_here(model)
+        text = source.config.get_text_config()
+        vocabulary = float(text.vocab_size * text.hidden_size)
+        workers, rates = interleaved(__file__, arguments.ways, model, arguments.threads, cut(texts, arguments.slices))
         few = [question for text in texts[:32] for question in questions(text)]
-        by_itself = alone(resolve_here(model), few, "float32", arguments.threads) if "onnx" in arguments.ways else None
-    results = [result(worker, workers[0], len(texts), peaks) for worker in workers]
-    machine = {"cpu": platform.processor() or platform.machine(), "threads": arguments.threads, "sentences": len(texts)}
-    machine["matrix_peak_gflop_s"] = [round(peak, 1) for peak in peaks]
-    report = {"model": arguments.shape or "SmolLM2-135M-Instruct" if not arguments.model else arguments.model}
+        by_itself = alone(source, few, "float32", arguments.threads) if "onnx" in arguments.ways else None
+    sizes = source.parameters - vocabulary, vocabulary
+    results = [result(worker, workers[0], len(texts), peaks(rates, worker.job.name), sizes) for worker in workers]
+    machine: dict[str, Any] = {**processor(), "threads": arguments.threads, "sentences": len(texts)}
+    machine["matrix_peak_gflop_s"] = [round(peak, 1) for peak in peaks(rates)]
+    machine["bfloat16_peak_gflop_s"] = [round(peak, 1) for peak in peaks(rates, "bfloat16")]
+    report = {"model": arguments.model or arguments.shape or "SmolLM2-135M-Instruct, its weights rounded to bfloat16"}
     report |= {"machine": machine, "versions": versions(), "results": results, "comparison": compare(results)}
     report["onnx_engine_alone"] = by_itself
     write_record(arguments.json, report)
-    print(f"{'way':14} {'wall':>9} {'cpu':>9} {'tokens':>7} {'× loop':>7} {'by cpu':>7} {'load':>6} {'peak':>9} {'max |Δ|':>8}")
+    print(f"{machine['cpu']}, {machine['bfloat16']}")
+    print(f"{'way':22} {'wall':>9} {'cpu':>9} {'tokens':>7} {'× loop':>7} {'by cpu':>7} {'load':>6} {'peak':>9} {'max |Δ|':>8}")
     for r in results:
         if "error" in r:
-            print(f"{r['way']:14} can't run here: {r['error']}")
+            print(f"{r['way']:22} can't run here: {r['error']}")
             continue
         print(
-            f"{r['way']:14} {r['ms_a_sentence']:6.1f} ms {r['cpu_ms_a_sentence']:6.1f} ms {r['tokens_a_sentence']:7.1f} "
+            f"{r['way']:22} {r['ms_a_sentence']:6.1f} ms {r['cpu_ms_a_sentence']:6.1f} ms {r['tokens_a_sentence']:7.1f} "
             f"{r['faster_than_loop']:7.2f} {r['faster_than_loop_cpu']:7.2f} {r['load_s']:4.0f} s {r['peak_gib']:5.2f} GiB "
             f"{r['max_difference']:8.1e}" + (f" {r['share_of_peak']:.0%} of the peak" if "share_of_peak" in r else "")
         )

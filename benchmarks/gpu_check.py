@@ -10,6 +10,7 @@ both
   engines; whether ONNX Runtime computes on CUDA.
 - transformers: the transformers engine in float32 and bfloat16 and at several batch sizes against float64, one row at a time;
   layers distributed over two GPUs if available.
+- drift: what float32 and bfloat16 do to g_s on the card, in the transformers engine and in vLLM, against float64.
 - sweep (needs ray): `evaluator sweep` of three small models with `--ray local`, compared with float64.
 - kernels (needs torch and triton): correctness, speed and memory of the fused masked softmax.
 
@@ -47,6 +48,7 @@ SECTIONS: dict[str, tuple[str, float]] = {
     "vllm": ("gpu.vllm_replica", 170.0),
     "onnx": ("gpu.onnx_engine", 80.0),
     "transformers": ("gpu.torch_engine", 80.0),
+    "drift": ("gpu.drift", 60.0),
     "sweep": ("gpu.whole_sweep", 110.0),
     "kernels": ("gpu.kernels", 140.0),
 }

@@ -16,7 +16,10 @@ from evaluator_serving.requests import Masked
 
 
 def make_shape(case: str, folder: Path, texts: Sequence[str]) -> Path:
-    """Save a random-weight masked model in the full shape of BERT-base or XLM-R-base, with a tokenizer for these texts."""
+    """Save a random-weight masked model in the full shape of BERT-base or XLM-R-base, with a tokenizer for these texts.
+
+    Its weights are float32, and exact in bfloat16.
+    """
     from tokenizers import BertWordPieceTokenizer
 
     raw = BertWordPieceTokenizer(lowercase=False, strip_accents=False)
@@ -40,6 +43,9 @@ def make_shape(case: str, folder: Path, texts: Sequence[str]) -> Path:
                 pad_token_id=tokenizer.pad_token_id,
             )
         )
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.copy_(weight.bfloat16())
     model.save_pretrained(folder)
     return folder
 

@@ -4,18 +4,19 @@
 
 The backends: the published procedure (batch size 1, one forward pass per word, all logits), transformers in batches of 32 with
 all logits (as in evaluation harnesses), transformers' fill-mask pipeline, vLLM's BertForMaskedLM (BERT only), and this
-program's transformers and onnx engines, the latter in float32 and int8. Time is from sentences to log-probabilities without
-loading. Each repetition runs every backend once, in a rotating order; medians are shown. Models have random weights in full
-shape (see masked_models.py); sentences come from GEST in EVALUATOR_DATA, else from the demo data set.
+program's engines, transformers in float32, bf16x2 and bfloat16, onnx in float32 and int8. Time is from sentences to
+log-probabilities without loading. Each repetition runs every backend once, in a rotating order; medians are shown. Models have
+random weights in full shape, exact in bfloat16 as those of most published models (see masked_models.py); sentences come from
+GEST in EVALUATOR_DATA, else from the demo data set.
 
-Each repetition also times a large float32 matrix product. For the onnx engine the shares of this peak are reported, for the
-encoder and for the whole time. Its peak memory is that of a process with the engine only; the others' is that of their process.
+Each repetition also times large matrix products, in float32 and, if the CPU has units for it, in bfloat16. For the onnx engine
+the shares of this peak are reported, for the encoder and for the whole time. Its peak memory is that of a process with the
+engine only; the others' is that of their process.
 """
 
 import argparse
 import math
 import os
-import platform
 import statistics
 import tempfile
 import time
@@ -28,7 +29,7 @@ from typing import Any
 from alone import MIB, alone
 from masked_models import make_shape, published_masked, requests
 from output import write_record
-from sides import Numbers, Score, Side, interleaved, opened_engine, sentences, serve
+from sides import Numbers, Score, Side, interleaved, opened_engine, peaks, processor, sentences, serve
 
 from evaluator.bench.counter import Counter
 from evaluator.bench.measure import versions
@@ -40,7 +41,17 @@ from evaluator_serving.models.source import ModelSource
 from evaluator_serving.models.tokenizer import load_tokenizer
 
 AIMS = {"bert-base": 7.0, "xlmr-base": 14.0}
-WAYS = ("published", "batched", "pipeline", "vllm", "transformers", "onnx", "onnx-int8")
+WAYS = (
+    "published",
+    "batched",
+    "pipeline",
+    "vllm",
+    "transformers",
+    "transformers-bf16x2",
+    "transformers-bfloat16",
+    "onnx",
+    "onnx-int8",
+)
 BATCH = 32
 
 
@@ -193,8 +204,8 @@ def measure(case: str, texts: list[str], arguments: argparse.Namespace) -> dict[
         os.environ["EVALUATOR_CACHE"] = str(Path(temporary) / "cache")
         by_itself = engines_alone(folder, texts, [way for way in arguments.ways if way.startswith("onnx")], arguments.threads)
         parts = [texts] * arguments.repeats
-        workers, peaks = interleaved(__file__, arguments.ways, str(folder), arguments.threads, parts, device="cpu")
-    return {"case": case, "aim": AIMS[case], **digest(workers, peaks, by_itself, len(texts))}
+        workers, measured = interleaved(__file__, arguments.ways, str(folder), arguments.threads, parts, device="cpu")
+    return {"case": case, "aim": AIMS[case], **digest(workers, measured, by_itself, len(texts))}
 
 
 def engines_alone(folder: Path, texts: list[str], ways: Sequence[str], threads: int) -> dict[str, Any]:
@@ -209,7 +220,7 @@ def engines_alone(folder: Path, texts: list[str], ways: Sequence[str], threads: 
 
 
 def digest(
-    workers: Sequence[BackendProcess[Side]], peaks: Sequence[float], alone: Mapping[str, Any], count: int
+    workers: Sequence[BackendProcess[Side]], measured: Sequence[Mapping[str, float]], alone: Mapping[str, Any], count: int
 ) -> dict[str, Any]:
     """Medians, ratios to the published procedure, largest differences from its scores, shares of the peak."""
     ran = {worker.job.name: list(worker.slices.values()) for worker in workers if not worker.error}
@@ -229,8 +240,11 @@ def digest(
             told["ratio"] = round(statistics.median(a["wall"] / b["wall"] for a, b in zip(reference, answers, strict=True)), 2)
             pairs = zip(answers[0]["numbers"], reference[0]["numbers"], strict=True)
             told["max_difference"] = max(abs(a - b) for a, b in pairs)
-        ways[worker.job.name] = told | (rates(answers, peaks) if "encoder_flop" in answers[0] else {})
-    return {"peak_gflop_s": [round(peak, 1) for peak in peaks], "ways": ways, "engine_alone": dict(alone)}
+        ways[worker.job.name] = told | (rates(answers, peaks(measured)) if "encoder_flop" in answers[0] else {})
+    found = {
+        f"{name}_peak_gflop_s".lstrip("_"): [round(peak, 1) for peak in peaks(measured, name)] for name in ("", "bfloat16")
+    }
+    return {**found, "ways": ways, "engine_alone": dict(alone)}
 
 
 def rates(answers: Sequence[Mapping[str, float]], peaks: Sequence[float]) -> dict[str, Any]:
@@ -249,14 +263,14 @@ def table(results: list[dict[str, Any]]) -> str:
     lines = []
     for result in results:
         lines.append(f"{result['case']} (aim: onnx {result['aim']:g}×; matrix peak {result['peak_gflop_s']} GFLOP/s)")
-        lines.append(f"  {'way':13}{'ms/sentence':>12}{'fastest':>9}{'slowest':>9}{'ratio':>8}{'peak MiB':>10}{'max |Δ|':>10}")
+        lines.append(f"  {'way':22}{'ms/sentence':>12}{'fastest':>9}{'slowest':>9}{'ratio':>8}{'peak MiB':>10}{'max |Δ|':>10}")
         for way, r in result["ways"].items():
             if "failed" in r:
-                lines.append(f"  {way:13} did not run: {r['failed']}")
+                lines.append(f"  {way:22} did not run: {r['failed']}")
                 continue
             fastest, slowest = r["ms_fastest_slowest"]
             lines.append(
-                f"  {way:13}{r['ms_a_sentence']:>12.1f}{fastest:>9.1f}{slowest:>9.1f}{r.get('ratio') or 0:>7.1f}×"
+                f"  {way:22}{r['ms_a_sentence']:>12.1f}{fastest:>9.1f}{slowest:>9.1f}{r.get('ratio') or 0:>7.1f}×"
                 f"{r['peak_mib']:>10}{r.get('max_difference', 0):>10.1e}"
             )
         for way in ("onnx", "onnx-int8"):
@@ -294,11 +308,11 @@ def main() -> None:
         os.environ["EVALUATOR_DATA"] = str(arguments.data)
     texts = sentences(arguments.rows)
     results = [measure(case, texts, arguments) for case in arguments.cases]
-    machine = {"cpu": platform.processor() or platform.machine(), "threads": arguments.threads, "sentences": len(texts)}
+    machine = {**processor(), "threads": arguments.threads, "sentences": len(texts)}
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     report = {"machine": machine, "versions": versions(), "results": results}
     write_record(arguments.json, report)
-    print(table(results))
+    print(f"{machine['cpu']}, {machine['bfloat16']}\n{table(results)}")
 
 
 if __name__ == "__main__":

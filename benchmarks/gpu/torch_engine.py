@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from gpu.inputs import causal_rows, difference, generative, plain, tokens_a_second
-from gpu.section import Section, SkipError
+from gpu.section import Part, Section, SkipError
 
 from evaluator_serving.checks.verify import TOLERANCE
 from evaluator_serving.engine import EngineOptions
@@ -43,6 +43,8 @@ def run(section: Section, scratch: Path) -> None:
             engine.close()
             del engine
             part.holds("the memory is free again", held.is_back())
+    with section.part("fused vocabulary head") as part:
+        fused(section, part, source, few, rows)
     for tokens in BATCHES[section.small]:
         with section.part(f"batches of {tokens} tokens") as part:
             options = EngineOptions(device=section.device, batch_tokens=tokens)
@@ -52,6 +54,22 @@ def run(section: Section, scratch: Path) -> None:
             engine.close()
     with section.part("spread over two GPUs") as part:
         spread(section, source, few, expected)
+
+
+def fused(section: Section, part: Part, source: ModelSource, few: list[Row], rows: list[Row]) -> None:
+    """The kernel in the place of logits and log-softmax is used, and gives their numbers; the rates of both."""
+    for dtype in ("float32", "bfloat16"):
+        engine = open_engine("transformers", source, EngineOptions(dtype=dtype, device=section.device), few)
+        forward = next(iter(engine._forwards.values()))
+        if section.device == "cuda":
+            part.holds(f"{dtype}: the kernel computes the vocabulary", forward.fuses)
+        with_kernel, fast = np.concatenate(engine.score(few)), tokens_a_second(engine, rows)
+        forward.fuses = False
+        part.check(
+            f"{dtype}: largest |Δ log P| with and without it", difference(engine.score(few), with_kernel), TOLERANCE[dtype]
+        )
+        part.measured(**{f"{dtype}_tokens_a_second": fast, f"{dtype}_without_tokens_a_second": tokens_a_second(engine, rows)})
+        engine.close()
 
 
 def spread(section: Section, source: ModelSource, rows: list[Row], expected: np.ndarray) -> None:

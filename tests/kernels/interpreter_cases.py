@@ -1,11 +1,18 @@
 """The Triton kernel in Triton's interpreter: test_triton_kernel.py runs this file with TRITON_INTERPRET=1."""
 
+from pathlib import Path
+
 import pytest
 import torch
+import transformers
 from hypothesis import HealthCheck, given, settings
 from problems import Problem, assert_exact, make, problems
+from tiny_models import tiny_model
 
+from evaluator_kernels.problem import MaskedLogProbs
 from evaluator_kernels.triton_kernel import INTERPRETED, triton_log_probs, vocabulary_splits
+from evaluator_serving.rows import Row
+from evaluator_serving.transformers_engine import forward as forward_pass
 
 
 def test_this_process_interprets() -> None:
@@ -40,3 +47,27 @@ def test_an_id_out_of_range_is_nan_and_padding_is_minus_infinity() -> None:
     assert answer[:2].isnan().all()
     assert answer[2] == float("-inf")
     assert answer[3].isfinite()
+
+
+def test_the_transformers_engine_asks_it_for_a_models_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on CUDA, where a model's states and vocabulary go to the kernel as they are."""
+    asked: list[int] = []
+
+    def interpreted(hidden: torch.Tensor, *others: torch.Tensor) -> MaskedLogProbs:
+        asked.append(len(hidden))
+        return triton_log_probs(hidden, *others)
+
+    monkeypatch.setattr(forward_pass, "_FUSED", ("cpu",))
+    monkeypatch.setattr(forward_pass, "possible", lambda model: False)  # no weights are laid out, as on CUDA
+    monkeypatch.setattr(forward_pass, "masked_log_probs", interpreted)
+    rows = [Row("causal", (5, 8, 11, 14, 9), ((3, 7), (3, 9), (1, 4))), Row("causal", (5, 8, 20), ((2, 40),))]
+    model = transformers.AutoModelForCausalLM.from_pretrained(tiny_model("llama", tmp_path), dtype=torch.float32).eval()
+    forward = forward_pass.Forward(model, "causal")
+    forward.check(rows)
+    asked.clear()
+    got = forward.numbers(rows)
+    assert asked == [3], "three positions are read"
+    for row, values in zip(rows, got, strict=True):
+        with torch.no_grad():
+            logits = model.double()(input_ids=torch.tensor([row.ids])).logits[0].log_softmax(-1)
+        assert max(abs(float(logits[at, t]) - v) for (at, t), v in zip(row.lookups, values, strict=True)) < 1e-4

@@ -22,11 +22,12 @@ from evaluator_serving.models.config import padding as padding_of
 from evaluator_serving.models.resolving import resolve
 from evaluator_serving.opening import open_engine
 from evaluator_serving.requests import Continuation
-from evaluator_serving.rows import Row, chunks
+from evaluator_serving.rows import Head, Row, chunks
 from evaluator_serving.transformers_engine import engine as transformers_engine
+from evaluator_serving.transformers_engine import forward as forward_pass
 from evaluator_serving.transformers_engine import products
-from evaluator_serving.transformers_engine.engine import TransformersEngine, log_probs
-from evaluator_serving.transformers_engine.forward import Forward
+from evaluator_serving.transformers_engine.engine import TransformersEngine
+from evaluator_serving.transformers_engine.forward import Forward, log_probs
 from evaluator_serving.transformers_engine.products import PackedLinear
 
 ROWS = [Row("causal", tuple((7 * i + j) % 50 + 5 for j in range(i + 2)), ((i, 9), (i + 1, 11), (i + 1, 12))) for i in range(12)]
@@ -226,6 +227,35 @@ def test_a_head_tied_to_the_embeddings_is_copied_if_it_is_small(
     assert (type(model.lm_head) is PackedLinear) == copied
     assert model.transformer.wte.weight.is_mkldnn is False
     assert largest(engine.score(ROWS), loop(folder, ROWS)) < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("family", "head", "fuses"),
+    [("gpt2", "causal", True), ("llama", "causal", True), ("bert", "masked", True), ("gemma2", "causal", False)],
+)
+@pytest.mark.parametrize("gathers", [True, False])
+def test_the_fused_vocabulary_head_gives_the_same_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str, head: Head, fuses: bool, gathers: bool
+) -> None:
+    """Gemma 2 caps its logits behind the head: it is left alone. Positions are read several times, and by several rows."""
+    monkeypatch.setattr(forward_pass, "_FUSED", ("cpu",))
+    monkeypatch.setattr(forward_pass, "possible", lambda model: False)  # no weights are laid out, as on CUDA
+    model = transformers.AutoModelForMaskedLM if head == "masked" else transformers.AutoModelForCausalLM
+    plain = model.from_pretrained(tiny_model(family, tmp_path), dtype=torch.float64).eval()
+    forward = Forward(model.from_pretrained(tmp_path, dtype=torch.float32).eval(), head)
+    forward.gathers &= gathers
+    first = Row(head, (5, 8, 11, 14, 9), ((3, 7), (3, 9), (1, 4), (3, 7)))
+    rows = [first, Row(head, (5, 8, 11, 20), ((3, 2), (2, 40))), replace(first, lookups=((0, 1),))]
+    forward.check(rows)
+    assert forward.fuses == fuses
+    expected = []
+    for row in rows:
+        with torch.no_grad():
+            logits = plain(input_ids=torch.tensor([row.ids])).logits[0].log_softmax(-1)
+        expected.append([float(logits[at, token]) for at, token in row.lookups])
+    for batch in ([0, 1, 2], [0], [1]):
+        got = forward.numbers([rows[i] for i in batch])
+        assert largest(got, [expected[i] for i in batch]) < 1e-4
 
 
 def test_a_model_that_looks_into_its_weights_keeps_them(tmp_path: Path) -> None:

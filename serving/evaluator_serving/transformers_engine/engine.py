@@ -9,8 +9,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from evaluator_serving.batching import batches, narrow, parted, prefix_batches
 from evaluator_serving.chats import AnswerStore, Reply
@@ -24,7 +22,7 @@ from evaluator_serving.models.loading import DTYPES, load
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.models.speech import Speech
 from evaluator_serving.rows import Head, Row, Workload
-from evaluator_serving.transformers_engine.forward import Forward
+from evaluator_serving.transformers_engine.forward import Forward, Numbers
 from evaluator_serving.transformers_engine.generation import Generation
 
 _TOKENS = {"cpu": 256, "cuda": 16384}
@@ -35,8 +33,6 @@ _FOLDED_TOKENS = {"cpu": 512, "cuda": 16384}
 
 _LOGIT_BYTES = {"cpu": 128 << 20, "cuda": 2 << 30}
 """Most memory of a batch's logits."""
-
-Numbers = NDArray[np.floating]
 
 
 class TransformersEngine(Engine):
@@ -207,7 +203,7 @@ class TransformersEngine(Engine):
         most = min(self._source.context, rotary_turn(self._source.config) or self._source.context)
 
         def find() -> PaddingCheck:
-            return find_mates(lambda batch: self._numbers(batch, *forward.logits(batch)), rows, most, self._dtype_name)
+            return find_mates(forward.numbers, rows, most, self._dtype_name)
 
         found = find()
         if forward.packs and found.mates != "any":
@@ -219,35 +215,14 @@ class TransformersEngine(Engine):
     def _score_batch(self, forward: Forward, parts: Sequence[tuple[int, Row, tuple[int, ...]]]) -> list[Numbers]:
         """The numbers of one batch's rows; `parts` name each one's index in the caller's rows for error messages."""
         rows = [row for _, row, _ in parts]
-        numbers = self._numbers(rows, *forward.logits(rows))
+        numbers = forward.numbers(rows)
         if not all(np.isfinite(values).all() for values in numbers):
             # A NaN spreads to rows that share a tree or padding with it: alone, only the row at fault has it.
-            numbers = [self._numbers([row], *forward.logits([row]))[0] for row in rows]
+            numbers = [forward.numbers([row])[0] for row in rows]
         for (row_index, _, _), values in zip(parts, numbers, strict=True):
             if not np.isfinite(values).all():
                 raise EngineError(f"row {row_index}: the model's logits are NaN or infinite", row_index)
         return numbers
-
-    @staticmethod
-    def _numbers(rows: Sequence[Row], logits: Tensor, spots: Sequence[dict[int, int]]) -> list[Numbers]:
-        """log P of every lookup, from logits [n, vocabulary] and where in them each row's positions are."""
-        if rows[0].head == "pair":
-            logits = logits.double()  # two labels: in float32 a confident classifier's "is next" would be rounded to ties
-        index = [where[at] for row, where in zip(rows, spots, strict=True) for at, _ in row.lookups]
-        tokens = [token for row in rows for _, token in row.lookups]
-        values = log_probs(logits, torch.tensor(index), torch.tensor(tokens)).cpu().numpy()
-        numbers: list[Numbers] = np.split(values, np.cumsum([len(row.lookups) for row in rows])[:-1])
-        return numbers
-
-
-def log_probs(logits: Tensor, index: Tensor, tokens: Tensor) -> Tensor:
-    """log P of tokens [K] at rows index [K] of logits [N, V]: logit − logsumexp, in float32 or better.
-
-    Natural logarithms. NaN where the row has a NaN or +∞ logit or the token's own logit isn't finite.
-    """
-    # torch subtracts the largest logit first: the logarithm of the sum is then small, and so is its rounding.
-    logits = logits if logits.dtype == torch.float64 else logits.float()
-    return torch.log_softmax(logits, dim=-1)[index.to(logits.device), tokens.to(logits.device)]
 
 
 def _by_head(rows: Sequence[Row]) -> dict[Head, list[int]]:

@@ -2,15 +2,18 @@
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from evaluator_kernels import masked_log_probs
+from evaluator_kernels.problem import FLOAT_TYPES, PADDING
 from evaluator_serving.batching import positions
 from evaluator_serving.models.config import context, padding, rotary_turn, window
 from evaluator_serving.packing import Packed, pack
@@ -19,6 +22,9 @@ from evaluator_serving.transformers_engine import folding
 from evaluator_serving.transformers_engine.folding import Fold
 from evaluator_serving.transformers_engine.products import pack_weights, possible, unpack_weights
 from evaluator_serving.transformers_engine.watching import Watch, counts_places
+
+_FUSED = ("cuda",)
+"""Where the fused vocabulary head is used: on CPUs products with weights that are laid out are faster."""
 
 _CLOSE = {torch.float64: 1e-5, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 2e-1}
 """How far two ways to compute the same logits may differ, relative to the largest: rounding, not another function. In float64
@@ -33,8 +39,18 @@ _FORK = 48
 _READS = 16
 """Positions of such a row that are read: the vocabulary's logits at all of them would be more than a batch's."""
 
+Numbers = NDArray[np.floating]
+
 Spots = list[dict[int, tuple[int, int]]]
 """Per row, for each position read: which sequence of the input and which place in it."""
+
+
+class _HeadReached(Exception):  # noqa: N818 – no error: it carries what the vocabulary head was called with
+    """A forward pass that is over where the vocabulary head begins; `states` are its input."""
+
+    def __init__(self, states: Tensor) -> None:
+        super().__init__()
+        self.states = states
 
 
 class Forward:
@@ -49,7 +65,9 @@ class Forward:
     - `packs`: a causal model gets sequences that begin alike as one tree, with positions and a mask to match, so that
       what they share is computed once;
     - `folds`: in the place of the mask, attention goes row by row over such a tree (`folding`).
-    - `encodes`: an encoder-decoder model encodes each text once, and its decoder gets the states without the text.
+    - `encodes`: an encoder-decoder model encodes each text once, and its decoder gets the states without the text;
+    - `fuses`: on CUDA the vocabulary head and its log-softmax are one kernel that never writes the logits
+      (`evaluator_kernels.masked_log_probs`), if the head is a linear layer and nothing comes behind it.
 
     On CPUs the weights of linear layers are laid out for products once, where that changes nothing else either; `products` says
     how they are multiplied.
@@ -69,6 +87,7 @@ class Forward:
         self.packs = head == "causal"
         self.folds = self.packs and folding.install(model)
         self.encodes = head == "seq2seq"
+        self.fuses = head != "pair" and model.device.type in _FUSED and self._fusible()
         self.chooses = False
         self.products = "as PyTorch does"
         self._longest = min(window(model.config), rotary_turn(model.config) or math.inf)
@@ -84,11 +103,11 @@ class Forward:
 
         `split`: see `products.pack_weights`.
         """
-        wanted = {"gathers": self.gathers, "packs": self.packs, "folds": self.folds, "encodes": self.encodes}
-        lays_out = not self.live and possible(self.model)
+        wanted = {trick: getattr(self, trick) for trick in ("gathers", "packs", "folds", "encodes", "fuses")}
+        lays_out = possible(self.model)
         if not any(wanted.values()) and not lays_out:
             return
-        self.gathers = self.packs = self.folds = self.encodes = False
+        self.gathers = self.packs = self.folds = self.encodes = self.fuses = False
         row, forked = _read_widely(rows[0]), list[Row]()
         plain = apart = self._read([row])
         if wanted["packs"]:
@@ -104,6 +123,8 @@ class Forward:
             try:
                 if trick in ("packs", "folds"):
                     return _close(self._read(forked), apart)
+                if trick == "fuses":
+                    return self._fuses_right(row, plain)
                 # Twice the same row: without padding, which not every model bears, as not every one bears two in a batch.
                 return _close(self._read([row, row] if trick == "gathers" else [row]), plain)
             except Exception:  # whatever a model raises that has no use for positions or a mask of its own
@@ -124,6 +145,8 @@ class Forward:
 
     def lay_out(self, *, split: bool) -> bool:
         """Lay out the weights for products (see `products.pack_weights`). Says whether that could be done with all of them."""
+        if self.live:
+            return False
         self._as_loaded()
         try:
             self.products = pack_weights(self.model, split=split)
@@ -138,6 +161,12 @@ class Forward:
 
     def logits(self, rows: Sequence[Row]) -> tuple[Tensor, list[dict[int, int]]]:
         """Logits [n, vocabulary] in the model's dtype and, per row, which of the n belong to each position read."""
+        return self._at_reads(rows, self._head)
+
+    def _at_reads(
+        self, rows: Sequence[Row], compute: Callable[[dict[str, Any], Tensor, Tensor], Tensor]
+    ) -> tuple[Tensor, list[dict[int, int]]]:
+        """What `compute` makes of the model's arguments and the positions read, and which of it is at each row's positions."""
         rows = self._without_greedy(rows)
         # What a model keeps of a call in inference mode couldn't be trained through.
         with torch.no_grad() if self.live else torch.inference_mode():
@@ -147,8 +176,60 @@ class Forward:
             where = {spot: n for n, spot in enumerate(dict.fromkeys(spot for row in spots for spot in row.values()))}
             sequence, place = (torch.tensor(index, device=self.model.device) for index in zip(*where, strict=True))
             with folding.folded(fold):
-                logits = self._head(inputs, sequence, place)
-            return logits, [{at: where[spot] for at, spot in row.items()} for row in spots]
+                found = compute(inputs, sequence, place)
+            return found, [{at: where[spot] for at, spot in row.items()} for row in spots]
+
+    def numbers(self, rows: Sequence[Row]) -> list[Numbers]:
+        """log P of every lookup of rows of this head, natural, float32 or, for a model in float64, float64."""
+        if self.fuses:
+            return _split(rows, self._fused(rows))
+        logits, spots = self.logits(rows)
+        if self.head == "pair":
+            logits = logits.double()  # two labels: in float32 a confident classifier's "is next" would be rounded to ties
+        index, tokens = zip(*_lookups(rows, spots), strict=True)
+        return _split(rows, log_probs(logits, torch.tensor(index), torch.tensor(tokens)))
+
+    def _fused(self, rows: Sequence[Row]) -> Tensor:
+        """The same of all rows, one after the other, from the states below the vocabulary head."""
+        states, spots = self._at_reads(rows, self._states)
+        candidates: list[list[int]] = [[] for _ in range(len(states))]
+        places = []
+        for read, token in _lookups(rows, spots):
+            places.append((read, len(candidates[read])))
+            candidates[read].append(token)
+        most = max(map(len, candidates))
+        ids = torch.tensor([[*some, *(PADDING,) * (most - len(some))] for some in candidates], device=states.device)
+        head = self.model.get_output_embeddings()
+        with torch.no_grad():
+            found = masked_log_probs(states, head.weight, ids, head.bias).log_probs
+            return found[tuple(torch.tensor(places, device=found.device).T)]
+
+    def _states(self, inputs: dict[str, Any], sequence: Tensor, place: Tensor) -> Tensor:
+        """What the vocabulary head would get at the positions read, [reads, hidden]; the forward pass ends there."""
+
+        def stop(_module: Any, args: tuple[Tensor, ...]) -> None:
+            raise _HeadReached(args[0])
+
+        hook = self.model.get_output_embeddings().register_forward_pre_hook(stop)
+        try:
+            self._head(inputs, sequence, place)
+        except _HeadReached as reached:
+            return reached.states[0] if self.gathers else reached.states[sequence, place]
+        finally:
+            hook.remove()
+        raise RuntimeError("the model computes its logits without its vocabulary head")
+
+    def _fuses_right(self, row: Row, plain: Tensor) -> bool:
+        """Whether a row's numbers of some tokens are those of its logits."""
+        tokens = (0, plain.shape[-1] // 2, plain.shape[-1] - 1)
+        asked = replace(row, lookups=tuple((at, token) for at in positions(row) for token in tokens))
+        expected = torch.log_softmax(plain.float(), dim=-1)[:, tokens].flatten().to(plain.dtype)
+        return _close(torch.from_numpy(self.numbers([asked])[0]), expected.cpu())
+
+    def _fusible(self) -> bool:
+        """Whether the kernel can compute the vocabulary head at all."""
+        head = self.model.get_output_embeddings() if hasattr(self.model, "get_output_embeddings") else None
+        return type(head) is torch.nn.Linear and head.weight.dtype in FLOAT_TYPES
 
     def _head(self, inputs: dict[str, Any], sequence: Tensor, place: Tensor) -> Tensor:
         if not self.gathers:
@@ -290,3 +371,23 @@ def _pick(output: Any, batch: Tensor, at: Tensor) -> Any:
     picked = copy.copy(output)
     picked["last_hidden_state"] = states
     return picked
+
+
+def log_probs(logits: Tensor, index: Tensor, tokens: Tensor) -> Tensor:
+    """log P of tokens [K] at rows index [K] of logits [N, V]: logit − logsumexp, in float32 or better.
+
+    Natural logarithms. NaN where the row has a NaN or +∞ logit or the token's own logit isn't finite.
+    """
+    # torch subtracts the largest logit first: the logarithm of the sum is then small, and so is its rounding.
+    logits = logits if logits.dtype == torch.float64 else logits.float()
+    return torch.log_softmax(logits, dim=-1)[index.to(logits.device), tokens.to(logits.device)]
+
+
+def _lookups(rows: Sequence[Row], spots: Sequence[dict[int, int]]) -> list[tuple[int, int]]:
+    """Of every lookup of the rows, one after the other: which of the positions read it is at, and its token."""
+    return [(where[at], token) for row, where in zip(rows, spots, strict=True) for at, token in row.lookups]
+
+
+def _split(rows: Sequence[Row], values: Tensor) -> list[Numbers]:
+    """The values of all lookups, row by row."""
+    return np.split(values.cpu().numpy(), np.cumsum([len(row.lookups) for row in rows])[:-1])
