@@ -63,9 +63,11 @@ extern "C" void split(const float* x, int64_t rows, int64_t width, uint16_t* hig
 
 // y [rows, outputs] = sum over i < products of x[left[i]] · weights[right[i]]ᵀ + bias, all in float32.
 // x: parts of [height, depth], height a multiple of 16. weights: parts of blocks of [depth / 2, 64, 2], for 64 outputs each.
-extern "C" void product(const uint16_t* x, const uint16_t* weights, const int64_t* left, const int64_t* right, int64_t products,
+// Returns whether this PyTorch has the microkernel on this processor.
+extern "C" bool product(const uint16_t* x, const uint16_t* weights, const int64_t* left, const int64_t* right, int64_t products,
                         const float* bias, float* y, int64_t rows, int64_t height, int64_t depth, int64_t outputs) {
     using at::native::cpublas::brgemm;
+    bool failed = false;
     int64_t across = (outputs + kColumns - 1) / kColumns, down = (height + kRows - 1) / kRows;
 #pragma omp parallel
     {
@@ -84,11 +86,17 @@ extern "C" void product(const uint16_t* x, const uint16_t* weights, const int64_
                 for (int64_t p = 0; p < products; p++) {
                     const uint16_t* a = x + (left[p] * height + i * kRows) * depth;
                     const uint16_t* b = weights + (right[p] * across + j) * depth * kColumns;
-                    brgemm(tall, kColumns, depth, depth, kColumns, step, true, reinterpret_cast<const c10::BFloat16*>(a),
-                           reinterpret_cast<const c10::BFloat16*>(b), tile, true);
+                    try {
+                        brgemm(tall, kColumns, depth, depth, kColumns, step, true, reinterpret_cast<const c10::BFloat16*>(a),
+                               reinterpret_cast<const c10::BFloat16*>(b), tile, true);
+                    } catch (...) {
+#pragma omp atomic write
+                        failed = true;
+                    }
                 }
                 for (int64_t a = 0; !inside && a < real; a++) std::memcpy(place + a * outputs, edge + a * kColumns, 4 * wide);
             }
         at::native::cpublas::brgemm_release(true);
     }
+    return !failed;
 }

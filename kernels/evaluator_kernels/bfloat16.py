@@ -69,6 +69,7 @@ class Products:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
+        library.product.restype = ctypes.c_bool
 
     @classmethod
     def load(cls, folder: Path) -> Products | None:
@@ -78,12 +79,15 @@ class Products:
         """
         try:
             made = cls(ctypes.CDLL(str(_compiled(folder))))
-        except (OSError, subprocess.SubprocessError):
+        except (OSError, AttributeError, subprocess.SubprocessError):  # AttributeError: not a library of this source
             return None
         return made if made._works() else None
 
     def __call__(self, x: Tensor, weight: LaidOut, bias: Tensor | None = None) -> Tensor:
-        """x [..., width] · weightᵀ [+ bias], float32 [..., outputs]. x is bfloat16, or float32 and split; bias is float32."""
+        """x [..., width] · weightᵀ [+ bias], float32 [..., outputs]. x is bfloat16, or float32 and split; bias is float32.
+
+        Raises RuntimeError where PyTorch has no such kernel for this processor, or oneDNN is switched off.
+        """
         flat = x.reshape(-1, weight.width).contiguous()
         rows, parts = len(flat), weight.blocks.shape[0]
         height, depth = -(-rows // _ROWS) * _ROWS, 2 * weight.blocks.shape[2]
@@ -102,13 +106,15 @@ class Products:
         pairs = _PRODUCTS[len(halves), parts]
         indices = [(ctypes.c_int64 * len(pairs))(*side) for side in zip(*pairs, strict=True)]
         y = torch.empty(rows, weight.outputs)
-        self._library.product(
+        done = self._library.product(
             *map(_pointer, (halves, weight.blocks)),
             *indices,
             ctypes.c_int64(len(pairs)),
             *map(_pointer, (bias, y)),
             *map(ctypes.c_int64, (rows, height, depth, weight.outputs)),
         )
+        if not done:
+            raise RuntimeError("this PyTorch multiplies no bfloat16 here with float32 sums")
         return y.view(*x.shape[:-1], weight.outputs)
 
     def _works(self) -> bool:
@@ -117,7 +123,7 @@ class Products:
         expected = x.double() @ weight.double().T
         try:
             return bool((self(x, LaidOut.of(weight, 2)) - expected).abs().max() < 1e-3)
-        except AttributeError:  # a library that has no such function
+        except RuntimeError:
             return False
 
 

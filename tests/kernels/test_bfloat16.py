@@ -103,6 +103,14 @@ def test_rows_do_not_depend_on_the_rows_beside_them(products: Products) -> None:
         torch.testing.assert_close(products(x[row], weight), whole.view(130, 75)[row], rtol=1e-6, atol=1e-5)
 
 
+def test_without_onednn_there_are_none(products: Products, tmp_path: Path) -> None:
+    """PyTorch's microkernel then throws; nothing must crash."""
+    with torch.backends.mkldnn.flags(enabled=False):
+        with pytest.raises(RuntimeError, match="multiplies no bfloat16 here"):
+            products(torch.ones(2, 40), LaidOut.of(torch.ones(3, 40), 1))
+        assert Products.load(tmp_path) is None
+
+
 @pytest.mark.parametrize("compiler", ["/nowhere/c++", "false"])
 def test_without_a_working_compiler_there_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: str) -> None:
     monkeypatch.setitem(os.environ, "CXX", compiler)
