@@ -38,7 +38,7 @@ def choose_dtype(source: ModelSource, heads: Iterable[str], options: EngineOptio
     That is so on CPUs with matrix units for bfloat16. Whoever takes it compares the numbers with float32's when the model is
     loaded (`checks.verify`), and falls back to float32 where they differ by more than its tolerance.
     """
-    if options.dtype != "float32" or options.device not in ("auto", "cpu") or source.served or source.module:
+    if options.dtype != "float32" or options.device not in ("auto", "cpu") or source.served or source.module is not None:
         return options.dtype
     if bfloat16_units() is None or (options.device == "auto" and has_cuda()) or not frozenset(heads) <= {"causal", "masked"}:
         return options.dtype
