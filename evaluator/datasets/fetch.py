@@ -16,7 +16,7 @@ from evaluator_serving.errors import InputError, NotNowError
 
 RETRIES = 3
 
-_BY_HAND = "give --data DIR with a folder that contains the files"
+BY_HAND = "give --data DIR with a folder that contains the files"
 
 
 def fetch(dataset: Dataset, root: Path, base: str = PUBLIC) -> Iterator[tuple[DataFile, bool]]:
@@ -71,12 +71,12 @@ def download(source: SourceFile, folder: Path, base: str = PUBLIC) -> Path:
         return Path(retrying(files.fetch, name))
     except requests.HTTPError as error:
         if error.response is not None and (error.response.status_code >= 500 or error.response.status_code == 429):
-            raise NotNowError(f"{error}: try again later, or {_BY_HAND}") from None
-        raise InputError(f"{error}: the file may have moved: {_BY_HAND}") from None
+            raise NotNowError(f"{error}: try again later, or {BY_HAND}") from None
+        raise InputError(f"{error}: the file may have moved: {BY_HAND}") from None
     except requests.RequestException as error:
-        raise NotNowError(f"can't reach {url} ({type(error).__name__}): check the network, or {_BY_HAND}") from None
+        raise NotNowError(f"can't reach {url} ({type(error).__name__}): check the network, or {BY_HAND}") from None
     except ValueError:  # pooch's error for a wrong digest, after the retries
-        raise InputError(f"{url} has changed (sha256 is not {source.sha256[:12]}…), and is not used: {_BY_HAND}") from None
+        raise InputError(f"{url} has changed (sha256 is not {source.sha256[:12]}…), and is not used: {BY_HAND}") from None
 
 
 def _is_transient(error: BaseException) -> bool:

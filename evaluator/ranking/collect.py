@@ -1,5 +1,6 @@
 """From run folders to a board: the main number of each task, model by model, with its value in every resample."""
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -93,8 +94,11 @@ def _values(
 
 def _data(run: Run, name: str) -> str:
     """The protocol and the data that a run's task was asked with: what must be alike for ranks."""
-    digests = run.record["tasks"][name].get("sha256", {}).values()
-    return f"protocol {run.protocol}" + "".join(f", data {digest[:8]}" for digest in digests)
+    entry = run.record["tasks"][name]
+    parts = [f"protocol {run.protocol}", *(f"data {digest[:8]}" for digest in entry.get("sha256", {}).values())]
+    if definition := entry.get("definition"):
+        parts.append(f"definition {hashlib.sha256(definition.encode()).hexdigest()[:8]}")
+    return ", ".join(parts)
 
 
 def _column(section: Section, main: Overview, language: str | None, template: str) -> Column:

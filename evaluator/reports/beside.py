@@ -17,7 +17,7 @@ from evaluator.reports.blocks import OVER_ALL, Block, TableRow, blocks, digits_f
 from evaluator.reports.overall import wholes
 from evaluator.reports.report import Reference, Report, Section, measured
 from evaluator.store.run import Run, heads_key
-from evaluator.tasks.stored import scores_of
+from evaluator.tasks.stored import same_definition, scores_of
 from evaluator.vocabulary import Layout, MeasureOptions
 from evaluator_serving.errors import InputError
 
@@ -129,7 +129,7 @@ def _unlike(run: Run, source: Source, section: Section) -> str | None:
     if task not in source.run.tasks:
         return f"no {source.label} scores of {task}: they are of {', '.join(source.run.tasks)}"
     data, its_data = run.record["tasks"][task], source.run.record["tasks"][task]
-    if any(data.get(key) != its_data.get(key) for key in ("sha256", "definition")):
+    if data.get("sha256") != its_data.get("sha256") or not same_definition(task, data, its_data):
         return f"{source.label} scores of {task} are not compared: they are of another version of the data"
     if run.protocol != source.run.protocol and not section.layout.across_protocols:
         return f"{source.label} scores of {task} are not compared: protocol {source.run.protocol} against {run.protocol}"
@@ -292,13 +292,13 @@ def sentences(section: Section) -> Iterator[str]:
     models_, languages = len({place.model for place in found}), len({place.language for place in found})
     digits = digits_for(max((abs(place.value) for place in found), default=None))
     for place in found:
-        parts = [place.model if models_ > 1 else "", place.language if languages > 1 else "", place.template]
-        named = " ".join(part for part in parts if part and part not in OVER_ALL)
-        of = f" of {named}" if named else ""
+        parts = [place.model if models_ > 1 else "", place.language if languages > 1 else ""]
+        of = f" of {' in '.join(part for part in parts if part)}" if any(parts) else ""
+        template = f"Template {place.template}: " if place.template and place.template not in OVER_ALL else ""
         models = f"{place.source} {place.kind} model{'s' if place.of > 1 else ''}"
         near = f"{place.nearest} ({number(place.nearest_value, digits)})"
         measure = section.layout.shown(place.measure)
-        yield f"{measure}{of} is higher than {place.higher} of {place.of} {models}; nearest: {near}."
+        yield f"{template}{measure}{of} is higher than {place.higher} of {place.of} {models}; nearest: {near}."
 
 
 def _title(section: Section, measure: str) -> str:
@@ -330,7 +330,8 @@ def table(section: Section) -> Block | None:
     for (language, template, way), part in both.partition_by(
         "language", "template", "way", as_dict=True, maintain_order=True
     ).items():
-        heading = [str(way), str(language) if both["language"].n_unique() > 1 else "", str(template)]
+        asked = _kind(str(way)) if both["way"].n_unique() == 1 else str(way)
+        heading = [str(language) if both["language"].n_unique() > 1 else "", str(template), asked]
         rows.append(TableRow(" · ".join(name for name in heading if name and name not in OVER_ALL)))
         listed = part.sort("value", descending=True, nulls_last=True, maintain_order=True)
         cut += max(0, listed.height - BY_NAME)

@@ -103,7 +103,7 @@ def test_what_is_there_becomes_a_run_and_the_rest_is_told(
     lines = err.splitlines()
     assert len(lines) == (46 - 4) + 5 + (20 - 2)  # one each
     assert all(line.startswith("evaluator: published-") for line in lines)
-    assert sum("gpt2_template-0.txt is not the file it was (sha256" in line for line in lines) == 1
+    assert sum("gpt2_template-0.txt does not have the pinned sha256" in line for line in lines) == 1
     assert sum("gpt2_template-1.txt" in line and "404" in line for line in lines) == 1
     assert "published-gest-slavic: no run is made of it: the pairs" in out
     run = Run.open(published_run())
@@ -131,7 +131,9 @@ def test_what_is_there_becomes_a_run_and_the_rest_is_told(
     assert (published_run() / "run.json").read_bytes() == before
 
 
-def test_a_killed_fetch_is_finished_by_the_same_command(server: Server, tmp_path: Path) -> None:
+def test_a_killed_fetch_is_finished_by_the_same_command(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     slow = f"{GLM}/pythia-70m_template-1.txt"
     whole = server.content[slow]
     assert isinstance(whole, bytes)
@@ -154,8 +156,8 @@ def test_a_killed_fetch_is_finished_by_the_same_command(server: Server, tmp_path
     assert "pythia-70m_template-1.txt" not in there
     server.content[slow] = lambda handler: reply(handler, whole)
     server.asked.clear()
-    done = subprocess.run(command, env=os.environ.copy(), capture_output=True, text=True, check=False)
-    assert "6 of 46 files" in done.stdout
+    assert fetch(monkeypatch, *command[5:]) == 1
+    assert "6 of 46 files" in capsys.readouterr().out
     assert f"{GLM}/gpt2_template-0.txt" not in server.asked
     run = Run.open(tmp_path / "cache" / "data" / PUBLISHED / "run")
     assert run.models == ["Mistral-7B-Instruct-v0.2", "gpt2", "pythia-70m"]

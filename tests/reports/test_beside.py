@@ -113,7 +113,7 @@ def test_a_value_has_its_place_among_references(tmp_path: Path, data: DataSource
     block = table(section)
     assert block is not None
     assert [row.label for row in block.rows] == [
-        "generative; templates 3, 4",
+        "generative",
         *("high (published)", "near (published)", "mine", "lower (published)", "low (published)"),
     ]
     assert [row.cells[1] for row in block.rows if not row.heading] == ["", "", "2 of 4", "", ""]
