@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from evaluator.datasets.fetch import fetch, fetch_file
+from evaluator.datasets.fetch import BY_HAND, fetch, fetch_file
 from evaluator.datasets.registry import (
     PUBLIC,
     PUBLISHED,
@@ -61,7 +61,7 @@ def fetch_published(names: Sequence[str], base: str = PUBLIC) -> Iterator[Step]:
             except NotNowError:
                 raise
             except InputError as error:
-                yield Step(f"{part.name}: {error}", wrong=True)
+                yield Step(f"{part.name}: {str(error).removesuffix(f': {BY_HAND}')}", wrong=True)  # no --data has scores
         yield Step(f"{part.name}: {len(there)} of {len(part.files)} files in {cache_folder() / PUBLISHED} ({fetched} fetched)")
         if part.name in ONLY_FETCHED:
             yield Step(f"{part.name}: no run is made of it: {ONLY_FETCHED[part.name]}")
