@@ -139,7 +139,7 @@ def _unlike(run: Run, source: Source, section: Section) -> str | None:
 def _caveat(run: Run, source: Source, layout: Layout) -> str | None:
     if run.protocol == source.run.protocol:
         return None
-    both = f"{source.label} scores are of the protocol {source.run.protocol}, this run's of {run.protocol}"
+    both = f"{source.label} scores follow the protocol {source.run.protocol}, this run the protocol {run.protocol}"
     return f"{both}: {layout.across_protocols}"
 
 

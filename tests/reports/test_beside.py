@@ -187,7 +187,9 @@ def test_another_protocol_has_a_caveat_and_a_limit_is_not_compared(tmp_path: Pat
     (section,) = report(run).sections
     assert [place.higher for place in places(section)] == [2]
     (caveat,) = told(section)
-    assert caveat.startswith("published scores are of the protocol published, this run's of default: both give the same scores")
+    assert caveat.startswith(
+        "published scores follow the protocol published, this run the protocol default: both give the same scores"
+    )
     record = run.record
     record["models"]["mine"]["asked"] = {"gest": {"limit": 16, "seed": 0}}
     (run.path / "run.json").write_text(json.dumps(record))
