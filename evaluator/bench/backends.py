@@ -121,7 +121,7 @@ class LoopBackend:
         heads = frozenset().union(*self._work.model.heads.values())
         kind = "AutoModelForMaskedLM" if "masked" in heads else "AutoModelForCausalLM"
         self._on = ("cuda" if torch.cuda.is_available() else "cpu") if self._asked.device == "auto" else self._asked.device
-        dtype = getattr(torch, self._asked.dtype)
+        dtype = getattr(torch, self._asked.own_dtype)
         factory = getattr(transformers, kind)
         with weights_here(self._work.model.source) as source:
             begun = time.perf_counter()
@@ -176,7 +176,7 @@ class HarnessBackend:
 
         with weights_here(self._work.model.source) as source:
             begun = time.perf_counter()
-            path, dtype, own_code = str(source.path), self._asked.dtype, source.code is not None
+            path, dtype, own_code = str(source.path), self._asked.own_dtype, source.code is not None
             if self._kind == "hf":
                 sample = self._pairs(list(self._work.requests)[: 4 * WARM_UP])
                 self._backend = harness.on_transformers(path, dtype, [pair for _, pair in sample], own_code=own_code)
@@ -222,7 +222,7 @@ class Ceilings:
         self._device = ("cuda" if torch.cuda.is_available() else "cpu") if job.device == "auto" else job.device
         on_gpu = self._device.startswith("cuda")
         side = 8192 if on_gpu else 2048
-        dtype = getattr(torch, job.dtype if on_gpu and job.dtype != "int8" else "float32")
+        dtype = getattr(torch, job.own_dtype if on_gpu and job.dtype != "int8" else "float32")
         if job.threads:  # 0 on GPUs
             torch.set_num_threads(job.threads)
         self._side = side

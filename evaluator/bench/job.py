@@ -50,10 +50,15 @@ class BenchJob:
     trust_remote_code: bool = False
 
     @property
+    def own_dtype(self) -> str:
+        """The dtype that this backend computes in: baselines do not know bf16x2, and give its numbers in float32."""
+        return "float32" if self.dtype == "bf16x2" and not self.engine else self.dtype
+
+    @property
     def name(self) -> str:
         """The backend's name in tables: the engine, with its dtype unless it is float32."""
         base = self.engine or self.backend
-        return base if self.dtype == "float32" else f"{base} {self.dtype}"
+        return base if self.own_dtype == "float32" else f"{base} {self.own_dtype}"
 
     @classmethod
     def parse(cls, text: str) -> Self:

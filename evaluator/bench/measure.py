@@ -100,7 +100,7 @@ def result(
     named = {
         "way": job.name,
         "engine": job.engine,
-        "dtype": job.dtype,
+        "dtype": job.own_dtype,
         "device": job.device,
         "threads": job.threads,
     }
@@ -145,13 +145,13 @@ def _shares(
     """
     if not busy or not ceilings:
         return {}
-    bfloat16 = worker.job.dtype in ("bfloat16", "bf16x2") and "bfloat16_gflop_s" in ceilings
+    bfloat16 = worker.job.own_dtype in ("bfloat16", "bf16x2") and "bfloat16_gflop_s" in ceilings
     peak = ceilings["bfloat16_gflop_s" if bfloat16 else "matrix_gflop_s"]
     flop = 2.0 * (model["tokens"] * model["body"] + model["reads"] * model["vocabulary_head"])
     shares = {"gflop_s": flop / busy / 1e9, "share_of_matrix_peak": flop / busy / 1e9 / peak}
     if passes := worker.total("passes"):
-        layers = 2 if worker.job.dtype == "bf16x2" else BYTES[worker.job.dtype]
-        vocabulary = BYTES["float32"] if worker.job.dtype == "int8" else layers  # int8 covers the layers' matrices only
+        layers = 2 if worker.job.own_dtype == "bf16x2" else BYTES[worker.job.own_dtype]
+        vocabulary = BYTES["float32"] if worker.job.own_dtype == "int8" else layers  # int8 covers the layers' matrices only
         moved = passes * (model["body"] * layers + model["vocabulary_head"] * vocabulary)
         shares |= {"passes": passes, "computed_tokens": worker.total("computed")}
         shares["share_of_memory_bandwidth"] = moved / busy / 1e9 / ceilings["memory_gb_s"]
