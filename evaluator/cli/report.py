@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evaluator.cli.options import RUN, LocalPath, beside_options, calls, data_option, rates_options
+from evaluator.cli.options import RUN, LocalPath, beside_options, calls, data_option, log_option, rates_options
 from evaluator.cli.output import write, write_lines
 from evaluator.store.run import Run
 from evaluator.vocabulary import MeasureOptions
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from evaluator.reports.page import Part
     from evaluator.reports.report import Report
+    from evaluator.trackers import Tracker
 
 FORMATS = ("table", "csv", "json", "markdown", "latex", "latex-long", "html")
 MANY_MODELS = 6
@@ -55,6 +56,7 @@ MANY_MODELS = 6
 )
 @beside_options
 @click.option("--paths", is_flag=True, help="Show absolute paths of the machine that made the run (default: their last part).")
+@log_option
 @data_option
 def command(
     run: Path,
@@ -62,6 +64,7 @@ def command(
     tasks: tuple[str, ...],
     figures: Path | None,
     samples: bool,
+    log_to: "Tracker | None",
     data: Path | None,
     **arguments: Any,
 ) -> None:
@@ -103,6 +106,10 @@ def command(
         written = write_figures(report_figures(report), figures)
         click.echo(f"figures: {len(written)} files in {figures}", err=True)
     emit(report, format_, sample_parts(opened, report, texts) if texts is not None else ())
+    if log_to is not None:
+        from evaluator.trackers import log_report
+
+        log_report(log_to, opened, report)
 
 
 def emit(report: "Report", format_: str, more: "Sequence[Part]" = ()) -> None:
@@ -136,8 +143,11 @@ def _table(report: "Report", *, brief: bool = False) -> None:
     write_lines(list(table.render(report, brief=brief)))
 
 
-def show(path: Path) -> None:
-    """Print the tables of a run with the default choices (of many models the first only); keep the rows in RUN/tables."""
+def show(path: Path) -> "Report":
+    """Print the tables of a run with the default choices (of many models the first only); keep the rows in RUN/tables.
+
+    Returns the report.
+    """
     from evaluator.reports.report import build_report
 
     run = Run.open(path)
@@ -145,3 +155,4 @@ def show(path: Path) -> None:
     _table(report, brief=len(run.models) > MANY_MODELS)
     for section in report.sections:
         run.write_table(section.task, section.rows)
+    return report

@@ -20,6 +20,7 @@ from evaluator.cli.options import (
     data_option,
     engine_options,
     leaving_out_options,
+    log_option,
     no_verify_option,
     watching_options,
 )
@@ -30,6 +31,7 @@ from evaluator.vocabulary import Protocol_
 
 if TYPE_CHECKING:
     from evaluator.scoring.driver import Outcome
+    from evaluator.trackers import Tracker
 
 SHOWN_FAILURES = 5
 """Failures that are named when a run ends; `evaluator status` names the others."""
@@ -89,7 +91,8 @@ def of_reports(context: click.Context, parameter: click.Parameter, value: tuple[
 @no_verify_option
 @leaving_out_options
 @watching_options
-def command(**arguments: Any) -> None:
+@log_option
+def command(log_to: "Tracker | None", **arguments: Any) -> None:
     """Score models on tasks, then print the table.
 
     Running the same command again finishes an interrupted run; adding models or tasks extends it.
@@ -110,12 +113,12 @@ def command(**arguments: Any) -> None:
     signal.signal(signal.SIGTERM, interrupt)
     warnings.simplefilter("ignore", ModelFailedWarning)  # they are told in the end, with what to do
     scored = run(**arguments, command=("evaluator", *sys.argv[1:]))
-    finish(scored.outcome, scored.models_asked)
+    finish(scored.outcome, scored.models_asked, log_to)
 
 
-def finish(outcome: "Outcome", models: Sequence[str] = ()) -> None:
-    """Print the run's tables; exit 1 if a model, or a request worth trying again, failed (2 if nothing but wrong input came of
-    all models).
+def finish(outcome: "Outcome", models: Sequence[str] = (), log_to: "Tracker | None" = None) -> None:
+    """Print the run's tables, and send them to a tracker if one is named; exit 1 if a model, or a request worth trying again,
+    failed (2 if nothing but wrong input came of all models).
 
     What was left out for good is told and no failure of the command. Only what this command asked or was given counts: a run
     may hold others of earlier commands. The causes come last.
@@ -123,7 +126,11 @@ def finish(outcome: "Outcome", models: Sequence[str] = ()) -> None:
     from evaluator.cli.report import show
 
     run, errors = outcome.run, outcome.errors
-    show(run.path)
+    report = show(run.path)
+    if log_to is not None:
+        from evaluator.trackers import log_report
+
+        log_report(log_to, run, report)
     failures = run.failures()
     names = [*models, *outcome.given]
     failures = failures.filter(pl.col("model").is_in(names))

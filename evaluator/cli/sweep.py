@@ -3,7 +3,7 @@
 import signal
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,12 +13,16 @@ from evaluator.cli.options import (
     calls,
     finite,
     leaving_out_options,
+    log_option,
     no_verify_option,
     size,
     sweep_data_option,
     watching_options,
 )
 from evaluator.cli.run import finish, interrupt
+
+if TYPE_CHECKING:
+    from evaluator.trackers import Tracker
 
 
 @calls("evaluator.sweep.function:sweep_file")
@@ -57,7 +61,8 @@ from evaluator.cli.run import finish, interrupt
 @no_verify_option
 @leaving_out_options
 @watching_options
-def command(**arguments: Any) -> None:
+@log_option
+def command(log_to: "Tracker | None", **arguments: Any) -> None:
     """Score every model of SWEEP.toml on its tasks and print the tables.
 
     Running the same command again finishes an interrupted sweep. `evaluator status RUN` shows how far it is.
@@ -81,4 +86,4 @@ def command(**arguments: Any) -> None:
 
     signal.signal(signal.SIGTERM, interrupt)
     scored = sweep_file(**arguments, command=("evaluator", *sys.argv[1:]))
-    finish(scored.outcome, scored.models_asked)
+    finish(scored.outcome, scored.models_asked, log_to)
