@@ -11,8 +11,8 @@ from evaluator.cli import cli
 from evaluator.cli.options import CALLS
 from evaluator.tasks import known_parameters
 
-SHOWING = {"format_", "figures", "stuck"}
-"""How a command prints, and with which exit code it ends."""
+SHOWING = {"format_", "figures", "stuck", "log_to"}
+"""How a command prints, where it sends its results besides, and with which exit code it ends."""
 MORE = {"plan": {"price"}, "archive": {"tasks"}, "report": {"samples", "data"}}
 """Options for what is printed beside the result; archive refuses --task, which the other commands with rates have."""
 WITHOUT = {
