@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from evaluator.ranking.board import VALUES, Board, Column, Entry
+from evaluator.ranking.board import VALUES, Board, BoardColumn, BoardRow
 from evaluator.ranking.write import PAGE, TABLE, write
 
 RESAMPLES = 1000
@@ -28,7 +28,7 @@ def made_up(models: int, tasks: int) -> Board:
     """A board whose models differ by as much as their intervals are wide."""
     random = np.random.default_rng(0)
     entries = tuple(
-        Entry(
+        BoardRow(
             f"{FAMILIES[i % len(FAMILIES)]}-{i:04}",
             f"run-{i // 50}",
             FAMILIES[i % len(FAMILIES)],
@@ -38,7 +38,7 @@ def made_up(models: int, tasks: int) -> Board:
         )
         for i in range(models)
     )
-    columns = tuple(Column(f"task-{t}.g_s", f"task-{t} g_s", LANGUAGES[t % len(LANGUAGES)], 1.0) for t in range(tasks))
+    columns = tuple(BoardColumn(f"task-{t}.g_s", f"task-{t} g_s", LANGUAGES[t % len(LANGUAGES)], 1.0) for t in range(tasks))
     places = np.indices((tasks, models)).reshape(2, -1)
     values = np.exp(random.normal(0.2, 0.2, places.shape[1]))
     draws = (values[:, None] * np.exp(random.normal(0, 0.05, (len(values), RESAMPLES)))).astype(np.float32)

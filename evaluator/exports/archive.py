@@ -117,7 +117,7 @@ def archive(
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class VerifiedArchive:
     """What became of an archive's rates when they were computed again.
 
     Attributes:
@@ -133,7 +133,7 @@ class Verified:
     versions: tuple[str, str]
 
 
-def verify(archive: str | Path) -> Verified:
+def verify(archive: str | Path) -> VerifiedArchive:
     """Check an archive's files against its metadata, compute its rates again and compare them.
 
     Raises InputError for what is no archive of this program.
@@ -154,7 +154,7 @@ def verify(archive: str | Path) -> Verified:
         run = Run.open(folder / "run")
         made = next((each["evaluator"] for each in reversed(run.record["attempts"]) if "evaluator" in each), "unknown")
         largest, differing = _compared(stored, _rates(run, choices))
-        return Verified(stored.height, largest, (*wrong, *differing), (made, __version__))
+        return VerifiedArchive(stored.height, largest, (*wrong, *differing), (made, __version__))
 
 
 def _rates(run: Run, choices: Mapping[str, Any]) -> pl.DataFrame:

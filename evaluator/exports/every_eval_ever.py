@@ -25,7 +25,7 @@ Relationship = Literal["first_party", "third_party", "collaborative", "other"]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class Reporter:
     """Who reports the results, and how it is related to the models' makers."""
 
     organization: str = "unknown"
@@ -33,7 +33,7 @@ class Source:
 
 
 def documents(
-    results: Sequence[Result], source: Source, now: int, scores: Mapping[str, pl.DataFrame] | None = None
+    results: Sequence[Result], source: Reporter, now: int, scores: Mapping[str, pl.DataFrame] | None = None
 ) -> dict[str, str]:
     """Path → text. `now` is Unix time in seconds.
 
@@ -61,7 +61,7 @@ def documents(
     return made
 
 
-def _aggregate(result: Result, source: Source, evaluation: str, now: int) -> dict[str, Any]:
+def _aggregate(result: Result, source: Reporter, evaluation: str, now: int) -> dict[str, Any]:
     attempt = result.attempt
     scored = {"evaluation_timestamp": str(timegm(strptime(attempt["time"], "%Y-%m-%dT%H:%M:%SZ")))} if "time" in attempt else {}
     undefined = {"not_defined": result.undefined}

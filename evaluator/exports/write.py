@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from evaluator.exports import every_eval_ever, hugging_face, lm_eval
-from evaluator.exports.every_eval_ever import Relationship, Source
+from evaluator.exports.every_eval_ever import Relationship, Reporter
 from evaluator.exports.result import results
 from evaluator.reports.report import build_report
 from evaluator.reports.texts import sample_texts
@@ -76,7 +76,7 @@ def export_results(
                     name: frame.join(sample_texts(opened, name, folder), on="sample", how="left", maintain_order="left")
                     for name, frame in scores.items()
                 }
-        made = every_eval_ever.documents(found, Source(organization, relationship), int(time.time()), scores)
+        made = every_eval_ever.documents(found, Reporter(organization, relationship), int(time.time()), scores)
     elif format == "hugging-face":
         made = hugging_face.documents(found, url)
     else:

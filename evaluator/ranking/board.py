@@ -34,7 +34,7 @@ RANKED: dict[str, pl.DataType] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class BoardColumn:
     """A main number: `name` is that of its columns in the CSV file, `shown` its heading."""
 
     name: str
@@ -45,7 +45,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class BoardRow:
     """A model of a run with what is known of it; `date` (YYYY-MM-DD) is its release, else the run's."""
 
     model: str
@@ -69,8 +69,8 @@ class Board:
     """
 
     title: str
-    columns: tuple[Column, ...]
-    entries: tuple[Entry, ...]
+    columns: tuple[BoardColumn, ...]
+    entries: tuple[BoardRow, ...]
     values: pl.DataFrame
     draws: Array | None = None
     choices: tuple[str, ...] = field(default=())
@@ -93,7 +93,7 @@ class Board:
     def wide(self, ranked: pl.DataFrame) -> pl.DataFrame:
         """A row a model: its facts, then of each column value, interval, rank and how the model was asked."""
         facts: Mapping[str, list[object]] = {
-            name: [getattr(entry, name) for entry in self.entries] for name in Entry.__dataclass_fields__
+            name: [getattr(entry, name) for entry in self.entries] for name in BoardRow.__dataclass_fields__
         }
         kinds = {"parameters": pl.Float64(), "tuned": pl.Boolean()}
         table = pl.DataFrame(facts, schema={name: kinds.get(name, pl.String()) for name in facts}).with_row_index("entry")

@@ -12,7 +12,7 @@ from evaluator.datasets.registry import PUBLISHED, published_run
 from evaluator.measures.bootstrap import Array, Bootstrap, Stratum
 from evaluator.measures.estimate import KEYS
 from evaluator.measures.intervals import BOOTSTRAPS
-from evaluator.ranking.board import VALUES, Board, Column, Entry
+from evaluator.ranking.board import VALUES, Board, BoardColumn, BoardRow
 from evaluator.reports.beside import way_of, why_partial
 from evaluator.reports.blocks import OVER_ALL
 from evaluator.reports.facts import model_facts
@@ -42,8 +42,8 @@ def collect(
         told = facts[side.label]
         label = PUBLISHED if side.run.path == published_run() else side.run.path.resolve().name
         date = told.release or _date(side.run)
-        entries.append(Entry(side.label, label, told.family or "", told.parameters, told.tuned, date))
-    columns: dict[Column, int] = {}
+        entries.append(BoardRow(side.label, label, told.family or "", told.parameters, told.tuned, date))
+    columns: dict[BoardColumn, int] = {}
     rows: list[tuple[object, ...]] = []
     draws: list[Array] = []
     bootstrap = Bootstrap.of(options)
@@ -68,7 +68,7 @@ def _date(run: Run) -> str:
 
 def _values(
     run: Run, name: str, every: Sequence[Side], options: MeasureOptions, bootstrap: Bootstrap
-) -> Iterator[tuple[int, Column, tuple[object, ...], Array]]:
+) -> Iterator[tuple[int, BoardColumn, tuple[object, ...], Array]]:
     """(place of the model, column, what VALUES has from `value` on, its resamples) of a task's main number."""
     section = measured(run, name, options)
     main = next(iter((*section.layout.overview, *section.layout.by_language)), None)
@@ -101,13 +101,13 @@ def _data(run: Run, name: str) -> str:
     return ", ".join(parts)
 
 
-def _column(section: Section, main: Overview, language: str | None, template: str) -> Column:
+def _column(section: Section, main: Overview, language: str | None, template: str) -> BoardColumn:
     several = section.rows["language"].n_unique() > 1
     parts = [language or "" if several else "", template if template not in OVER_ALL else ""]
     place = " ".join(part for part in parts if part)
     name = ".".join(part for part in (section.task, main.measure, *parts) if part)
     shown = f"{section.task} {section.layout.shown(main.measure)}" + (f" ({place})" if place else "")
-    return Column(name, shown, language or "", main.neutral, main.meaning)
+    return BoardColumn(name, shown, language or "", main.neutral, main.meaning)
 
 
 def _draws(

@@ -21,7 +21,7 @@ from evaluator_serving.errors import in_words
 
 
 @dataclass(frozen=True, slots=True)
-class Scored(Results):
+class ScoredRun(Results):
     """A run as `evaluator.run` left it: open for reading, with how it ended.
 
     Attributes:
@@ -63,7 +63,7 @@ def run(
     metrics: tuple[str, int] | None = None,
     command: Sequence[str] = (),
     **parameters: Any,
-) -> Scored:
+) -> ScoredRun:
     """Score models on tasks in this process, as `evaluator run` does. What is scored already isn't scored again.
 
     Args:
@@ -119,7 +119,7 @@ def run(
     )
     outcome = perform(spec)
     warn([f"{name} failed: {in_words(error)}" for name, error in outcome.errors.items()], category=ModelFailedWarning)
-    return Scored(outcome.run.path, outcome, names)
+    return ScoredRun(outcome.run.path, outcome, names)
 
 
 def _labelled(models: str | Sequence[str] | Mapping[str, str]) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from evaluator.reports.notes import run_notes
 from evaluator.scoring.driver import prepare
 from evaluator.scoring.existing_answers import perform
-from evaluator.scoring.run import Scored
+from evaluator.scoring.run import ScoredRun
 from evaluator.scoring.spec import RunSpec
 from evaluator.store.remote import run_folder
 from evaluator.sweep.benches import Speeds
@@ -37,7 +37,7 @@ def sweep_file(
     retry: bool = False,
     metrics: tuple[str, int] | None = None,
     command: Sequence[str] = (),
-) -> Scored:
+) -> ScoredRun:
     """Score every model of a SWEEP.toml on its tasks. The same call finishes a sweep that was interrupted.
 
     Args:
@@ -63,7 +63,7 @@ def sweep_file(
     memory = int(worker_memory * GIB) if worker_memory is not None else None
     options = SweepOptions(ray, workers, memory, start_deadline, price)
     outcome = perform(spec, lambda asking: sweep(asking, options))
-    return Scored(outcome.run.path, outcome, tuple(model.name for model in spec.models))
+    return ScoredRun(outcome.run.path, outcome, tuple(model.name for model in spec.models))
 
 
 def plan_file(

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 import evaluator
 from evaluator.cli import cli
 from evaluator.imports.gest_predictions import import_predictions
-from evaluator.ranking.board import VALUES, Board, Column, Entry
+from evaluator.ranking.board import VALUES, Board, BoardColumn, BoardRow
 from evaluator.ranking.collect import collect
 from evaluator.ranking.ranks import ranks
 from evaluator.ranking.write import PAGE, TABLE, render, write
@@ -163,8 +163,8 @@ def test_many_models_are_quick_and_the_page_is_small(tmp_path: Path) -> None:
     rows = {"entry": places[1], "column": places[0], "value": values, "low": values * 0.9, "high": values * 1.1}
     frame = pl.DataFrame({**rows, "way": "generative", "partial": None}, schema=VALUES)
     draws = values[:, None] * np.exp(random.normal(0, 0.05, (len(values), 1000)))
-    entries = tuple(Entry(f"model-{i}", "run", "family", 1e9, None, "2026-01-01") for i in range(models))
-    board = Board("Made up", tuple(Column(f"t{t}", f"t{t}", "en") for t in range(tasks)), entries, frame, draws)
+    entries = tuple(BoardRow(f"model-{i}", "run", "family", 1e9, None, "2026-01-01") for i in range(models))
+    board = Board("Made up", tuple(BoardColumn(f"t{t}", f"t{t}", "en") for t in range(tasks)), entries, frame, draws)
     start = time.process_time()
     ranked = board.ranked()
     write(board, ranked, board.wide(ranked), tmp_path)
