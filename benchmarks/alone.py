@@ -21,8 +21,8 @@ MIB = 1 << 20
 
 def alone(source: "ModelSource", requests: "Sequence[Request]", dtype: str, threads: int) -> dict[str, Any]:
     """What the process says that scores these requests, or why it `failed`."""
+    from evaluator_serving.chunks import merge
     from evaluator_serving.encoding import encoder_for
-    from evaluator_serving.rows import merge
 
     encoder = encoder_for(source)
     rows = merge([encoder.encode(request) for request in requests]).rows

@@ -31,6 +31,7 @@ from evaluator.scoring.score import score_chunk
 from evaluator.tasks.gest_who import ORDERS
 from evaluator.tasks.who_wording import own_wording
 from evaluator_serving.chats import Chat
+from evaluator_serving.chunks import make_chunk
 from evaluator_serving.encoding import encoder_for
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.models.config import quiet
@@ -39,7 +40,6 @@ from evaluator_serving.models.source import ModelSource
 from evaluator_serving.models.tokenizer import load_tokenizer
 from evaluator_serving.opening import open_engine
 from evaluator_serving.requests import request_id
-from evaluator_serving.rows import make_chunk
 
 AIM = {"vllm": 5.0}
 WARM = 4
@@ -77,7 +77,7 @@ def one_by_one(source: ModelSource) -> Way:
 def together(name: str, source: ModelSource, asked: Sequence[Chat]) -> tuple[Way, Callable[[], None]]:
     """An engine of this program, and what closes it."""
     encoder = encoder_for(source)
-    rows = make_chunk([encoder.encode(chat) for chat in asked]).merged.rows
+    rows = make_chunk([encoder.encode(chat) for chat in asked]).rows
     engine = open_engine(name, source, EngineOptions(), rows)
 
     def say(asked: Sequence[Chat]) -> list[str]:

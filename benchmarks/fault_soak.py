@@ -36,7 +36,8 @@ from numpy.typing import NDArray
 from output import write_record
 
 from evaluator.demo import demo_model
-from evaluator.store.run import ANSWERS, Run
+from evaluator.store.answers import ANSWERS
+from evaluator.store.run import Run
 from evaluator.tasks.stored import scores_of
 from evaluator_serving.models.resolving import resolve
 from evaluator_serving.models.tokenizer import load_tokenizer

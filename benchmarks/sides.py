@@ -88,9 +88,9 @@ def opened_engine(
     It gives each request's log P by candidate.
     """
     from evaluator_serving.answers import assemble
+    from evaluator_serving.chunks import chunks, merge
     from evaluator_serving.encoding import encoder_for
     from evaluator_serving.opening import open_engine
-    from evaluator_serving.rows import chunks, merge
 
     encoder = encoder_for(source)
     engine = open_engine(name, source, options, merge([encoder.encode(request) for request in known]).rows)
@@ -102,7 +102,7 @@ def opened_engine(
         found = {
             answer.request: [sum(candidate) for candidate in answer.logprobs]
             for chunk in chunks(encoded, tokens=tokens)
-            for answer in assemble(chunk, engine.score(chunk.merged.rows))
+            for answer in assemble(chunk, engine.score(chunk.rows))
         }
         return [found[item.request] for item in encoded]
 

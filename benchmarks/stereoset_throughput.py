@@ -22,15 +22,16 @@ from output import write_record
 
 from evaluator.datasets.stereoset import LABELS
 from evaluator.demo import demo_model
-from evaluator.store.run import answers_frame
+from evaluator.store.answers import answers_frame
 from evaluator.tasks.stereoset import StereoSetTask
 from evaluator.vocabulary import DataSource, MeasureOptions, Samples
 from evaluator_serving.answers import assemble
+from evaluator_serving.chunks import chunks, merge
 from evaluator_serving.encoding import encoder_for
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.models.resolving import resolve_here
 from evaluator_serving.models.source import ModelSource
-from evaluator_serving.rows import Encoded, chunks, merge
+from evaluator_serving.rows import Encoded
 from evaluator_serving.transformers_engine.engine import TransformersEngine
 
 CHUNK = 4096
@@ -80,7 +81,7 @@ class Ours:
 
     def score(self, samples: Samples) -> pl.DataFrame:
         table, encoded = self.encode(samples)
-        answers = [a for c in chunks(encoded, tokens=CHUNK) for a in assemble(c, self.engine.score(c.merged.rows))]
+        answers = [a for c in chunks(encoded, tokens=CHUNK) for a in assemble(c, self.engine.score(c.rows))]
         return self.task.score(table, answers_frame(answers), self.protocol)  # type: ignore[arg-type]
 
 

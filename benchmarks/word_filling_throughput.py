@@ -28,13 +28,14 @@ from evaluator.datasets.crows import read_pairs
 from evaluator.tasks import task
 from evaluator.vocabulary import DataSource, Samples
 from evaluator_serving.answers import assemble
+from evaluator_serving.chunks import Chunk, chunks
 from evaluator_serving.encoding import Encoder, encoder_for
 from evaluator_serving.engine import Engine, EngineOptions
 from evaluator_serving.models.resolving import resolve_here
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.opening import open_engine
 from evaluator_serving.requests import SharedTokens
-from evaluator_serving.rows import Chunk, Encoded, chunks
+from evaluator_serving.rows import Encoded
 
 CHUNK_TOKENS = 40_000
 
@@ -80,7 +81,7 @@ def by_the_program(engine: Engine, cut: Sequence[Chunk], label: str) -> tuple[di
     scores = {}
     begun = time.perf_counter()
     for i, chunk in enumerate(cut):
-        for answer in assemble(chunk, engine.score(chunk.merged.rows)):
+        for answer in assemble(chunk, engine.score(chunk.rows)):
             first, second = (sum(logprobs) for logprobs in answer.logprobs)
             scores[answer.request] = first - second
         print(f"\r{label}: chunk {i + 1} of {len(cut)}, {time.perf_counter() - begun:.0f} s", end="", flush=True)
@@ -91,7 +92,7 @@ def by_the_program(engine: Engine, cut: Sequence[Chunk], label: str) -> tuple[di
 def counts(encoded: Sequence[Encoded], cut: Sequence[Chunk]) -> dict[str, int]:
     """Forward passes and their tokens, before and after merging equal inputs."""
     asked = [row for item in encoded for row in item.rows]
-    done = [row for chunk in cut for row in chunk.merged.rows]
+    done = [row for chunk in cut for row in chunk.rows]
     return {
         "requests": len(encoded),
         "forwards_before": len(asked),
@@ -166,7 +167,7 @@ def main() -> None:
         encoded = [encoder.encode(request) for request in unique]
         cut = chunks(encoded, tokens=CHUNK_TOKENS)
         encoding = time.perf_counter() - begun
-        rows = cut[0].merged.rows
+        rows = cut[0].rows
         engines = {name: open_engine(name, source, EngineOptions(device="cpu"), rows) for name in options.engines}
         sample = encoded[:: len(encoded) // options.sample][: options.sample]
         result: dict[str, Any] = {

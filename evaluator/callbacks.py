@@ -16,10 +16,11 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 from evaluator.exports.result import label, main_rows
 from evaluator.reports.report import Section
 from evaluator.scoring.driver import Prepared, score_models
+from evaluator.scoring.encodings import Encodings
 from evaluator.scoring.failures import Failures
 from evaluator.scoring.loaded_tasks import LoadedTask, Renderer, load_tasks
 from evaluator.scoring.model_setup import with_condition
-from evaluator.scoring.prepare import Encodings, prepare_model
+from evaluator.scoring.prepare import ask_model, prepare_model
 from evaluator.scoring.prompt_date import prompt_date
 from evaluator.scoring.record import provenance, record
 from evaluator.scoring.spec import ModelSpec, RunSpec
@@ -137,7 +138,8 @@ class StereotypeCallback(TrainerCallback):
         if known.get(spec.name, {}).get("revision", source.revision) != source.revision:  # another training's same step
             digest = source.revision.removeprefix("sha256:")[:6]
             spec = ModelSpec(spec.spec, spec.engine, options=options, label=f"{spec.spec}-{digest}", day=spec.day)
-        prepared = prepare_model(spec, source, self._spec, self._loaded, self._renderer, self._encodings)
+        asked = ask_model(spec, source, self._spec, self._loaded, self._renderer)
+        prepared = prepare_model(asked, self._spec, self._loaded, self._encodings)
         run = record(self._spec, self._loaded, [prepared], self._attempt)
         with run.locked():
             errors = score_models(run, Prepared(tuple(self._loaded), (prepared,), Failures()), self._spec)

@@ -16,6 +16,9 @@ import pytest
 if workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 0)):
     os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // workers))
 
+# Each chunk is on disk at once, so that tests find it there; tests/scoring/test_commits.py has the default.
+os.environ.setdefault("EVALUATOR_COMMIT", "0")
+
 # Ray ends workers where a machine's memory is nearly used up, though it be by others: here by tests that run beside.
 os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
 # And it ends a process in which a call to a cluster was still under way when that was shut down, a minute later and without a

@@ -12,10 +12,11 @@ from gpu.inputs import causal_rows, generative
 from gpu.section import Part, Section, SkipError
 
 from evaluator_serving.checks.verify import TOLERANCE
+from evaluator_serving.chunks import Chunk, make_chunk
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.opening import open_engine
-from evaluator_serving.rows import Chunk, Encoded, EncodedCandidate, Read, Row, Workload, make_chunk
+from evaluator_serving.rows import Encoded, EncodedCandidate, Read, Row, Workload
 
 CHECKED = {True: 12, False: 64}
 TIMED = {True: 24, False: 4000}
@@ -158,7 +159,7 @@ def _score(actor: Any, rows: Sequence[Row]) -> tuple[np.ndarray, float]:
 
 
 def _values(scored: Any, count: int) -> np.ndarray:
-    answers = {answer.request: answer.logprobs[0] for answer in scored.answers}
+    answers = dict(row for frame in scored.answers.values() for row in frame.select("request", "logprobs").iter_rows())
     return np.concatenate([np.array(answers[str(number)]) for number in range(count)])
 
 

@@ -67,9 +67,8 @@ class EngineBackend:
 
     def score(self, ids: Sequence[str]) -> tuple[Numbers, dict[str, float]]:
         """Encode, score and store these requests."""
-        from evaluator_serving.packing import computed
+        from evaluator_serving.chunks import chunks
         from evaluator_serving.registry import engine_class
-        from evaluator_serving.rows import chunks
 
         begun = time.perf_counter()
         encoded = [self._encoder.encode(self._work.requests[key]) for key in ids]
@@ -81,14 +80,16 @@ class EngineBackend:
         for chunk in chunks(encoded, tokens=size):
             scored = self._worker.score(chunk)
             begun = time.perf_counter()
-            self._run.add_answers(self._folder, self._work.model.kinds, scored.answers)
+            self._run.add_answers(self._folder, scored.answers)
             took["write"] += time.perf_counter() - begun
             took["forward"] += scored.seconds
             took["tokens"] += scored.tokens
-            took["planned"] += computed(chunk.merged)
+            took["planned"] += chunk.table.forwards.computed
             took["rows"] += scored.rows
             took["device"] = max(took["device"], scored.device_memory)
-            numbers |= {one.request: [sum(candidate) for candidate in one.logprobs] for one in scored.answers}
+            for frame in scored.answers.values():
+                for request, logprobs in frame.select("request", "logprobs").iter_rows():
+                    numbers.setdefault(request, []).append(sum(logprobs))
         return numbers, took
 
     def reload(self) -> float:
@@ -135,7 +136,7 @@ class LoopBackend:
         import torch
 
         from evaluator_serving.answers import assemble
-        from evaluator_serving.rows import make_chunk
+        from evaluator_serving.chunks import make_chunk
 
         begun = time.perf_counter()
         took = {"encode": 0.0, "tokens": 0.0, "rows": 0.0}
@@ -145,7 +146,7 @@ class LoopBackend:
             chunk = make_chunk([self._encoder.encode(self._work.requests[key])])
             took["encode"] += time.perf_counter() - begun_one
             values = []
-            for row in chunk.merged.rows:
+            for row in chunk.rows:
                 inputs = {"input_ids": torch.tensor([row.ids], device=self._on)}
                 if row.type_ids is not None:
                     inputs["token_type_ids"] = torch.tensor([row.type_ids], device=self._on)
@@ -322,7 +323,7 @@ def _model(work: BenchWorkload) -> dict[str, Any]:
 
 
 def _rows(work: BenchWorkload) -> Sequence[Any]:
-    from evaluator_serving.rows import merge
+    from evaluator_serving.chunks import merge
 
     return merge(work.model.encoded).rows
 

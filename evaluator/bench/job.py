@@ -11,7 +11,7 @@ from typing import Self
 from evaluator.scoring.driver import check_engines
 from evaluator.scoring.loaded_tasks import LoadedTask, Renderer, load_tasks
 from evaluator.scoring.model_setup import source_of
-from evaluator.scoring.prepare import prepare_model
+from evaluator.scoring.prepare import ask_model, prepare_model
 from evaluator.scoring.prepared_model import PreparedModel
 from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.tasks import chosen_tasks, task
@@ -104,8 +104,8 @@ class BenchWorkload:
         spec = job.spec(folder)
         tasks = load_tasks(spec)
         renderer = Renderer(tasks, spec.protocol)
-        model = prepare_model(spec.models[0], source_of(spec.models[0]), spec, tasks, renderer)
-        encoded = {item.request for item in model.encoded}
+        model = prepare_model(ask_model(spec.models[0], source_of(spec.models[0]), spec, tasks, renderer), spec, tasks)
+        encoded = set(model.encoded.requests)
         requests = {key: request for key, request in renderer.requests(model.heads).items() if key in encoded}
         table = model.tables[job.task]
         samples = table["sample"].unique(maintain_order=True).to_list()

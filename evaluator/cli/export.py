@@ -50,10 +50,10 @@ def command(model: str, folder: Path, dtype: str, allow_pickle: bool, no_verify:
     from evaluator.tasks.gest import gest_demo
     from evaluator.vocabulary import DataSource
     from evaluator_serving.checks.verify import verify_engine
+    from evaluator_serving.chunks import merge
     from evaluator_serving.encoding import encoder_for
     from evaluator_serving.engine import EngineOptions
     from evaluator_serving.opening import open_engine
-    from evaluator_serving.rows import merge
 
     task = gest_demo()
     requests = task.render(task.load(DataSource()), frozenset({manifest.head}), "default").requests

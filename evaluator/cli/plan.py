@@ -77,6 +77,9 @@ def show(plan: Plan, price: float | None) -> None:
             console.print(f"{need.name}: {len(need.several)} candidates of several tokens", highlight=False)
     least = plan.schedule.bound + plan.startup
     console.print(f"estimated time {clock(plan.seconds)} (no schedule is shorter than {clock(least)})", highlight=False)
+    if plan.driver_bound:
+        what = f"{clock(plan.driver_seconds)} of one core, the devices {clock(plan.startup + plan.schedule.makespan)}"
+        console.print(f"the driver is the limit: it takes {what}; fewer devices take as long", highlight=False)
     if measured := plan.measured:
         part = "" if len(measured) == len(plan.needs) else f" of {len(measured)} of {len(plan.needs)} models"
         console.print(f"speeds{part} as measured on this hardware ({plan.speeds.newest[:10]})", highlight=False)

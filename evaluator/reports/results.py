@@ -14,8 +14,9 @@ import polars as pl
 
 from evaluator.reports.function import report as make_report
 from evaluator.reports.notes import run_notes
+from evaluator.store.answers import ANSWERS
 from evaluator.store.remote import refresh, run_folder, shown
-from evaluator.store.run import ANSWERS, Run
+from evaluator.store.run import Run
 from evaluator.tasks.stored import candidates_of, scores_of, with_ids
 from evaluator.vocabulary import Interval, Scale
 from evaluator_serving.errors import InputError

@@ -1,20 +1,23 @@
 """How much of a task's texts a model's tokenizer knows: counted while the requests are encoded."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
-from evaluator_serving.rows import Coverage, Encoded
+from evaluator_serving.table import EncodedTable
 
 
-def tokens_of_task(table: pl.DataFrame, encoded: Mapping[str, Encoded]) -> dict[str, Any]:
+def tokens_of_task(table: pl.DataFrame, encoded: EncodedTable) -> dict[str, Any]:
     """`text_tokens` of a task's requests (`table`: Rendered.table) that were encoded now; where the task has several languages,
     those of each besides (`languages`)."""
 
     def counted(rows: pl.DataFrame) -> dict[str, Any]:
-        return text_tokens(encoded[i] for i in rows["request"].unique(maintain_order=True) if i in encoded)
+        places = (encoded.position.get(request, -1) for request in rows["request"].unique(maintain_order=True))
+        found = np.fromiter(places, dtype=np.intp)
+        return text_tokens(encoded, found[found >= 0])
 
     counts = counted(table)
     parts = table.partition_by("language", as_dict=True, maintain_order=True)
@@ -23,23 +26,23 @@ def tokens_of_task(table: pl.DataFrame, encoded: Mapping[str, Encoded]) -> dict[
     return counts
 
 
-def text_tokens(requests: Iterable[Encoded]) -> dict[str, Any]:
-    """Counts over the requests of one task, for its model's entry in run.json.
+def text_tokens(encoded: EncodedTable, which: NDArray[np.intp]) -> dict[str, Any]:
+    """Counts over the requests of one task (their places in a table), for its model's entry in run.json.
 
     `tokens` of their texts; `unknown` and `byte_pieces` among them (see `Coverage`) and both as shares of the tokens;
     `requests`, `incomplete` of which hold an unknown token, and `alike`: incomplete ones that became the same input as another.
     """
-    asked = list(requests)
-    incomplete = [item for item in asked if item.coverage.unknown]
-    inputs = Counter((item.rows, item.candidates) for item in incomplete)
-    total = sum((item.coverage for item in asked), Coverage())
+    coverage = encoded.columns.coverage[which]
+    tokens, unknown, byte_pieces = coverage.sum(0, dtype=np.int64).tolist()
+    incomplete = which[coverage[:, 1] > 0]
+    inputs = Counter((item.rows, item.candidates) for item in encoded.take(incomplete))
     return {
-        "tokens": total.tokens,
-        "unknown": total.unknown,
-        "unknown_share": total.unknown / max(total.tokens, 1),
-        "byte_pieces": total.byte_pieces,
-        "byte_pieces_share": total.byte_pieces / max(total.tokens, 1),
-        "requests": len(asked),
+        "tokens": tokens,
+        "unknown": unknown,
+        "unknown_share": unknown / max(tokens, 1),
+        "byte_pieces": byte_pieces,
+        "byte_pieces_share": byte_pieces / max(tokens, 1),
+        "requests": len(which),
         "incomplete": len(incomplete),
         "alike": sum(count for count in inputs.values() if count > 1),
     }

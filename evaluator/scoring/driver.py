@@ -4,9 +4,9 @@ import contextlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TypeVar
 
+from evaluator.scoring.encodings import Encodings
 from evaluator.scoring.failures import Failures, record_failures
 from evaluator.scoring.loaded_tasks import LoadedTask, Renderer, load_tasks
 from evaluator.scoring.local import ThisProcess
@@ -14,7 +14,7 @@ from evaluator.scoring.loop import Loop
 from evaluator.scoring.metrics import Exporter, Meter
 from evaluator.scoring.model_names import check_names
 from evaluator.scoring.model_setup import source_of
-from evaluator.scoring.prepare import Encodings, prepare_model
+from evaluator.scoring.prepare import ask_model, prepare_model
 from evaluator.scoring.prepared_model import PreparedModel
 from evaluator.scoring.progress import ProgressView
 from evaluator.scoring.prompt_date import prompt_date
@@ -69,8 +69,14 @@ def prepare(spec: RunSpec, begin: Begin | None = None) -> Prepared:
 
         with served(spec.metrics):  # a port that is taken is refused before anything is written
             pass
-    encodings = Encodings() if len(spec.models) > 1 else None
-    tasks, models, errors = for_each_model(spec, source_of, partial(prepare_model, encodings=encodings), begin)
+    tasks, asked, errors = for_each_model(spec, source_of, ask_model, begin)
+    encodings, models = Encodings(), list[PreparedModel]()
+    with encodings.ahead([wanted for model in asked for wanted in model.wanted]):
+        for model in asked:
+            with errors.of(model.setup.name, refuse=True):
+                models.append(prepare_model(model, spec, tasks, encodings))
+    if errors and not models:
+        raise errors.combined()
     return Prepared(tuple(tasks), tuple(models), errors)
 
 

@@ -39,6 +39,7 @@ class Renderer:
         self._tasks = {loaded.task.name: loaded for loaded in tasks}
         self._protocol = protocol
         self._rendered: dict[tuple[str, frozenset[str]], Rendered] = {}
+        self._requests: dict[tuple[tuple[str, frozenset[str]], ...], dict[str, Request]] = {}
 
     def render(self, task: str, heads: frozenset[str]) -> Rendered:
         """The task's requests for models with these heads."""
@@ -52,5 +53,8 @@ class Renderer:
 
     def requests(self, heads: Mapping[str, frozenset[str]]) -> dict[str, Request]:
         """Request id → request, of the tasks in `heads` for these heads of a model."""
-        rendered = [self.render(task, used) for task, used in heads.items()]
-        return {key: request for one in rendered for key, request in one.requests.items()}
+        key = tuple(heads.items())  # many models are asked the same
+        if key not in self._requests:
+            rendered = [self.render(task, used) for task, used in heads.items()]
+            self._requests[key] = {key: request for one in rendered for key, request in one.requests.items()}
+        return self._requests[key]

@@ -8,8 +8,8 @@ from evaluator.scoring.replica import ActiveReplica, Assignment, Call, LoopState
 from evaluator.scoring.score import Scored
 from evaluator.scoring.worker import Load, Loaded, Worker
 from evaluator_serving.checks.verify import needs_weights
+from evaluator_serving.chunks import Chunk
 from evaluator_serving.engine import EngineOptions
-from evaluator_serving.rows import Chunk
 from evaluator_serving.weights.cache import readable
 from evaluator_serving.weights.hub import HubModel, missing_bytes
 

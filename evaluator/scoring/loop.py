@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from evaluator.scoring.commits import Arrival, Commits
 from evaluator.scoring.failures import Failures, failure_kind, record_failures
 from evaluator.scoring.metrics import Meter
 from evaluator.scoring.pending_chunks import PendingChunks, chunk_name
@@ -18,11 +19,12 @@ from evaluator.scoring.replica import ActiveReplica, Assignment, Call, LoopState
 from evaluator.scoring.score import Scored, requests_of_row, start_record
 from evaluator.scoring.skip_rules import name_samples
 from evaluator.scoring.worker import Load, Loaded
-from evaluator.store.run import CHAT, TIMINGS_APART, Kind, Run
+from evaluator.store.answers import CHAT
+from evaluator.store.run import Kind, Run
+from evaluator_serving.chunks import Chunk
 from evaluator_serving.engine import DeviceKind
 from evaluator_serving.errors import EngineError, FailingError, InputError, in_words
 from evaluator_serving.registry import engine_class
-from evaluator_serving.rows import Chunk
 
 START_ATTEMPTS = 5
 """Times in a row that a model's replicas may die while they load before it is given up."""
@@ -45,7 +47,7 @@ class Loop:
         self._verify = verify
         self._strict = strict
         self._state = LoopState({})
-        self._timed = 0
+        self._commits = Commits(run)
 
     def execute(self, models: Sequence[PreparedModel]) -> dict[str, Exception]:
         """Score all models. Returns the errors of those that could not be finished."""
@@ -68,6 +70,7 @@ class Loop:
         finally:
             for active in list(state.active_replicas):
                 self._drop(active)
+            self._commit()
             for model in models:
                 recover(self._run, model)
             self._meter.look(state, now=True)
@@ -81,6 +84,8 @@ class Loop:
         if call is not None:
             with self._guarded(waiting[call].model):
                 self._handle(waiting[call], call)
+        if self._commits.due:
+            self._commit()
         now = time.monotonic()
         for active in [m for m in self._state.active_replicas if now > m.deadline]:
             self._too_late(active)
@@ -220,19 +225,25 @@ class Loop:
             self._load(after, active.model.name)
 
     def _store(self, active: ActiveReplica, chunk: Chunk, scored: Scored) -> None:
-        name, replica, begun = active.model.name, active.replica, time.perf_counter()
-        self._run.add_answers(self._run.answers_folder(name), active.model.prepared.kinds, scored.answers)
-        self._run.add_timing(scored.timing(name, str(active.number)))
-        self._timed += 1
-        if self._timed % TIMINGS_APART == 0:
-            self._run.merge_timings()
-        self._meter.stored(active, scored, time.perf_counter() - begun)
-        self._view.advance(name, len(scored.answers), replica=active.number, chunk=chunk_name(chunk))
+        name, replica = active.model.name, active.replica
+        self._commits.add(Arrival(active, chunk_name(chunk), scored))
         active.scored += 1
         if active.scored == 1 and active.loaded is not None:
             seconds = {**active.loaded.seconds, "first_answer": time.monotonic() - active.started_at}
             reused = active.loaded.reused
             self._run.add_start(name, start_record(active.number, replica.where, replica.placement, seconds, reused=reused))
+
+    def _commit(self) -> None:
+        """Write what has arrived. Answers that cannot be written end their model, and are asked again by the next command."""
+        for model, arrivals in self._commits.take():
+            with self._guarded(model):
+                begun = time.perf_counter()
+                self._commits.write(model, arrivals)
+                seconds = (time.perf_counter() - begun) / len(arrivals)
+                for each in arrivals:
+                    self._meter.stored(each.active, each.scored, seconds)
+                    done = len(each.scored.requests)
+                    self._view.advance(model.name, done, replica=each.active.number, chunk=each.chunk)
 
     def _closed(self, active: ActiveReplica, *, free: bool) -> None:
         """A replica is done with its model: it takes another one, or ends."""
@@ -262,16 +273,18 @@ class Loop:
 
     def _finish(self, model: Model) -> None:
         """A model is done when its last replica is: those that still load would find nothing to do."""
+        self._commit()
         if model.error is None and not model.has_work and all(m.loaded is None for m in self._state.replicas_of(model)):
             for active in self._state.replicas_of(model):
                 self._drop(active)
+            self._run.merge_answers(model.name)
             self._note_replies(model)
             self._run.clear_model_failure(model.name)
             self._view.state(model.name, "done")
 
     def _note_replies(self, model: Model) -> None:
         """Write down what its answers to chats took, and who gave them."""
-        if CHAT in model.prepared.kinds.values():
+        if CHAT in model.prepared.encoded.columns.kinds:
             made, facts = engine_class(model.prepared.info.engine), self._run.reply_facts(model.name)
             tokens = (facts.get("prompt_tokens", 0), facts.get("answer_tokens", 0))
             dollars = made.dollars(model.prepared.spec.options, *tokens)
@@ -365,6 +378,7 @@ class Loop:
     def _give_up(self, model: Model, error: Exception) -> None:
         if model.error is None:
             model.error = error
+            self._commit()
             recover(self._run, model.prepared)
             self._note_replies(model)
             record_failures(self._run, {model.name: error})

@@ -119,8 +119,8 @@ class Meter:
         if self._exporters:
             if name not in self._sentences:
                 self._sentences[name] = Sentences(prepared.tables, prepared.answered)
-            self._add(SENTENCES, self._sentences[name].answered(a.request for a in scored.answers), model=name)
-        self._add(REQUESTS, len(scored.answers), model=name)
+            self._add(SENTENCES, self._sentences[name].answered(scored.requests), model=name)
+        self._add(REQUESTS, len(scored.requests), model=name)
         self._add(ROWS, scored.rows, model=name)
         self._add(TOKENS, scored.tokens, model=name)
         self._add(STAGES, scored.seconds, model=name, stage="forward")

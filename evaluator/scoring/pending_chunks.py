@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from evaluator_serving.rows import Chunk, make_chunk, pieces
+from evaluator_serving.chunks import Chunk, pieces
 
 KILLS_BEFORE_SPLIT = 2
 """A chunk during which a worker died this often is cut up: workers also die by chance, and a restart costs seconds."""
@@ -15,7 +15,7 @@ KILLS_OF_ONE = 2
 
 def chunk_name(chunk: Chunk) -> str:
     """What a chunk is called in logs: the same wherever and whenever the same requests are one chunk."""
-    return hashlib.blake2s("".join(item.request for item in chunk.encoded).encode(), digest_size=4).hexdigest()
+    return hashlib.blake2s("".join(chunk.requests).encode(), digest_size=4).hexdigest()
 
 
 @dataclass(slots=True)
@@ -42,8 +42,7 @@ class PendingChunks:
 
     def doubtful(self, chunk: Chunk) -> bool:
         """Whether a worker may die of this chunk: one has, or of a larger one of which it is a part."""
-        key = tuple(item.request for item in chunk.encoded)
-        return key in self._kills or key in self._suspects
+        return bool(self._kills or self._suspects) and (chunk.requests in self._kills or chunk.requests in self._suspects)
 
     def give_back(self, chunk: Chunk) -> None:
         """A worker ended before it began this chunk: it waits again, first in line."""
@@ -56,7 +55,7 @@ class PendingChunks:
         is cut into single requests. So a request that kills workers is given up after five deaths, however large the chunk,
         and alone: those that only share a row with it are scored.
         """
-        key = tuple(item.request for item in chunk.encoded)
+        key = chunk.requests
         kills = self._kills[key] = self._kills.get(key, 0) + 1
         suspect = key in self._suspects
         cut = pieces(chunk, len(key) if suspect else max(2, round(len(key) ** 0.5)))
@@ -64,7 +63,7 @@ class PendingChunks:
             return list(key)
         if len(cut) > 1 and (kills >= KILLS_BEFORE_SPLIT or suspect):
             for piece in reversed(cut):
-                self._suspects.add(tuple(item.request for item in piece.encoded))
+                self._suspects.add(piece.requests)
                 self.waiting.appendleft(piece)
         else:
             self.waiting.appendleft(chunk)
@@ -77,10 +76,9 @@ class PendingChunks:
         they wait in smaller chunks. So does the rest of the chunk.
         """
         bad = set(requests)
-        rest = [item for item in chunk.encoded if item.request not in bad]
-        if rest:
-            self.waiting.appendleft(make_chunk(rest))
-        shared = make_chunk([item for item in chunk.encoded if item.request in bad])
+        if rest := [i for i, request in enumerate(chunk.requests) if request not in bad]:
+            self.waiting.appendleft(chunk.part(rest))
+        shared = chunk.part([i for i, request in enumerate(chunk.requests) if request in bad])
         apart = pieces(shared, max(2, round(len(bad) ** 0.5)))
         if len(apart) == 1:
             return list(requests)

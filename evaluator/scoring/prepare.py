@@ -2,69 +2,78 @@
 
 import functools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
 from evaluator.scoring.coverage import tokens_of_task
+from evaluator.scoring.encodings import Encodes, Encodings, Wanted
 from evaluator.scoring.loaded_tasks import LoadedTask, Renderer
 from evaluator.scoring.model_setup import ModelSetup, is_templated, set_up_model
 from evaluator.scoring.pending_chunks import PendingChunks
 from evaluator.scoring.prepared_model import PreparedModel
-from evaluator.scoring.skip_rules import Encodes, encode, skipped_by_task, useless
+from evaluator.scoring.skip_rules import reasons, skipped_by_task, useless
 from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.store.record import same_model
 from evaluator.store.run import Run
 from evaluator_serving.errors import InputError, ModelError
 from evaluator_serving.identity import fingerprint
 from evaluator_serving.models.source import ModelSource
-from evaluator_serving.requests import kind
-from evaluator_serving.rows import Encoded
+from evaluator_serving.requests import Request
+from evaluator_serving.table import EncodedTable
 
 
-class Encodings:
-    """Encoded requests, shared by all models whose encoders are alike: a sweep has several models with one tokenizer, and
-    encoding all its requests takes minutes and gigabytes a model."""
+@dataclass(frozen=True, slots=True)
+class UnencodedModel:
+    """A model and what it is to be asked.
 
-    def __init__(self) -> None:
-        self._by_encoder: dict[str, dict[str, Encoded]] = {}
+    Attributes:
+        setup: the model.
+        tables: task name → Rendered.table.
+        requests: of all its tasks, by id.
+        done, failed: ids of requests that have an answer, or were given up.
+    """
 
-    def of(self, source: ModelSource) -> dict[str, Encoded]:
-        """Request id → encoded request for models like this one, so far."""
-        from evaluator_serving.encoding import likeness
+    setup: ModelSetup
+    tables: Mapping[str, pl.DataFrame]
+    requests: Mapping[str, Request]
+    done: Set[str]
+    failed: Set[str]
 
-        return self._by_encoder.setdefault(likeness(source), {})
+    @property
+    def wanted(self) -> list[Wanted]:
+        """What is to be encoded: nothing where all is answered, else all of it, so that a resumed run cuts the same chunks."""
+        return [] if self.requests.keys() <= self.done else [Wanted(self.setup.source, self.requests)]
+
+
+def ask_model(
+    spec: ModelSpec, source: ModelSource, run: RunSpec, tasks: Sequence[LoadedTask], renderer: Renderer
+) -> UnencodedModel:
+    """Render a model's tasks for it, and see what it has answered. Raises as `set_up_model`."""
+    setup = set_up_model(spec, source, run, tasks, renderer)
+    tables = {task: renderer.render(task, used).table for task, used in setup.heads.items()}
+    return UnencodedModel(setup, tables, renderer.requests(setup.heads), *_settled(run.out, setup))
 
 
 def prepare_model(
-    spec: ModelSpec,
-    source: ModelSource,
-    run: RunSpec,
-    tasks: Sequence[LoadedTask],
-    renderer: Renderer,
-    encodings: Encodings | None = None,
+    model: UnencodedModel, run: RunSpec, tasks: Sequence[LoadedTask], encodings: Encodings | None = None
 ) -> PreparedModel:
-    """Render a model's tasks for it and encode every request that has no answer yet.
-
-    `encodings` are those of the run's other models, None where there are none.
+    """Encode every request of a model that has one without an answer. `encodings` are those of the run's other models.
 
     Tasks and samples that the model cannot be asked are skipped and recorded; with `run.strict` they raise InputError. Raises
     ModelError where no task is left.
     """
-    setup = set_up_model(spec, source, run, tasks, renderer)
-    spec, source, heads, skipped_tasks = setup.spec, setup.source, dict(setup.heads), dict(setup.skipped_tasks)
-    tables = {task: renderer.render(task, used).table for task, used in heads.items()}
-    requests = renderer.requests(heads)
-    done, failed = _settled(run.out, setup)
-    encoded: list[Encoded] = []
+    setup, tables, done, failed = model.setup, dict(model.tables), model.done, model.failed
+    source, heads, skipped_tasks = setup.source, dict(setup.heads), dict(setup.skipped_tasks)
+    encoded = EncodedTable.of([])
     refused: dict[str, str] = {}
     begun = time.perf_counter()
-    if not requests.keys() <= done:
-        known_rows = encodings.of(source) if encodings else None
+    if model.wanted:
         encoder = functools.partial(_encoder, source, strict=run.strict)
-        encoded, refused = encode(requests, encoder, tables, spec.name, strict=run.strict, known=known_rows)
+        found = (encodings or Encodings()).encode(source, model.requests, encoder, strict=run.strict)
+        encoded, refused = found.table, reasons(found.refused, tables, setup.name, strict=run.strict)
     encode_seconds = time.perf_counter() - begun
     skipped_samples = skipped_by_task(tables, refused)
     for task in (loaded.task for loaded in tasks):
@@ -72,27 +81,26 @@ def prepare_model(
             skipped_tasks[task.name] = str(skipped_samples.pop(task.name))
             del tables[task.name], heads[task.name]
     if not tables:
-        raise useless(spec.name, skipped_tasks.values())
+        raise useless(setup.name, skipped_tasks.values())
     left = {request for table in tables.values() for request in table["request"]}
-    encoded = [item for item in encoded if item.request in left]
+    encoded = encoded.only([request for request in encoded.requests if request in left])
     answered = frozenset(done & left)
     # So many were given up that the model was at fault, which may have been mended since: all of them are asked again.
     again = run.retry or run.strict or PendingChunks.hopeless(len(failed & left), len(left))
     given_up = frozenset() if again else frozenset(failed & left)
-    texts = _text_tokens(tables, encoded) if encoded else {}
+    texts = {task: tokens_of_task(table, encoded) for task, table in tables.items()} if encoded else {}
     total = len(left - refused.keys())
     if len(answered) + len(given_up) == total:
-        encoded = []
+        encoded = EncodedTable.of([])
     return PreparedModel(
-        spec=spec,
+        spec=setup.spec,
         source=source,
         info=setup.info,
         heads=heads,
         skipped_tasks=skipped_tasks,
         tables=tables,
-        encoded=tuple(encoded),
+        encoded=encoded,
         answered=answered,
-        kinds={item.request: kind(requests[item.request]) for item in encoded},
         total=total,
         limit=run.limit,
         refused=tuple((request, reason) for request, reason in refused.items() if request in left),
@@ -100,7 +108,7 @@ def prepare_model(
         skipped_samples=skipped_samples,
         given_up=given_up,
         encode_seconds=encode_seconds,
-        dated=is_templated(source, requests) and not source.served and _writes_date(source),
+        dated=is_templated(source, model.requests) and not source.served and _writes_date(source),
     )
 
 
@@ -134,8 +142,3 @@ def _encoder(source: ModelSource, *, strict: bool) -> Encodes:
         if strict:
             raise InputError(str(error)) from error
         raise
-
-
-def _text_tokens(tables: Mapping[str, pl.DataFrame], encoded: Sequence[Encoded]) -> dict[str, dict[str, Any]]:
-    by_id = {item.request: item for item in encoded}
-    return {task: tokens_of_task(table, by_id) for task, table in tables.items()}

@@ -11,12 +11,14 @@ from evaluator.scoring.progress import ModelProgress
 from evaluator.scoring.skip_rules import Skipped
 from evaluator.store.sample_counts import SampleCounts
 from evaluator.tasks.limit import sample_counts
-from evaluator_serving.checks.verify import sample_rows
+from evaluator_serving.checks.verify import sample_passes
+from evaluator_serving.chunks import Chunk, chunks
 from evaluator_serving.engine import DeviceKind
 from evaluator_serving.identity import fingerprint
 from evaluator_serving.models.decoding import decoding_record
 from evaluator_serving.registry import engine_class
-from evaluator_serving.rows import Chunk, Encoded, Row, Workload, chunks, make_chunk, merge
+from evaluator_serving.rows import Row, Workload
+from evaluator_serving.table import EncodedTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,6 @@ class PreparedModel(ModelSetup):
         encoded: the requests within the limit, answered ones included (so that an interrupted run cuts the same chunks again,
             and its numbers are the same to the last bit); empty if all are answered.
         answered: ids of the requests that have an answer already.
-        kinds: request id → kind, for all of `encoded`.
         total: distinct requests of the model in this command.
         limit: samples of each task, None for all.
         refused: (request id, reason) of those that this model cannot be asked.
@@ -41,9 +42,8 @@ class PreparedModel(ModelSetup):
     """
 
     tables: Mapping[str, pl.DataFrame]
-    encoded: tuple[Encoded, ...]
+    encoded: EncodedTable
     answered: frozenset[str]
-    kinds: Mapping[str, str]
     total: int
     limit: int | None = None
     refused: tuple[tuple[str, str], ...] = ()
@@ -59,19 +59,17 @@ class PreparedModel(ModelSetup):
         settled = self.answered | self.given_up
         pending = []
         for chunk in chunks(self.encoded, tokens=tokens):
-            rest = [item for item in chunk.encoded if item.request not in settled]
-            if len(rest) == len(chunk.encoded):
-                pending.append(chunk)
-            elif rest:
-                pending.append(make_chunk(rest))
+            rest = [i for i, request in enumerate(chunk.requests) if request not in settled]
+            if rest:
+                pending.append(chunk if len(rest) == len(chunk.requests) else chunk.part(rest))
         return pending
 
     def since(self, done: Set[str]) -> "PreparedModel":
         """The same work, less the requests that another process has answered while it was prepared."""
-        answered = self.answered | (done & {item.request for item in self.encoded})
+        answered = self.answered | (done & set(self.encoded.requests))
         given_up = self.given_up - answered
         left = len(answered) + len(given_up) < self.total
-        return replace(self, answered=answered, given_up=given_up, encoded=self.encoded if left else ())
+        return replace(self, answered=answered, given_up=given_up, encoded=self.encoded if left else EncodedTable.of([]))
 
     @property
     def progress(self) -> ModelProgress:
@@ -122,6 +120,7 @@ class PreparedModel(ModelSetup):
 
 def engine_rows(models: Sequence[PreparedModel]) -> tuple[tuple[Row, ...], Workload]:
     """What an engine that scores these models is loaded with: sample rows of every head, and the size of the whole work."""
-    pending = [[item for item in model.encoded if item.request not in model.given_up] for model in models]
-    rows = [row for items in pending for row in merge(items).rows]
-    return tuple(sample_rows(rows)), Workload.of(rows)
+    tables = [model.encoded.only([r for r in model.encoded.requests if r not in model.given_up]) for model in models]
+    sizes = [table.forwards.workload for table in tables]
+    tokens, longest = sum(size.tokens for size in sizes), max(size.longest for size in sizes)
+    return tuple(sample_passes([table.forwards for table in tables])), Workload(sum(s.rows for s in sizes), tokens, longest)

@@ -56,11 +56,11 @@ def probe(
     from evaluator_serving.answers import assemble
     from evaluator_serving.checks.verify import is_checked, verify_engine
     from evaluator_serving.choose import choose_engine
+    from evaluator_serving.chunks import make_chunk
     from evaluator_serving.encoding import encoder_for
     from evaluator_serving.models.model_cache import tokenizer_of
     from evaluator_serving.models.resolving import resolve_here
     from evaluator_serving.opening import open_engine
-    from evaluator_serving.rows import make_chunk
 
     allowed = {"allow_pickle": allow_pickle, "trust_remote_code": trust_remote_code}
     source = resolve_here(model, chat_template=chat_template, **allowed)

@@ -11,10 +11,12 @@ import polars as pl
 from evaluator.journal import Journal
 from evaluator.scoring.prepared_model import PreparedModel
 from evaluator.scoring.score import StoredAnswers
+from evaluator.store.answers import frames_by_kind
 from evaluator.store.run import Run
 from evaluator_serving.answers import Values, assemble
+from evaluator_serving.chunks import make_chunk
 from evaluator_serving.registry import engine_class
-from evaluator_serving.rows import Encoded, EncodedCandidate, Read, Row, make_chunk
+from evaluator_serving.rows import Encoded, EncodedCandidate, Read, Row
 
 FEW = 12
 """Requests that are asked again."""
@@ -25,15 +27,16 @@ def recover(run: Run, model: PreparedModel) -> None:
     path = run.journal(model.name)
     if model.encoded and path.is_file():
         done, journal = run.done(model.name), Journal(path)
-        found = [(item, _kept(item, journal)) for item in model.encoded if item.request not in done]
+        left = model.encoded.only([request for request in model.encoded.requests if request not in done])
+        found = [(item, _kept(item, journal)) for item in left]
         answers = [answer for item, values in found if values for answer in assemble(make_chunk([item]), values)]
-        run.add_answers(run.answers_folder(model.name), model.kinds, answers)
+        run.add_answers(run.answers_folder(model.name), frames_by_kind(answers))
 
 
 def _kept(item: Encoded, journal: Journal) -> list[Values] | None:
     """What the journal has for every row of a request's chunk; None where anything is missing."""
     made: list[Values] = []
-    for row in make_chunk([item]).merged.rows:
+    for row in make_chunk([item]).rows:
         if row.chat:
             replies = [reply for one in row.chat.single() if (reply := journal.get(one))]
             if len(replies) < row.chat.answers:
@@ -52,7 +55,8 @@ def answers_to_repeat(run: Run, model: PreparedModel) -> StoredAnswers:
     if engine_class(model.info.engine).reads_weights:
         return StoredAnswers()
     done = run.done(model.name)
-    items = _few([item for item in model.encoded if item.request in done and item.candidates])
+    answered = model.encoded.only([request for request in model.encoded.requests if request in done])
+    items = _few([item for item in answered if item.candidates])
     if items:
         stored = run.answers(model.name).filter(pl.col("request").is_in([item.request for item in items]))
         said = {(row["request"], row["candidate"]): tuple(row["logprobs"]) for row in stored.iter_rows(named=True)}

@@ -13,8 +13,9 @@ from evaluator.scoring.pending_chunks import PendingChunks
 from evaluator.scoring.prepared_model import PreparedModel
 from evaluator.scoring.score import Scored
 from evaluator.scoring.worker import Load, Loaded
+from evaluator_serving.chunks import Chunk
 from evaluator_serving.engine import EngineOptions
-from evaluator_serving.rows import Chunk, Row, Workload
+from evaluator_serving.rows import Row, Workload
 
 Value = TypeVar("Value", covariant=True)
 

@@ -6,19 +6,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evaluator_serving.answers import Answer, Values, assemble
+import polars as pl
+
+from evaluator.store.answers import frames_by_kind
+from evaluator_serving.answers import Values, assemble
 from evaluator_serving.chats import AnswerStore
+from evaluator_serving.chunks import Chunk, make_chunk
 from evaluator_serving.engine import Engine
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.memory import peak_memory
-from evaluator_serving.rows import Chunk, Encoded, Row, make_chunk
+from evaluator_serving.rows import Encoded, Row
 
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A chunk's answers and what they took (seconds, peak bytes of host and device memory so far)."""
+    """A chunk's answers by kind of request, as they are stored (see `frames_by_kind`), the ids of its requests, and what they
+    took (seconds, peak bytes of host and device memory so far)."""
 
-    answers: tuple[Answer, ...]
+    requests: tuple[str, ...]
+    answers: Mapping[str, pl.DataFrame]
     seconds: float
     rows: int
     tokens: int
@@ -31,7 +37,7 @@ class Scored:
             "model": model,
             "worker": worker,
             "finished": time.time(),
-            "requests": len(self.answers),
+            "requests": len(self.requests),
             "rows": self.rows,
             "tokens": self.tokens,
             "seconds": self.seconds,
@@ -58,7 +64,7 @@ class StoredAnswers:
         if not self.items:
             return
         chunk = make_chunk(self.items)
-        now = assemble(chunk, engine.score(chunk.merged.rows))
+        now = assemble(chunk, engine.score(chunk.rows))
         pairs = [
             (x, y)
             for then, answer in zip(self.logprobs, now, strict=True)
@@ -116,12 +122,13 @@ def _values(engine: Engine, rows: Sequence[Row], kept: AnswerStore | None) -> li
 def score_chunk(engine: Engine, chunk: Chunk, kept: AnswerStore | None = None) -> Scored:
     """Score one chunk. EngineError carries the index of the merged row at fault, if known. `kept`: see `Engine.generate`."""
     begun = time.perf_counter()
-    values = _values(engine, chunk.merged.rows, kept)
+    values = _values(engine, chunk.rows, kept)
     seconds = time.perf_counter() - begun
     return Scored(
-        answers=tuple(assemble(chunk, values)),
+        requests=chunk.requests,
+        answers=frames_by_kind(assemble(chunk, values)),
         seconds=seconds,
-        rows=len(chunk.merged.rows),
+        rows=len(chunk.rows),
         tokens=chunk.tokens,
         host_memory=peak_memory(),
         device_memory=_device_memory(),

@@ -1,17 +1,13 @@
 """Skip rules: which tasks and samples a model cannot be scored on."""
 
-import functools
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import polars as pl
 
 from evaluator.scoring.pending_chunks import PendingChunks
 from evaluator.tasks.base import Task
 from evaluator_serving.errors import InputError, ModelError
-from evaluator_serving.requests import Request
-from evaluator_serving.rows import Encoded
 
 CHAT = "chat"
 """The ability of generative models to answer in words."""
@@ -20,13 +16,6 @@ CHAT = "chat"
 def abilities(heads: frozenset[str]) -> frozenset[str]:
     """The heads of requests that a model with these heads can answer."""
     return heads | {CHAT} if "causal" in heads else heads
-
-
-class Encodes(Protocol):
-    """A model's encoder."""
-
-    def encode(self, request: Request) -> Encoded:
-        """The request's rows. Raises InputError for one that the model cannot score."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,38 +55,15 @@ def missing_head(task: Task, heads: frozenset[str], spec: str) -> str | None:
     return f"task {task.name} needs a model with a {wanted} head, {spec} has {has}"
 
 
-def encode(
-    requests: Mapping[str, Request],
-    encoder: Callable[[], Encodes],
-    tables: Mapping[str, pl.DataFrame],
-    name: str,
-    *,
-    strict: bool,
-    known: dict[str, Encoded] | None = None,
-) -> tuple[list[Encoded], dict[str, str]]:
-    """Encode requests for the model called `name`. Returns the encoded ones, and id → reason of those that it cannot score.
-
-    With `strict` the first one that it cannot score raises InputError. Requests in `known` (id → encoded) are not encoded
-    again; new ones are added to it. `encoder` creates the model's encoder, which takes a second: only called if needed.
-    """
-    made = functools.cache(encoder)
-    encoded: list[Encoded] = []
-    refused: dict[str, str] = {}
-    known = {} if known is None else known
-    for request_id, request in requests.items():
-        if request_id not in known:
-            one = made()  # what it raises is about the model, not about a request
-            try:
-                known[request_id] = one.encode(request)
-            except InputError as error:
-                if strict:
-                    kind = ModelError if isinstance(error, ModelError) else InputError
-                    raise kind(f"{name}: {name_samples(tables, [request_id])[request_id]}: {error}") from error
-                refused[request_id] = str(error)
-                continue
-        encoded.append(known[request_id])
+def reasons(
+    refused: Mapping[str, InputError], tables: Mapping[str, pl.DataFrame], name: str, *, strict: bool
+) -> dict[str, str]:
+    """Request id → reason, of requests that the model `name` cannot score; with `strict` the first one raises InputError."""
     names = name_samples(tables, refused)
-    return encoded, {request_id: f"{names[request_id]}: {reason}" for request_id, reason in refused.items()}
+    for request, error in refused.items() if strict else ():
+        kind = ModelError if isinstance(error, ModelError) else InputError
+        raise kind(f"{name}: {names[request]}: {error}") from error
+    return {request: f"{names[request]}: {error}" for request, error in refused.items()}
 
 
 def skipped_by_task(tables: Mapping[str, pl.DataFrame], refused: Mapping[str, str]) -> dict[str, Skipped]:

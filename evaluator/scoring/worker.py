@@ -12,12 +12,13 @@ from evaluator.journal import Journal
 from evaluator.scoring.score import Scored, StoredAnswers, score_chunk
 from evaluator_serving.chats import AnswerStore
 from evaluator_serving.checks.verify import TOLERANCE, is_checked, needs_weights, verify_engine
+from evaluator_serving.chunks import Chunk
 from evaluator_serving.engine import DeviceKind, Engine, EngineOptions
 from evaluator_serving.errors import EngineError, InputError, UnexpectedError, in_words
 from evaluator_serving.models import resolving
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.opening import open_engine
-from evaluator_serving.rows import Chunk, Row, Workload
+from evaluator_serving.rows import Row, Workload
 
 UNPROVEN = TOLERANCE["bfloat16"]
 """Largest |Δ log P| between two starts of a server whose dtype nothing proves."""

@@ -152,11 +152,11 @@ def read_parts(folder: Path, schema: Mapping[str, pl.DataType], *, absent: Mappi
     return pl.concat(frames)
 
 
-def merge_parts(folder: Path, schema: Mapping[str, pl.DataType], *, least: int) -> None:
+def merge_parts(folder: Path, schema: Mapping[str, pl.DataType], *, least: int, key: Sequence[str] | None = None) -> None:
     """Merge the parts of a folder into one if there are at least `least`: many small files are slow to read.
 
-    The merged part is written before the others are removed. A kill in between leaves rows twice, so readers drop duplicates. A
-    folder with an unreadable part is left unchanged.
+    Of rows that are equal, or equal in the columns `key`, the first is kept. The merged part is written before the others are
+    removed. A kill in between leaves rows twice, so readers drop duplicates. A folder with an unreadable part stays as it is.
     """
     paths = _parts(folder)
     if len(paths) < least:
@@ -165,7 +165,7 @@ def merge_parts(folder: Path, schema: Mapping[str, pl.DataType], *, least: int) 
         frame = _read_as(paths, schema)
     except _UNREADABLE:  # told by whoever reads it
         return
-    write_part(folder, frame.unique(maintain_order=True))
+    write_part(folder, frame.unique(key, keep="first", maintain_order=True))
     remove(*paths)
 
 

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
-import numpy as np
 import polars as pl
 
 from evaluator.store import imported
+from evaluator.store.answers import ANSWERS, CHAT, REPLIES
 from evaluator.store.files import (
     merge_parts,
     parquet_bytes,
@@ -44,7 +44,6 @@ from evaluator.store.remote import mirror_of, shown
 from evaluator.store.sample_counts import limited_rows
 from evaluator.store.shape import mistakes
 from evaluator.vocabulary import Protocol_
-from evaluator_serving.answers import Answer
 from evaluator_serving.errors import InputError, NotNowError
 from evaluator_serving.locks import TakenError, held, is_held
 from evaluator_serving.secrets import redacted
@@ -53,26 +52,6 @@ FORMAT = 1
 STARTS_KEPT = 100
 """Starts of replicas that a model's entry tells of."""
 
-ANSWERS: dict[str, pl.DataType] = {
-    "request": pl.String(),
-    "candidate": pl.Int32(),
-    "tokens": pl.List(pl.Int32()),
-    "logprobs": pl.List(pl.Float64()),
-}
-REPLIES: dict[str, pl.DataType] = {
-    "text": pl.String(),
-    "finish": pl.String(),
-    "prompt_tokens": pl.Int64(),
-    "answer_tokens": pl.Int64(),
-    "thought": pl.String(),
-    "served": pl.String(),
-    "system": pl.String(),
-    "date": pl.String(),
-}
-"""Columns of the answers to chats besides ANSWERS (there a candidate is one of the replies, without log-probabilities): see
-`evaluator_serving.chats.Reply`."""
-CHAT = "chat"
-"""The kind of request whose parts have REPLIES."""
 Kind = Literal["unaskable", "poisonous", "retryable"]
 """What becomes of a failure when the same command is given again.
 
@@ -101,51 +80,14 @@ TIMINGS: dict[str, pl.DataType] = {
 """Finished is a Unix time in seconds, memory the peak so far in bytes (0 where there is no such device)."""
 TIMINGS_APART = 128
 """So many parts of timings are made one."""
+PARTS_APART = 8
+"""So many parts of a finished model's answers are made one."""
 
 
 _PLACE = ("language", "template", "sample", "group")
 _SAMPLES = {**dict.fromkeys(_PLACE), "request": pl.String(), "heads": pl.String()}
 _IMPORTED = {**dict.fromkeys(_PLACE), "model": pl.String(), "score": pl.Float64()}
 """Columns of tables that can't be done without, and those of their types that matter here."""
-
-
-def answers_frame(answers: Iterable[Answer]) -> pl.DataFrame:
-    """Answers as a frame with one row per candidate (columns ANSWERS).
-
-    Lists are built from flat columns; building them one by one would slow down a sweep's driver.
-    """
-    rows = [
-        (a.request, i, tokens, logprobs)
-        for a in answers
-        for i, (tokens, logprobs) in enumerate(zip(a.tokens, a.logprobs, strict=True))
-    ]
-    lengths = np.fromiter((len(tokens) for *_, tokens, _ in rows), np.int64)
-    flat = pl.DataFrame(
-        {
-            "row": np.repeat(np.arange(len(rows)), lengths),
-            "tokens": np.fromiter((token for *_, tokens, _ in rows for token in tokens), np.int32),
-            "logprobs": np.fromiter((number for *_, logprobs in rows for number in logprobs), np.float64),
-        }
-    )
-    named = pl.DataFrame(
-        {"request": [row[0] for row in rows], "candidate": [row[1] for row in rows], "row": np.arange(len(rows))},
-        schema={"request": pl.String, "candidate": pl.Int32, "row": pl.Int64},
-    )
-    lists = flat.group_by("row", maintain_order=True).agg("tokens", "logprobs")
-    joined = named.join(lists, on="row", how="left", maintain_order="left")
-    # A candidate without tokens has no row in `flat`.
-    filled = [pl.col(name).fill_null(pl.lit([], ANSWERS[name])) for name in ("tokens", "logprobs")]
-    return joined.select("request", "candidate", *filled)
-
-
-def replies_frame(answers: Iterable[Answer]) -> pl.DataFrame:
-    """Answers to chats as a frame with one row per reply (columns ANSWERS and REPLIES)."""
-    rows = [
-        (a.request, i, list(reply.tokens), [], *(getattr(reply, name) for name in REPLIES))
-        for a in answers
-        for i, reply in enumerate(a.replies)
-    ]
-    return pl.DataFrame(rows, schema=ANSWERS | REPLIES, orient="row")
 
 
 def _failures(rows: Sequence[tuple[str, str, str]], kind: Kind) -> pl.DataFrame:
@@ -391,24 +333,33 @@ class Run:
     def _answers_name(self, model: str) -> str:
         return plain_name(answers_name(model, self.record["models"][model]), self.shown)
 
-    def add_answers(self, folder: Path, kinds: Mapping[str, str], answers: Sequence[Answer]) -> None:
-        """Store answers, one part per request kind; `kinds` maps request id to kind."""
-        by_kind: dict[str, list[Answer]] = {}
-        for answer in answers:
-            by_kind.setdefault(kinds[answer.request], []).append(answer)
-        for kind, group in by_kind.items():
-            write_part(folder / kind, replies_frame(group) if kind == CHAT else answers_frame(group))
+    def add_answers(self, folder: Path, answers: Mapping[str, pl.DataFrame]) -> None:
+        """Store answers (see `frames_by_kind`), one part a request kind."""
+        for kind, frame in answers.items():
+            write_part(folder / kind, frame)
+
+    def merge_answers(self, model: str) -> None:
+        """Make one part of a model's answers of each kind, where they are many: its reports then read one file.
+
+        Not on object storage, whose readers are told how many parts there are.
+        """
+        if mirror_of(self.path) is None:
+            for kind in self._kinds(model):
+                schema = ANSWERS | REPLIES if kind.name == CHAT else ANSWERS
+                merge_parts(kind, schema, least=PARTS_APART, key=["request", "candidate"])
 
     def answers(self, model: str) -> pl.DataFrame:
         """All answers of a model (columns ANSWERS, and REPLIES, null except for chats), each request once."""
-        folder = self.answers_folder(model)
-        kinds = [kind for kind in sorted(folder.glob("*")) if kind.is_dir()]
         parts = [
             read_parts(kind, ANSWERS | REPLIES, absent={"thought": ""}) if kind.name == CHAT else read_parts(kind, ANSWERS)
-            for kind in kinds
+            for kind in self._kinds(model)
         ]
         frame = pl.concat([pl.DataFrame(schema=ANSWERS | REPLIES), *parts], how="diagonal")
         return frame.unique(["request", "candidate"], keep="first", maintain_order=True)
+
+    def _kinds(self, model: str) -> list[Path]:
+        """The folders of a model's answers."""
+        return [kind for kind in sorted(self.answers_folder(model).glob("*")) if kind.is_dir()]
 
     def reply_facts(self, model: str) -> dict[str, Any]:
         """Facts on a model's answers to chats; empty if it has none.
@@ -489,9 +440,9 @@ class Run:
         ]
         return frame.join(pl.concat(answered), on=["model", "request"], how="anti") if answered else frame
 
-    def add_timing(self, row: Mapping[str, Any]) -> None:
-        """Record the duration of one chunk."""
-        write_part(self.path / "timings", pl.DataFrame([row], schema=TIMINGS))
+    def add_timings(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Record what chunks took."""
+        write_part(self.path / "timings", pl.DataFrame(rows, schema=TIMINGS))
 
     def merge_timings(self) -> None:
         """Merge the timing files, of which a long run has thousands. Only for the holder of the lock."""

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from evaluator_serving.rows import Merged
-
 WIDTH = 256
 """Nodes of a pack. Attention's cost grows with the width, what is shared hardly does beyond this."""
 
@@ -55,13 +53,6 @@ def shared(a: Sequence[int], b: Sequence[int]) -> int:
 def repeated(sequences: Iterable[tuple[int, ...]]) -> int:
     """Number of tokens in prefixes that another sequence has too, which a tree computes once."""
     return sum(shared(a, b) for a, b in itertools.pairwise(sorted(sequences)))
-
-
-def computed(merged: Merged) -> int:
-    """Number of tokens that engines compute for requests, with candidates' common prefixes counted once."""
-    asked = {frozenset(index for index, _ in spots if merged.rows[index].head == "causal") for spots in merged.places}
-    twice = sum(repeated(merged.rows[index].ids for index in together) for together in asked)
-    return sum(row.length for row in merged.rows) - twice
 
 
 def pack(sequences: Sequence[tuple[int, ...]], width: int = WIDTH) -> Packed:

@@ -18,7 +18,7 @@ from evaluator.bench.process import BackendProcess
 from evaluator.cli.bench import command, read, show
 from evaluator.scoring.loaded_tasks import Renderer, load_tasks
 from evaluator.scoring.model_setup import source_of
-from evaluator.scoring.prepare import prepare_model
+from evaluator.scoring.prepare import ask_model, prepare_model
 from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.sweep.benches import Hardware, keep, measured_in
 from evaluator.sweep.planning.plan import encoded_counts
@@ -79,7 +79,7 @@ def test_plans_and_benches_count_the_same_tokens(tmp_path: Path, monkeypatch: py
     spec = RunSpec((ModelSpec(str(model), "transformers"),), (own,), tmp_path / "run")
     tasks = load_tasks(spec)
     renderer = Renderer(tasks, "default")
-    made = prepare_model(spec.models[0], source_of(spec.models[0]), spec, tasks, renderer)
+    made = prepare_model(ask_model(spec.models[0], source_of(spec.models[0]), spec, tasks, renderer), spec, tasks)
     requests = renderer.requests(made.heads)
     work = BenchWorkload(spec, tuple(tasks), made, requests, (tuple(requests),), (len(lines),))
     way = EngineBackend(

@@ -15,7 +15,7 @@ import evaluator
 from evaluator.cli import cli
 from evaluator.datasets.word_filling import QUADRUPLES
 from evaluator.reports.results import Results
-from evaluator.store.run import answers_frame
+from evaluator.store.answers import answers_frame
 from evaluator.tasks import task
 from evaluator.tasks.word_filling import WordFilling
 from evaluator.vocabulary import MeasureOptions, Samples

@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 
 from evaluator.cli import main
+from evaluator.store.answers import frames_by_kind
 from evaluator.store.run import Run
 from evaluator.tasks import task
 from evaluator.tasks.stored import candidates_of, task_entry
@@ -41,13 +42,13 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run.add_table("gest-demo", {"masked"}, made.table)
     dice = random.Random(0)
     answers = [
-        Answer(key, tuple((i,) for i in range(count)), tuple((-dice.random(),) for _ in range(count)))
+        Answer(key, tuple((i,) for i in range(count)), tuple((-dice.random(),) for _ in range(count)), kind="masked")
         for key, request in made.requests.items()
         for count in [len(request.candidates)]  # type: ignore[union-attr]
     ]
-    run.add_answers(run.answers_folder("m"), dict.fromkeys(made.requests, "masked"), answers)
+    run.add_answers(run.answers_folder("m"), frames_by_kind(answers))
     run.add_failures([("m", "gone", "broken")])
-    run.add_timing({"model": "m", "worker": "0", "finished": 1.0, "requests": 1, "rows": 1, "tokens": 1, "seconds": 1.0})
+    run.add_timings([{"model": "m", "worker": "0", "finished": 1.0, "requests": 1, "rows": 1, "tokens": 1, "seconds": 1.0}])
     rows = candidates_of(run, "gest-demo").select("language", "template", "sample", "group", score=pl.lit(0.5)).unique()
     run.add_imported("gest-demo", task_entry(demo, samples), "other", rows, "sha", part="part")
     return run.path

@@ -10,7 +10,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from evaluator.store.run import ANSWERS, Run
+from evaluator.store.answers import ANSWERS
+from evaluator.store.run import Run
 from evaluator.tasks.stored import scores_of
 from tests.e2e.conftest import Evaluator
 

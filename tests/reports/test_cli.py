@@ -14,7 +14,8 @@ from click.testing import CliRunner, Result
 
 from evaluator.cli import cli
 from evaluator.cli import output as output_module
-from evaluator.store.run import Run, answers_frame
+from evaluator.store.answers import answers_frame
+from evaluator.store.run import Run
 from evaluator.tasks import task
 from evaluator.tasks.stored import scores_of, task_entry
 from evaluator.vocabulary import SCORES, TIDY, DataSource, Samples
@@ -133,7 +134,7 @@ def test_candidates_are_a_row_a_word(tmp_path: Path) -> None:
     made.add_table("gest", ["causal"], pl.DataFrame(table))
     answer = Answer("r", ((5, 6), (7,)), ((-1.0, -0.5), (-2.0,)))
     assert answers_frame([answer]).height == 2
-    made.add_answers(made.answers_folder("m"), {"r": "continuation"}, [answer])
+    made.add_answers(made.answers_folder("m"), {"continuation": answers_frame([answer])})
     lines = output("scores", tmp_path / "run", "--candidates").splitlines()
     assert lines == [
         "model,task,language,template,sample,group,candidate,role,prefix,tokens,logprob,value,id",

@@ -35,9 +35,9 @@ def test_models_with_one_tokenizer_are_encoded_once(tmp_path: Path, monkeypatch:
     calls: Counter[tuple[str, str]] = Counter()
     plain = Encoder.encode
 
-    def encode(self: Encoder, request: Request) -> object:
+    def encode(self: Encoder, request: Request, name: str | None = None) -> object:
         calls[Path(self.source.spec).name, request_id(request)] += 1
-        return plain(self, request)
+        return plain(self, request, name)
 
     monkeypatch.setattr(Encoder, "encode", encode)
     loaded: list[str] = []

@@ -12,7 +12,7 @@ from evaluator.scoring.score import Scored
 from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.scoring.worker import Worker
 from evaluator_serving import engine
-from evaluator_serving.rows import Chunk
+from evaluator_serving.chunks import Chunk
 from tests.e2e.conftest import sentences, write_samples
 from tests.own_tasks import custom
 from tests.tiny_models import tiny_model

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from evaluator.scoring.pending_chunks import PendingChunks
 from evaluator.scoring.score import requests_of_row
-from evaluator_serving.rows import Chunk, Encoded, Row, chunks
+from evaluator_serving.chunks import Chunk, chunks
+from evaluator_serving.rows import Encoded, Row
 
 
 def encoded(count: int) -> list[Encoded]:

@@ -14,6 +14,7 @@ from transformers.models.t5 import modeling_t5
 
 from evaluator_serving import opening
 from evaluator_serving.checks.causality import LENGTH, probes
+from evaluator_serving.chunks import merge
 from evaluator_serving.encoding import encoder_for
 from evaluator_serving.engine import Engine, EngineOptions
 from evaluator_serving.errors import EngineError, InputError
@@ -21,7 +22,7 @@ from evaluator_serving.models.resolving import resolve
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.opening import open_engine
 from evaluator_serving.requests import Continuation
-from evaluator_serving.rows import GREEDY, Row, Workload, merge
+from evaluator_serving.rows import GREEDY, Row, Workload
 from evaluator_serving.vllm_engine.plan import plan
 
 ROWS = [Row("causal", (0, *range(9, 9 + n)), ((n, 40), (n, 41))) for n in (6, 3, 11)]

@@ -19,12 +19,13 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import MarianConfig, PreTrainedConfig, PreTrainedTokenizerFast, XLMRobertaTokenizer
 
 from evaluator_serving.chats import Chat, Turn
+from evaluator_serving.chunks import merge
 from evaluator_serving.encoding import Encoder, continuation, masked
 from evaluator_serving.encoding.text import TextTokenizer
 from evaluator_serving.errors import InputError
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.requests import Choice, Continuation, Masked, Pair, Request, SharedTokens, request_id
-from evaluator_serving.rows import Coverage, Encoded, Row, merge
+from evaluator_serving.rows import Coverage, Encoded, Row
 
 MASKED_KINDS = ("wordpiece", "wordpiece-lower", "roberta", "xlmr")
 CAUSAL_KINDS = ("gpt2", "llama")

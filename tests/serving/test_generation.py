@@ -16,6 +16,7 @@ from tiny_models import drawn_wide, tiny_longrope, tiny_model
 
 from evaluator_serving.answers import assemble
 from evaluator_serving.chats import Chat, Turn
+from evaluator_serving.chunks import chunks, make_chunk
 from evaluator_serving.encoding import Encoder, encoder_for
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import EngineError, InputError
@@ -24,7 +25,7 @@ from evaluator_serving.models.resolving import resolve
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.registry import check_fit
 from evaluator_serving.requests import Choice, request_id
-from evaluator_serving.rows import TOGETHER, Row, chunks, make_chunk
+from evaluator_serving.rows import TOGETHER, Row
 from evaluator_serving.transformers_engine import generation
 from evaluator_serving.transformers_engine.beginnings import beginnings
 from evaluator_serving.transformers_engine.engine import TransformersEngine

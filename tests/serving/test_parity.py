@@ -10,11 +10,11 @@ import transformers
 from tiny_models import FAMILIES, tiny_model
 
 from evaluator_serving.answers import Answer, assemble
+from evaluator_serving.chunks import chunks, merge
 from evaluator_serving.encoding import encoder_for
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.models.resolving import resolve
 from evaluator_serving.requests import Continuation, Masked, Pair, Request, SharedTokens, kind
-from evaluator_serving.rows import chunks, merge
 from evaluator_serving.transformers_engine.engine import TransformersEngine
 
 TOLERANCE = 1e-4

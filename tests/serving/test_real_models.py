@@ -10,12 +10,12 @@ import torch
 import transformers
 
 from evaluator_serving.answers import assemble
+from evaluator_serving.chunks import chunks, merge
 from evaluator_serving.encoding import encoder_for
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.models.resolving import resolve
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.requests import Continuation, Masked, Request
-from evaluator_serving.rows import chunks, merge
 from evaluator_serving.transformers_engine.engine import TransformersEngine
 
 TOLERANCE = 1e-4

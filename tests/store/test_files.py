@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluator.store import files
+from evaluator.store.answers import ANSWERS, answers_frame
 from evaluator.store.files import merge_parts, read_parts, read_whole, write_bytes, write_part
 from evaluator.store.frame_cache import FrameCache
-from evaluator.store.run import ANSWERS, answers_frame
 from evaluator_serving.answers import Answer
 from evaluator_serving.errors import InputError
 

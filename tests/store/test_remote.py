@@ -17,6 +17,7 @@ from tenacity import RetryCallState, wait_fixed
 
 import evaluator
 from evaluator.store import remote
+from evaluator.store.answers import frames_by_kind
 from evaluator.store.errors import StoreError
 from evaluator.store.remote import clouds, lease, mirror
 from evaluator.store.remote.objects import ConflictError, Objects, Version
@@ -70,7 +71,7 @@ def machine(server: Server, url: str, tmp_path: Path, monkeypatch: pytest.Monkey
 
 def answer(number: int) -> Answer:
     """One answer of a made-up model."""
-    return Answer(f"r{number:03}", ((number,),), ((-0.5 - number,),))
+    return Answer(f"r{number:03}", ((number,),), ((-0.5 - number,),), kind="masked")
 
 
 def begin(folder: Path) -> Run:
@@ -83,7 +84,7 @@ def begin(folder: Path) -> Run:
 
 def add(run: Run, number: int) -> None:
     """Store one answer, as the loop does with a chunk."""
-    run.add_answers(run.answers_folder("m"), {f"r{number:03}": "masked"}, [answer(number)])
+    run.add_answers(run.answers_folder("m"), frames_by_kind([answer(number)]))
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -147,7 +148,7 @@ def test_timings_are_made_one_everywhere(machine: Machine, server: Server) -> No
     row = {"model": "m", "worker": "0", "requests": 1, "rows": 1, "tokens": 1, "seconds": 1.0}
     with run.locked():
         for number in range(TIMINGS_APART):
-            run.add_timing(row | {"finished": float(number)})
+            run.add_timings([row | {"finished": float(number)}])
         remote.refresh(reader)
         assert len(list((reader / "timings").iterdir())) == TIMINGS_APART
         run.merge_timings()

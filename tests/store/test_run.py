@@ -9,6 +9,7 @@ import pytest
 from evaluator.reports.report import build_report
 from evaluator.scoring.status import model_rows
 from evaluator.store import files
+from evaluator.store.answers import frames_by_kind
 from evaluator.store.run import TIMINGS_APART, Run
 from evaluator.tasks import task
 from evaluator.tasks.stored import candidates_of, scores_of, task_entry
@@ -51,13 +52,11 @@ def run(tmp_path: Path) -> Run:
 
 
 def answer(request: str, male: float, female: float) -> Answer:
-    return Answer(request, ((5,), (6, 7)), ((float(male),), (float(female), 0.5)))
+    return Answer(request, ((5,), (6, 7)), ((float(male),), (float(female), 0.5)), kind="continuation")
 
 
 def test_scores_come_from_answers(run: Run) -> None:
-    run.add_answers(
-        run.answers_folder("m"), {"a": "continuation", "c": "continuation"}, [answer("a", -1, -2), answer("c", -3, -1)]
-    )
+    run.add_answers(run.answers_folder("m"), frames_by_kind([answer("a", -1, -2), answer("c", -3, -1)]))
     scores = scores_of(run, "gest")
     assert scores.select("model", "task", "template", "sample", "group", "score").rows() == [
         ("m", "gest", "3", 0, "1", -1 - (-2 + 0.5)),
@@ -69,14 +68,14 @@ def test_scores_come_from_answers(run: Run) -> None:
 
 def test_answers_written_twice_count_once(run: Run) -> None:
     for _ in range(2):
-        run.add_answers(run.answers_folder("m"), {"a": "continuation"}, [answer("a", -1, -2)])
+        run.add_answers(run.answers_folder("m"), frames_by_kind([answer("a", -1, -2)]))
     assert scores_of(run, "gest").height == 1
 
 
 def test_a_kill_while_timings_are_made_one_counts_none_twice(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     chunk = {"model": "m", "worker": "0", "requests": 3, "rows": 3, "tokens": 9, "seconds": 0.5}
     for number in range(TIMINGS_APART):
-        run.add_timing(chunk | {"finished": float(number)})
+        run.add_timings([chunk | {"finished": float(number)}])
 
     def killed(*paths: Path) -> None:
         paths[0].unlink()
@@ -97,7 +96,7 @@ def test_a_kill_while_timings_are_made_one_counts_none_twice(run: Run, monkeypat
 def test_failures_stand_until_answered(run: Run) -> None:
     run.add_failures([("m", "a", "killed"), ("m", "c", "killed")])
     assert run.failures()["request"].to_list() == ["a", "c"]
-    run.add_answers(run.answers_folder("m"), {"a": "continuation"}, [answer("a", -1, -2)])
+    run.add_answers(run.answers_folder("m"), frames_by_kind([answer("a", -1, -2)]))
     assert run.failures()["request"].to_list() == ["c"]
 
 
@@ -118,7 +117,7 @@ def test_a_model_without_answers_may_be_corrected(run: Run) -> None:
     corrected = ENTRY | {"dtype": "float64", "fingerprint": "gg"}
     run.extend(models={"m": corrected})
     assert run.record["models"]["m"]["dtype"] == "float64"
-    run.add_answers(run.answers_folder("m"), {"a": "continuation"}, [answer("a", -1, -2)])
+    run.add_answers(run.answers_folder("m"), frames_by_kind([answer("a", -1, -2)]))
     with pytest.raises(InputError, match="another dtype"):
         run.extend(models={"m": ENTRY})
 
@@ -127,7 +126,7 @@ def test_a_model_without_answers_may_be_corrected(run: Run) -> None:
     ("field", "value"), [("revision", "r2"), ("dtype", "bfloat16"), ("engine", "onnx"), ("versions", {"torch": "2"})]
 )
 def test_another_model_under_the_same_name_is_refused(run: Run, field: str, value: object) -> None:
-    run.add_answers(run.answers_folder("m"), {"a": "continuation"}, [answer("a", -1, -2)])
+    run.add_answers(run.answers_folder("m"), frames_by_kind([answer("a", -1, -2)]))
     run.extend(models={"m": ENTRY})
     with pytest.raises(InputError, match=f"another {field} for model m") as caught:
         run.extend(models={"m": ENTRY | {field: value}})
@@ -176,11 +175,11 @@ def test_what_is_missing_is_said(run: Run) -> None:
     shown = {"name": "m", "state": "done", "total": 3, "rate": 1.0}
     (run.path / "progress.json").write_text(json.dumps({"models": [shown]}))
     assert [(row["state"], row["done"], row["total"]) for row in model_rows(run)] == [("incomplete", 0, 3)]
-    run.add_answers(run.answers_folder("m"), {"a": "continuation"}, [answer("a", -1, -2)])
+    run.add_answers(run.answers_folder("m"), frames_by_kind([answer("a", -1, -2)]))
     run.add_failures([("m", "b", "killed")])
     said = "gest: m: 1 of 3 requests have no answer yet and the rates omit them: run the same command again"
     assert said in build_report(run, MeasureOptions()).warnings
-    run.add_answers(run.answers_folder("m"), dict.fromkeys("abc", "continuation"), [answer(r, -1, -2) for r in "abc"])
+    run.add_answers(run.answers_folder("m"), frames_by_kind([answer(r, -1, -2) for r in "abc"]))
     assert [(row["state"], row["done"]) for row in model_rows(run)] == [("done", 3)]
     assert not any("no answer" in line for line in build_report(run, MeasureOptions()).warnings)
     (run.path / "progress.json").write_text("junk")
@@ -191,9 +190,8 @@ def test_models_that_are_not_in_the_last_command_are_read_from_what_is_stored(ru
     run.extend(models={"n": ENTRY | {"fingerprint": "gg"}})
     run.extend(models={"refused": ENTRY | {"fingerprint": "hh"}})
     run.extend(models={"last": ENTRY | {"fingerprint": "ii"}})
-    asked = dict.fromkeys("abc", "continuation")
-    run.add_answers(run.answers_folder("m"), asked, [answer(r, -1, -2) for r in "abc"])
-    run.add_answers(run.answers_folder("n"), asked, [answer(r, -1, -2) for r in "ab"])
+    run.add_answers(run.answers_folder("m"), frames_by_kind([answer(r, -1, -2) for r in "abc"]))
+    run.add_answers(run.answers_folder("n"), frames_by_kind([answer(r, -1, -2) for r in "ab"]))
     run.add_failures([("n", "c", "too long"), ("refused", "", "no such engine")])
     shown = {"name": "last", "state": "running", "total": 3, "rate": 1.0}
     (run.path / "progress.json").write_text(json.dumps({"models": [shown]}))
@@ -212,7 +210,7 @@ def test_what_earlier_commands_asked_counts_too(run: Run) -> None:
     run.add_table("winobias", ["causal"], TABLE[2:].with_columns(request=pl.lit("d")))
     run.extend(models={"m": ENTRY | {"heads_used": {"winobias": ["causal"]}}})
     run.extend(models={"n": ENTRY | {"heads_used": {"winobias": ["causal"]}}})
-    run.add_answers(run.answers_folder("m"), dict.fromkeys("ad", "continuation"), [answer(r, -1, -2) for r in "ad"])
+    run.add_answers(run.answers_folder("m"), frames_by_kind([answer(r, -1, -2) for r in "ad"]))
     shown = {"name": "m", "state": "done", "total": 1, "done": 1, "failed": 0, "rate": 1.0}
     (run.path / "progress.json").write_text(json.dumps({"models": [shown]}))
     states = [(r["name"], r["state"], r["done"], r["total"]) for r in model_rows(run)]

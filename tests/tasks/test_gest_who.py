@@ -162,10 +162,10 @@ def smollm_engine() -> Callable[..., Any]:
     """Requests → answers of SmolLM2-135M-Instruct by the transformers engine."""
     from evaluator.demo import demo_model
     from evaluator.scoring.score import score_chunk
+    from evaluator_serving.chunks import make_chunk
     from evaluator_serving.encoding import encoder_for
     from evaluator_serving.engine import EngineOptions
     from evaluator_serving.models.resolving import resolve
-    from evaluator_serving.rows import make_chunk
     from evaluator_serving.transformers_engine.engine import TransformersEngine
 
     source = resolve(str(demo_model()))

@@ -303,8 +303,8 @@ def test_trained_classifiers(tmp_path: Path, data: DataSource, family: str, arch
 
 def test_shared_contexts_cost_nothing(tmp_path: Path, data: DataSource) -> None:
     """A context alone is read from the passes over it and its candidates."""
+    from evaluator_serving.chunks import merge
     from evaluator_serving.encoding import encoder_for
-    from evaluator_serving.rows import merge
 
     task = stereoset("en")
     rendered = task.render(task.load(data), frozenset({"causal"}), "default")

@@ -31,17 +31,17 @@ from evaluator.datasets import winobias
 from evaluator.datasets.crows import PAIRS
 from evaluator.datasets.word_filling import QUADRUPLES
 from evaluator.demo import demo_model
-from evaluator.store.run import answers_frame
+from evaluator.store.answers import answers_frame
 from evaluator.tasks.winobias import WinoBias
 from evaluator.tasks.word_filling import WordFilling
 from evaluator.vocabulary import MeasureOptions, Samples
 from evaluator_serving.answers import assemble
+from evaluator_serving.chunks import chunks
 from evaluator_serving.encoding import encoder_for
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import InputError
 from evaluator_serving.models.resolving import resolve
 from evaluator_serving.opening import open_engine
-from evaluator_serving.rows import chunks
 
 FRAMES = [
     # (text, original group, control group, (keywords)): a keyword of several pieces, one that touches punctuation, one that

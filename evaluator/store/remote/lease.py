@@ -8,7 +8,6 @@ writes to the run only if it has renewed the lease within half of LEASE, so a ho
 
 import contextlib
 import json
-import math
 import os
 import secrets
 import socket
@@ -19,7 +18,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from evaluator.store.remote.objects import START, WORK, ConflictError, Object, Objects, RemoteError, UnreachedError, Version
-from evaluator_serving.errors import InputError, NotNowError
+from evaluator.store.settings import seconds
+from evaluator_serving.errors import NotNowError
 
 NAME = "lease.json"
 LEASE_VARIABLE = "EVALUATOR_LEASE"
@@ -28,13 +28,7 @@ _POLL = 0.5
 
 def lease_seconds() -> float:
     """Seconds without renewal after which a driver is considered dead (EVALUATOR_LEASE, equal for all writers of a run)."""
-    try:
-        seconds = float(os.environ.get(LEASE_VARIABLE, "60"))
-        if not math.isfinite(seconds):
-            raise ValueError(seconds)
-        return max(1.0, seconds)
-    except ValueError:
-        raise InputError(f"{LEASE_VARIABLE} is not a number of seconds: {os.environ[LEASE_VARIABLE]!r}") from None
+    return seconds(LEASE_VARIABLE, 60, least=1)
 
 
 class Lease:

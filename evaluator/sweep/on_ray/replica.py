@@ -14,8 +14,8 @@ from evaluator.scoring.worker import Load, Loaded
 from evaluator.sweep.on_ray.placement_groups import actor_options
 from evaluator.sweep.on_ray.worker import RayWorker
 from evaluator.sweep.planning.fit import Allocation
+from evaluator_serving.chunks import Chunk
 from evaluator_serving.engine import EngineOptions
-from evaluator_serving.rows import Chunk
 from evaluator_serving.weights.access import HubAccess
 
 Value = TypeVar("Value")

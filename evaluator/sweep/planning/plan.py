@@ -5,19 +5,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from evaluator.scoring.driver import Prepared
 from evaluator.scoring.failures import Failures
 from evaluator.scoring.model_setup import ModelSetup
 from evaluator.scoring.prepared_model import PreparedModel
 from evaluator.sweep.benches import Speeds
 from evaluator.sweep.hardware import Fleet, Node
+from evaluator.sweep.planning.driver_time import driver_seconds
 from evaluator.sweep.planning.fit import ROOM, Allocation, Demand, allocations, first_start
 from evaluator.sweep.planning.job import Job
 from evaluator.sweep.planning.placement import Placement
 from evaluator.sweep.planning.schedule import Schedule, schedule
-from evaluator_serving.packing import computed
 from evaluator_serving.registry import engine_class
-from evaluator_serving.rows import merge
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +89,19 @@ class Plan:
 
     @property
     def seconds(self) -> float:
-        """How long it is expected to take."""
-        return self.startup + self.schedule.makespan if self.schedule.slots else 0.0
+        """How long it is expected to take: as long as the devices, or the driver, which works beside them."""
+        return max(self.startup + self.schedule.makespan, self.driver_seconds) if self.schedule.slots else 0.0
+
+    @property
+    def driver_seconds(self) -> float:
+        """CPU seconds of the driver."""
+        asked = [need.requests for need in self.needs if need.forwards]
+        return driver_seconds(sum(asked), len(asked))
+
+    @property
+    def driver_bound(self) -> bool:
+        """Whether the devices wait for the driver."""
+        return self.driver_seconds > self.startup + self.schedule.makespan
 
     @property
     def measured(self) -> tuple[str, ...]:
@@ -130,15 +142,15 @@ def model_needs(model: ModelSetup, counts: TokenCounts, fleet: Fleet, speeds: Sp
 
 def encoded_counts(model: PreparedModel) -> TokenCounts:
     """Counts over the encoded requests that have no answer yet."""
-    pending = [item for item in model.encoded if item.request not in model.answered]
-    merged = merge(pending)
-    longest = max((row.length for row in merged.rows), default=0)
+    pending = model.encoded.only([request for request in model.encoded.requests if request not in model.answered])
+    passes, candidates = pending.forwards, pending.columns.tokens
     several: dict[str, int] = {}
-    for item in pending:
-        for candidate in item.candidates:
-            if len(candidate.tokens) > 1 and len(several) < 1000:
-                several[" ".join(map(str, candidate.tokens))] = len(candidate.tokens)
-    return TokenCounts(len(pending), len(merged.rows), computed(merged), longest, tuple(several.items()))
+    for candidate in (candidates[i] for i in np.flatnonzero(candidates.lengths > 1).tolist()):
+        several[" ".join(map(str, candidate))] = len(candidate)
+        if len(several) == 1000:
+            break
+    longest = int(passes.length.max(initial=0))
+    return TokenCounts(len(pending), len(passes), passes.computed, longest, tuple(several.items()))
 
 
 def _demand(model: ModelSetup, counts: TokenCounts) -> Demand:

@@ -17,6 +17,7 @@ from evaluator_serving.memory import available_memory
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.registry import FALLBACK, engine_class
 from evaluator_serving.rows import Row
+from evaluator_serving.table import Forwards
 
 TOLERANCE = {"float64": 1e-6, "float32": 1e-3, "float16": 0.1, "bfloat16": 0.6, "bf16x2": 1e-3, "int8": 3.0}
 """Largest |Δ log P| between two right engines of one dtype (natural log).
@@ -59,9 +60,30 @@ def sample_rows(rows: Sequence[Row]) -> list[Row]:
     chosen: list[Row] = []
     for head in sorted({row.head for row in rows}):
         members = sorted((row for row in rows if row.head == head), key=lambda row: (row.length, row.ids))
-        step = max(1, (len(members) - 1) // (ROWS - 1)) if len(members) > 1 else 1
-        chosen += [*members[::step][: ROWS - 1], members[-1]]
+        chosen += [members[i] for i in _spread(len(members))]
     return list(dict.fromkeys(chosen))
+
+
+def sample_passes(tables: Sequence[Forwards]) -> list[Row]:
+    """As `sample_rows`, of the forward passes of these tables."""
+    chosen: list[Row] = []
+    sortable = [passes.sortable for passes in tables]
+    for head in sorted({head for keys in sortable for head, *_ in keys}):
+        members = sorted(
+            ((length, ids), number, i)
+            for number, keys in enumerate(sortable)
+            for i, (of, length, ids) in enumerate(keys)
+            if of == head
+        )
+        picked = [members[i] for i in _spread(len(members))]
+        chosen += [row for _, number, i in picked for row in tables[number].some([i])]
+    return list(dict.fromkeys(chosen))
+
+
+def _spread(count: int) -> list[int]:
+    """Which of some sorted things are looked at."""
+    step = max(1, (count - 1) // (ROWS - 1))
+    return [*range(0, count, step)[: ROWS - 1], count - 1]
 
 
 def verify_engine(engine: Engine, source: ModelSource, options: EngineOptions, rows: Sequence[Row]) -> Verified:

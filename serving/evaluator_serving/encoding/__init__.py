@@ -1,5 +1,6 @@
 """From requests to rows: one encoder per model, one module per kind of request."""
 
+import functools
 import json
 import re
 from collections.abc import Callable, Iterable
@@ -16,7 +17,7 @@ from evaluator_serving.models.checkpoint import files_beside_weights
 from evaluator_serving.models.config import chooses, vocabulary
 from evaluator_serving.models.model_cache import tokenizer_of
 from evaluator_serving.models.source import ModelSource
-from evaluator_serving.requests import Choice, Continuation, Masked, Pair, Request, SharedTokens, request_id
+from evaluator_serving.requests import Choice, Continuation, Masked, Pair, Request, SharedTokens, kind, request_id
 from evaluator_serving.rows import Coverage, Encoded, EncodedCandidate, Head, Row
 
 _NO_TOKENIZER = re.compile(r"(config|generation_config|trainer_state|.*\.index)\.json")
@@ -36,8 +37,20 @@ class Encoder:
         self._known = vocabulary(source.config)
         self._chooses = chooses(source.config)
 
-    def encode(self, request: Request) -> Encoded:
-        """The request's rows, and the positions of each candidate's log-probabilities in them.
+    def tokenize_ahead(self, requests: Iterable[Request]) -> None:
+        """Tokenize the texts of requests that are encoded next, in one call."""
+        alone: list[str] = []
+        whole: list[str] = []
+        for request in requests:
+            match request:
+                case Continuation(encoder=None):
+                    alone += continuation.texts(request)
+                case Masked() if "masked" in self.source.heads:
+                    whole += masked.texts(request)
+        self.text.tokenize_ahead(alone, whole)
+
+    def encode(self, request: Request, name: str | None = None) -> Encoded:
+        """The request's rows, and the positions of each candidate's log-probabilities in them; `name` is its id, if known.
 
         Raises InputError, with the reason only, for a kind of request without a head in the model, an empty text or candidate,
         a word that is unknown to the tokenizer or cannot be located, candidates with equal tokens, a control token in a text,
@@ -55,9 +68,17 @@ class Encoder:
             self._check_known(row)
         if self._chooses:
             rows = [replace(row, alone=True) for row in rows]
-        return Encoded(request_id(request), tuple(rows), tuple(candidates), coverage)
+        return Encoded(name or request_id(request), tuple(rows), tuple(candidates), coverage, kind(request))
+
+    @functools.cached_property
+    def _embeds_all(self) -> bool:
+        """Whether the model has an embedding for all that its tokenizer makes."""
+        largest = max(self._tokenizer.backend_tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
+        return all(size is None or largest < size for size in self._known)
 
     def _check_known(self, row: Row) -> None:
+        if row.head in ("causal", "masked") and self._embeds_all:
+            return
         encoder, decoder = self._known
         labels = row.head == "pair"
         used = ((encoder, row.encoder_ids or ()), (decoder, (*row.ids, *(() if labels else (t for _, t in row.lookups)))))
@@ -77,15 +98,18 @@ class ServedEncoder:
     def __init__(self, source: ModelSource) -> None:
         self.source = source
 
-    def encode(self, request: Request) -> Encoded:
-        """The row of a chat. Raises InputError for any other request."""
+    def tokenize_ahead(self, requests: Iterable[Request]) -> None:
+        """The server has the tokenizer."""
+
+    def encode(self, request: Request, name: str | None = None) -> Encoded:
+        """The row of a chat (`name`: its id, if known). Raises InputError for any other request."""
         if not isinstance(request, Chat):
             raise InputError(f"model {self.source.spec} can't answer this: it only supports chats")
         try:
             asked = replace(request, turns=spoken(request.turns, self.source.system))
         except ValueError as error:
             raise InputError(str(error)) from error
-        return Encoded(request_id(request), (Row("chat", (), (), chat=asked),), ())
+        return Encoded(name or request_id(request), (Row("chat", (), (), chat=asked),), (), kind=kind(request))
 
 
 def encoder_for(source: ModelSource) -> Encoder | ServedEncoder:

@@ -7,7 +7,7 @@ from evaluator_serving.encoding.continuation import follow, reading
 from evaluator_serving.encoding.text import TextTokenizer, check_different, check_text
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Choice
-from evaluator_serving.rows import Coverage, EncodedCandidate, Row, read_at
+from evaluator_serving.rows import Coverage, EncodedCandidate, Row, reads_of
 from evaluator_serving.thoughts import OPENING, opening
 
 
@@ -36,7 +36,7 @@ def encode_choice(request: Choice, text: TextTokenizer) -> tuple[list[Row], list
         start = follow(prefix, whole, candidate)
         coverage += text.coverage(whole[start:])
         row = reading("causal", whole, start)
-        candidates.append(EncodedCandidate(whole[start:], tuple(read_at(len(rows), i) for i in range(len(row.lookups)))))
+        candidates.append(EncodedCandidate(whole[start:], reads_of(len(rows), len(row.lookups))))
         rows.append(row)
     check_different([(candidate,) for candidate in request.candidates], [candidate.tokens for candidate in candidates])
     return rows, candidates, coverage

@@ -1,15 +1,23 @@
 """Continuations for generative (causal) models: candidates after a context (method.md §1.2, §2)."""
 
+import itertools
 from collections.abc import Callable, Sequence
 
 from evaluator_serving.encoding.text import TextTokenizer, check_different, check_text
 from evaluator_serving.errors import InputError
 from evaluator_serving.packing import shared
 from evaluator_serving.requests import Continuation, ContinuationMethod
-from evaluator_serving.rows import Coverage, EncodedCandidate, Head, Row, read_at
+from evaluator_serving.rows import Coverage, EncodedCandidate, Head, Row, reads_of
 
 Asked = tuple[list[Row], tuple[int, ...], tuple[int, ...]]
 """A candidate's rows, the tokens that are read from them, and its own tokens."""
+
+
+def texts(request: Continuation) -> list[str]:
+    """The texts that `encode` has tokenized without special tokens."""
+    if request.method not in ("conditional", "together"):
+        return []
+    return [request.context, *(request.context + candidate for candidate in request.candidates)]
 
 
 def encode(request: Continuation, text: TextTokenizer) -> tuple[list[Row], list[EncodedCandidate], Coverage]:
@@ -29,23 +37,21 @@ def encode(request: Continuation, text: TextTokenizer) -> tuple[list[Row], list[
     for candidate, (inputs, tokens, own) in zip(request.candidates, asked, strict=True):
         text.check_continuation(request.context, candidate, own)
         coverage += text.coverage(own)
-        reads = tuple(read_at(len(rows) + r, lookup) for r, row in enumerate(inputs) for lookup in range(len(row.lookups)))
+        reads = [reads_of(len(rows) + r, len(row.lookups)) for r, row in enumerate(inputs)]
         rows += inputs
-        candidates.append(EncodedCandidate(tokens, reads))
+        candidates.append(EncodedCandidate(tokens, tuple(itertools.chain.from_iterable(reads))))
         whole.append(own)
     check_different([(candidate,) for candidate in request.candidates], whole)
     return rows, candidates, coverage
 
 
-def follow(prefix: Sequence[int], whole: Sequence[int], candidate: str) -> int:
+def follow(prefix: tuple[int, ...], whole: tuple[int, ...], candidate: str) -> int:
     """Position in `whole` (context and candidate) at which the candidate's tokens begin, given the context's tokens `prefix`.
 
     This is after the last common token: a token across the boundary belongs to the candidate. Raises InputError if the
     candidate has no token.
     """
-    start = 0
-    while start < min(len(prefix), len(whole)) and prefix[start] == whole[start]:
-        start += 1
+    start = len(prefix) if whole[: len(prefix)] == prefix else shared(prefix, whole)
     if start == len(whole):
         raise InputError(f"{candidate!r} yields no token after its context")
     return start
@@ -53,7 +59,7 @@ def follow(prefix: Sequence[int], whole: Sequence[int], candidate: str) -> int:
 
 def reading(head: Head, ids: Sequence[int], start: int, encoder_ids: tuple[int, ...] | None = None) -> Row:
     """The row that reads ids[start:], each at the previous position; the last token itself is not computed."""
-    lookups = tuple((at - 1, ids[at]) for at in range(start, len(ids)))
+    lookups = tuple(zip(range(start - 1, len(ids) - 1), ids[start:], strict=True))
     return Row(head, tuple(ids[:-1]), lookups, encoder_ids=encoder_ids)
 
 
@@ -64,13 +70,13 @@ def _with_specials(written: str, text: TextTokenizer) -> tuple[int, ...]:
 
 
 def _conditional(prefix: tuple[int, ...], request: Continuation, text: TextTokenizer) -> list[Asked]:
-    wholes = [_with_specials(request.context + candidate, text) for candidate in request.candidates]
+    wholes = [_with_specials(whole, text) for whole in texts(request)[1:]]
     starts = [follow(prefix, whole, candidate) for whole, candidate in zip(wholes, request.candidates, strict=True)]
     return [_read_from(start, start, whole, text) for start, whole in zip(starts, wholes, strict=True)]
 
 
 def _together(prefix: tuple[int, ...], request: Continuation, text: TextTokenizer) -> list[Asked]:
-    wholes = [_with_specials(request.context + candidate, text) for candidate in request.candidates]
+    wholes = [_with_specials(whole, text) for whole in texts(request)[1:]]
     starts = [follow(prefix, whole, candidate) for whole, candidate in zip(wholes, request.candidates, strict=True)]
     return [_read_from(min(starts), own, whole, text) for own, whole in zip(starts, wholes, strict=True)]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from evaluator_serving.encoding.text import TextTokenizer, Tokens, check_different, check_text
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import SENTINEL, Masked
-from evaluator_serving.rows import Coverage, EncodedCandidate, Row, read_at
+from evaluator_serving.rows import Coverage, EncodedCandidate, Row, reads_of
 
 
 def encode(request: Masked, text: TextTokenizer, sentinel: bool = False) -> tuple[list[Row], list[EncodedCandidate], Coverage]:
@@ -39,9 +39,9 @@ def _gathered(asked: Iterable[Asked]) -> tuple[list[Row], list[EncodedCandidate]
     rows: list[Row] = []
     candidates = []
     for inputs, ids in asked:
-        reads = tuple(read_at(len(rows) + r, lookup) for r, row in enumerate(inputs) for lookup in range(len(row.lookups)))
+        reads = [reads_of(len(rows) + r, len(row.lookups)) for r, row in enumerate(inputs)]
         rows += inputs
-        candidates.append(EncodedCandidate(ids, reads))
+        candidates.append(EncodedCandidate(ids, tuple(itertools.chain.from_iterable(reads))))
     return rows, candidates
 
 
@@ -147,11 +147,13 @@ def _positional(texts: Sequence[Tokens], mask: int) -> tuple[list[Row], list[Enc
     )
 
 
-def _filled(request: Masked, text: TextTokenizer) -> list[Tokens]:
+def texts(request: Masked) -> list[str]:
     """The whole text with each candidate in its slots."""
-    return [
-        text.tokens("".join(itertools.chain(*zip(request.parts, (*words, ""), strict=True)))) for words in request.candidates
-    ]
+    return ["".join(itertools.chain(*zip(request.parts, (*words, ""), strict=False))) for words in request.candidates]
+
+
+def _filled(request: Masked, text: TextTokenizer) -> list[Tokens]:
+    return [text.tokens(whole) for whole in texts(request)]
 
 
 def _texts(request: Masked, text: TextTokenizer, mask: int | None) -> tuple[list[Row], list[EncodedCandidate], Coverage]:

@@ -5,7 +5,7 @@ from evaluator_serving.encoding.continuation import follow, reading
 from evaluator_serving.encoding.text import TextTokenizer, check_different, check_text
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import SENTINEL, Continuation, Masked
-from evaluator_serving.rows import GREEDY, Coverage, EncodedCandidate, Row, read_at
+from evaluator_serving.rows import GREEDY, Coverage, EncodedCandidate, Row, reads_of
 
 
 def encode(request: Continuation, text: TextTokenizer) -> tuple[list[Row], list[EncodedCandidate], Coverage]:
@@ -28,9 +28,7 @@ def encode(request: Continuation, text: TextTokenizer) -> tuple[list[Row], list[
         coverage += text.coverage(whole[start:])
         whole += end
         row = reading("seq2seq", whole, start, encoder_ids)
-        candidates.append(
-            EncodedCandidate(whole[start:], tuple(read_at(len(rows), lookup) for lookup in range(len(row.lookups))))
-        )
+        candidates.append(EncodedCandidate(whole[start:], reads_of(len(rows), len(row.lookups))))
         rows.append(row)
     check_different([(candidate,) for candidate in request.candidates], [candidate.tokens for candidate in candidates])
     return rows, candidates, coverage

@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,6 +63,7 @@ class TextTokenizer:
         self._backend = tokenizer.backend_tokenizer
         self._backend.no_truncation()
         self._backend.no_padding()
+        self._ahead: dict[tuple[str, bool], Any] = {}
         _declare_control(tokenizer)
         self._types = (getattr(source.config, "type_vocab_size", 0) or 0) > 1
         self.config = source.config
@@ -112,6 +113,20 @@ class TextTokenizer:
     def end_id(self) -> int:
         """The end-of-text token's id. Raises InputError if there is none."""
         return self._required(self._tokenizer.eos_token_id, "end-of-text")
+
+    def tokenize_ahead(self, alone: Iterable[str], whole: Iterable[str]) -> None:
+        """Tokenize texts together that are asked for next: by `ids` and `prompt_ids` (`alone`), and by `tokens` (`whole`).
+
+        A text that the tokenizer fails at is left to whoever asks for it.
+        """
+        self._ahead = {}
+        self._backend.encode_special_tokens = True
+        asked = ((self._backend.encode_batch_fast, alone, False), (self._backend.encode_batch, whole, True))
+        for encode, texts, special in asked if self._chat is None else asked[1:]:
+            distinct = list(dict.fromkeys(texts))
+            with contextlib.suppress(Exception):  # the library has no types of its own
+                made = encode(distinct, add_special_tokens=special)
+                self._ahead |= {(text, special): one for text, one in zip(distinct, made, strict=True)}
 
     def tokens(self, text: str, second: str | None = None) -> Tokens:
         """Tokenize a text or a pair of texts, with the model's special tokens. Raises InputError as `ids` does."""
@@ -300,13 +315,15 @@ class TextTokenizer:
 
     def coverage(self, ids: Sequence[int]) -> Coverage:
         """Numbers of a text's tokens (without control tokens) that are unknown, or single bytes of an unknown character."""
-        own = len(ids) - sum(map(self._control.__contains__, ids))
+        own = len(ids) if self._control.isdisjoint(ids) else len(ids) - sum(map(self._control.__contains__, ids))
         parts = sum(map(self._is_part, ids))
         if self._odd.isdisjoint(ids):
             return Coverage(own, byte_pieces=parts)
         return Coverage(own, sum(i == self.unk_id for i in ids), parts + sum(i in self._bytes for i in ids))
 
     def _encode(self, text: str, second: str | None = None, *, special: bool, control: bool = False) -> Any:
+        if second is None and not control and (made := self._ahead.get((text, special))) is not None:
+            return made
         # Set each time: transformers' wrapper sets it too, whenever it is called.
         self._backend.encode_special_tokens = not control
         try:

@@ -15,6 +15,7 @@ from tiny_models import tiny_model
 
 from evaluator_serving.checks.verify import verify_engine
 from evaluator_serving.choose import choose_engine
+from evaluator_serving.chunks import merge
 from evaluator_serving.encoding import encoder_for
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import EngineError, InputError
@@ -27,7 +28,7 @@ from evaluator_serving.onnx.export import export
 from evaluator_serving.onnx.manifest import read_manifest
 from evaluator_serving.opening import open_engine
 from evaluator_serving.requests import Masked, SharedTokens
-from evaluator_serving.rows import Row, merge
+from evaluator_serving.rows import Row
 from evaluator_serving.transformers_engine.engine import TransformersEngine
 
 FAMILIES = ("bert", "roberta", "albert", "electra", "distilbert", "xlm-roberta", "modernbert", "deberta-v2")

@@ -10,6 +10,7 @@ import pytest
 
 from evaluator.tasks import task
 from evaluator.tasks.base import DataSource
+from evaluator_serving.chunks import merge
 from evaluator_serving.encoding import encoder_for
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import InputError
@@ -17,7 +18,7 @@ from evaluator_serving.models.resolving import resolve
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.onnx.engine import OnnxEngine
 from evaluator_serving.requests import Request
-from evaluator_serving.rows import Row, merge
+from evaluator_serving.rows import Row
 from evaluator_serving.transformers_engine.engine import TransformersEngine
 from tests.serving.test_real_models import package_folder
 

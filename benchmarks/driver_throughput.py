@@ -1,0 +1,179 @@
+"""How many requests a second the program itself takes, measured with an engine that answers at once.
+
+    python benchmarks/driver_throughput.py [--cases gest-1 gest-n eurogest] [--models N] [--limit N] [--ray N] [--json FILE]
+
+EVALUATOR_DATA points at the data sets. Models are a configuration, a few random weights and SmolLM2's tokenizer: `gest-1` asks
+GEST of models with one tokenizer, `gest-n` of models whose tokenizers all differ, `eurogest` EuroGEST of models whose
+tokenizers differ. Counted are seconds of CPU, which other processes on the machine hardly change: `prepare` (data, rendering,
+encoding), `worker` (whatever the replica's methods do) and `driver` (the rest), and the peak of memory. Imports are left out.
+With `--ray N` the same is swept on N Ray workers of one logical CPU each: `wall` seconds and the driver's share of them.
+"""
+
+import argparse
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evaluator_serving.engine import Engine, EngineOptions
+from evaluator_serving.models.source import ModelSource
+from evaluator_serving.rows import Head, Row, Workload
+
+CASES = {"gest-1": ("gest", 40), "gest-n": ("gest", 40), "eurogest": ("eurogest", 4)}
+"""Case → the task, and how many models are asked it."""
+ENGINE = "driver_throughput:NullEngine"
+
+
+class NullEngine(Engine):
+    """Says log P = -1 / (1 + token) of every token."""
+
+    name = "null"
+    summary = "answers at once"
+    heads = frozenset[Head]({"causal", "masked"})
+    dtypes = ("float32",)
+    devices = ("cpu",)
+    reads_weights = False
+    comparable = False
+
+    def __init__(
+        self, source: ModelSource, options: EngineOptions, rows: Sequence[Row], workload: Workload | None = None
+    ) -> None:
+        self.device_kind = "cpu"
+
+    def score(self, rows: Sequence[Row]) -> list[NDArray[np.floating]]:
+        """From each token's number."""
+        return [np.array([-1 / (1 + token) for _, token in row.lookups]) for row in rows]
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def make_models(folder: Path, count: int, *, alike: bool) -> list[Path]:
+    """Folders of Llamas with SmolLM2's tokenizer, each with a token of its own unless they are `alike`."""
+    import torch
+    import transformers
+
+    from evaluator.demo import demo_model
+    from evaluator_serving.models.resolving import resolve_here
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(resolve_here(str(demo_model())).path)
+    heads: dict[str, Any] = {"num_attention_heads": 2, "num_key_value_heads": 2}
+    sizes: dict[str, Any] = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "vocab_size": 49_152 + 64}
+    made = []
+    for number in range(count):
+        torch.manual_seed(number)
+        config = transformers.LlamaConfig(**sizes, **heads, tie_word_embeddings=True, max_position_embeddings=8192)
+        path = folder / f"m{number}"
+        transformers.LlamaForCausalLM(config).save_pretrained(path)
+        if not alike:
+            tokenizer.add_tokens([f"\U0001f4a0{number}"])
+        tokenizer.save_pretrained(path)
+        made.append(path)
+    return made
+
+
+def one(case: str, models: Sequence[str], limit: int | None, ray: int) -> dict[str, Any]:
+    """Run a case in this process (or sweep it on so many Ray workers). Returns what it took."""
+    from evaluator.scoring import driver
+    from evaluator.scoring.spec import ModelSpec, RunSpec
+    from evaluator.scoring.worker import Worker
+    from evaluator.tasks import task
+    from evaluator_serving.engine import EngineOptions as Options
+    from evaluator_serving.models.resolving import resolve_here
+    from evaluator_serving.models.tokenizer import load_tokenizer
+
+    load_tokenizer(resolve_here(models[0]))  # the imports
+    specs = tuple(ModelSpec(model, ENGINE, options=Options(device="cpu")) for model in models)
+    with tempfile.TemporaryDirectory() as out:
+        spec = RunSpec(specs, (task(CASES[case][0]),), Path(out) / "run", limit=limit, verify=False)
+        worker = _timed(Worker, ["fetch", "load", "score", "close"])
+        prepare = _timed(driver, ["prepare"])
+        begun, used = time.perf_counter(), time.process_time()
+        if ray:
+            from evaluator.sweep.driver import SweepOptions, sweep
+
+            outcome = sweep(spec, SweepOptions(ray="local", workers=ray))
+        else:
+            outcome = driver.execute(spec)
+        used, wall = time.process_time() - used, time.perf_counter() - begun
+        requests = sum(len(outcome.run.done(name)) for name in outcome.run.models)
+        files = sum(1 for path in outcome.run.path.rglob("*") if path.is_file())
+    assert not outcome.errors, outcome.errors
+    seconds = {"prepare": prepare[0], "driver": used - prepare[0] - worker[0], "worker": worker[0]}
+    return {
+        "requests": requests,
+        "files": files,
+        "seconds": {name: round(value, 2) for name, value in seconds.items()},
+        "per_second": {
+            "driver": round(requests / (seconds["prepare"] + seconds["driver"])),
+            "worker": round(requests / seconds["worker"]) if seconds["worker"] else None,
+            "all": round(requests / used),
+        },
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        **({"wall": round(wall, 1), "driver_share": round(used / wall, 3)} if ray else {}),
+    }
+
+
+def _timed(owner: Any, names: Sequence[str]) -> list[float]:
+    """Have these functions' CPU seconds counted; the list's one number grows."""
+    total = [0.0]
+
+    def counted(plain: Any) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
+            begun = time.process_time()
+            try:
+                return plain(*arguments, **options)
+            finally:
+                total[0] += time.process_time() - begun
+
+        return call
+
+    for name in names:
+        setattr(owner, name, counted(getattr(owner, name)))
+    return total
+
+
+def main() -> None:
+    """Make the models, and run each case in a process of its own."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES))
+    parser.add_argument("--models", type=int)
+    parser.add_argument("--limit", type=int)
+    parser.add_argument("--ray", type=int, default=0)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--one", nargs="+", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.one:
+        print(json.dumps(one(asked.cases[0], asked.one, asked.limit, asked.ray)))
+        return
+    here = Path(__file__).resolve()
+    environment = os.environ | {"PYTHONPATH": str(here.parent), "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
+    found: dict[str, Any] = {}
+    for case in asked.cases:
+        with tempfile.TemporaryDirectory() as folder:
+            count = asked.models or CASES[case][1]
+            models = make_models(Path(folder), count, alike=case == "gest-1")
+            command = [sys.executable, str(here), "--cases", case, "--ray", str(asked.ray)]
+            command += ["--limit", str(asked.limit)] if asked.limit else []
+            command += ["--one", *map(str, models)]
+            done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+        found[case] = {"models": count, **json.loads(done.stdout.splitlines()[-1])}
+        print(case, json.dumps(found[case]), flush=True)
+    if asked.json:
+        machine = {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()}
+        told = {"machine": machine, "limit": asked.limit, "ray": asked.ray, "cases": found}
+        asked.json.write_text(json.dumps(told, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""Answers that have arrived and are not on disk yet: they are written together, in few files."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from evaluator.scoring.replica import ActiveReplica, Model
+from evaluator.scoring.score import Scored
+from evaluator.store.run import TIMINGS_APART, Run
+from evaluator.store.settings import seconds
+from evaluator_serving.registry import engine_class
+
+VARIABLE = "EVALUATOR_COMMIT"
+"""Environment variable: seconds between two commits, 0 for one after each chunk."""
+SECONDS = 5.0
+"""The default: about the work of one chunk, which a killed process loses in any case."""
+BYTES = 32 << 20
+"""Of answers that wait at most, in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A chunk that a replica has scored, by its name."""
+
+    active: ActiveReplica
+    chunk: str
+    scored: Scored
+
+
+@dataclass(slots=True)
+class Commits:
+    """What waits to be written, for at most `seconds`. Raises InputError where the variable holds no number."""
+
+    run: Run
+    seconds: float = field(default_factory=lambda: seconds(VARIABLE, SECONDS, least=0))
+    _waiting: dict[str, list[Arrival]] = field(default_factory=dict)
+    _size: int = 0
+    _last: float = field(default_factory=lambda: time.monotonic())
+    _parts: int = 0
+
+    def add(self, arrival: Arrival) -> None:
+        """A chunk has been scored."""
+        self._waiting.setdefault(arrival.active.model.name, []).append(arrival)
+        self._size += sum(int(frame.estimated_size()) for frame in arrival.scored.answers.values())
+
+    @property
+    def due(self) -> bool:
+        """Whether to write now: so much or so long has waited, or answers that were paid for (a kill must not lose them)."""
+        if not self._waiting:
+            return False
+        late = time.monotonic() - self._last >= self.seconds
+        return late or self._size >= BYTES or any(_paid(arrivals[0].active.model) for arrivals in self._waiting.values())
+
+    def take(self) -> Iterator[tuple[Model, list[Arrival]]]:
+        """What waits, by model; each is to be written, or lost."""
+        waiting, self._waiting, self._size, self._last = self._waiting, {}, 0, time.monotonic()
+        for arrivals in waiting.values():
+            yield arrivals[0].active.model, arrivals
+
+    def write(self, model: Model, arrivals: list[Arrival]) -> None:
+        """Write a model's answers, a part for each kind of request, and how long its chunks took."""
+        frames: dict[str, list[pl.DataFrame]] = {}
+        for arrival in arrivals:
+            for kind, frame in arrival.scored.answers.items():
+                frames.setdefault(kind, []).append(frame)
+        self.run.add_answers(self.run.answers_folder(model.name), {kind: pl.concat(parts) for kind, parts in frames.items()})
+        self.run.add_timings([each.scored.timing(model.name, str(each.active.number)) for each in arrivals])
+        self._parts += 1
+        if self._parts % TIMINGS_APART == 0:
+            self.run.merge_timings()
+
+
+def _paid(model: Model) -> bool:
+    return engine_class(model.prepared.info.engine).costs

@@ -1,0 +1,92 @@
+"""Few, larger writes: what has arrived is written after some seconds, when it is much, or at once where it was paid for."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from evaluator.scoring import commits
+from evaluator.scoring.commits import Arrival, Commits
+from evaluator.scoring.score import Scored
+from evaluator.store.answers import frames_by_kind
+from evaluator.store.run import PARTS_APART, Run
+from evaluator_serving.answers import Answer
+from evaluator_serving.errors import InputError
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    made = Run.create_or_open(tmp_path / "run", protocol="default", provenance={})
+    made.extend(models={name: {"spec": name, "fingerprint": f"f{name}"} for name in "mn"})
+    return made
+
+
+def arrival(model: str, number: int, engine: str = "onnx") -> Arrival:
+    """A chunk with one answer."""
+    answer = Answer(f"{model}{number}", ((number, 1),), ((-0.5 - number, -0.1),), kind="masked")
+    active: Any = SimpleNamespace(
+        number=0, model=SimpleNamespace(name=model, prepared=SimpleNamespace(info=SimpleNamespace(engine=engine)))
+    )
+    return Arrival(active, "chunk", Scored((answer.request,), frames_by_kind([answer]), 0.1, 1, 2, 3, 0))
+
+
+def write(waiting: Commits) -> None:
+    for model, arrivals in waiting.take():
+        waiting.write(model, arrivals)
+
+
+def test_what_arrives_within_the_seconds_is_one_part_a_model(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(commits.time, "monotonic", lambda: now)
+    waiting = Commits(run, 5.0)
+    for number in range(20):
+        waiting.add(arrival("m", number))
+        waiting.add(arrival("n", number))
+    assert not waiting.due
+    now = 105.0
+    assert waiting.due
+    write(waiting)
+    assert not waiting.due
+    for model in "mn":
+        (part,) = run.answers_folder(model).glob("masked/part-*")
+        stored = pl.read_parquet(part)
+        assert stored["request"].to_list() == [f"{model}{number}" for number in range(20)]
+        assert np.array_equal(stored["logprobs"].list.first(), -0.5 - np.arange(20))
+    assert run.timings().height == 40
+    assert len(list((run.path / "timings").iterdir())) == 2
+
+
+@pytest.mark.parametrize(("seconds", "engine", "most"), [(0.0, "onnx", 1 << 30), (1e9, "openai", 1 << 30), (1e9, "onnx", 1)])
+def test_what_was_paid_for_or_is_much_is_due_at_once(
+    run: Run, seconds: float, engine: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commits, "BYTES", most)
+    waiting = Commits(run, seconds)
+    assert not waiting.due
+    waiting.add(arrival("m", 0, engine))
+    assert waiting.due
+
+
+def test_the_seconds_are_a_setting(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVALUATOR_COMMIT", "2.5")
+    assert Commits(run).seconds == 2.5
+    monkeypatch.delenv("EVALUATOR_COMMIT")
+    assert Commits(run).seconds == 5
+    monkeypatch.setenv("EVALUATOR_COMMIT", "often")
+    with pytest.raises(InputError, match="EVALUATOR_COMMIT is not a number of seconds: 'often'"):
+        Commits(run)
+
+
+def test_the_parts_of_a_finished_model_become_one(run: Run) -> None:
+    """Also those of older versions, a part each chunk, some of them twice."""
+    folder = run.answers_folder("m")
+    for number in [*range(PARTS_APART - 1), 0]:
+        run.add_answers(folder, arrival("m", number).scored.answers)
+    before = run.answers("m")
+    run.merge_answers("m")
+    assert len(list(folder.glob("masked/part-*"))) == 1
+    assert run.answers("m").equals(before)
+    assert before.height == PARTS_APART - 1
