@@ -157,7 +157,11 @@ def main() -> None:
         print(json.dumps(one(asked.cases[0], asked.one, asked.limit, asked.ray)))
         return
     here = Path(__file__).resolve()
-    environment = os.environ | {"PYTHONPATH": str(here.parent), "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(here.parent), *filter(None, [os.environ.get("PYTHONPATH")])]),
+        "TOKENIZERS_PARALLELISM": "false",
+        "OMP_NUM_THREADS": "1",
+    }
     found: dict[str, Any] = {}
     for case in asked.cases:
         with tempfile.TemporaryDirectory() as folder:

@@ -1,5 +1,6 @@
 """What a run's models have in common is made once."""
 
+import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 from tiny_models import tiny_model
 
+from evaluator.scoring import encodings
 from evaluator.scoring.driver import prepare
 from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator_serving import encoding
@@ -56,3 +58,30 @@ def test_models_with_one_tokenizer_are_encoded_once(tmp_path: Path, monkeypatch:
     assert loaded == ["first", "other", "short"], "a tokenizer is loaded where something is to be encoded"
     for name, model in together.items():
         assert (model.encoded, model.refused) == (alone[name].encoded, alone[name].refused), name
+
+
+@pytest.mark.slow
+def test_several_tokenizers_are_encoded_in_processes_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the rows and refusals of this process; a process that fails leaves its work to this one."""
+    made = {
+        "gpt2": tiny_model("gpt2", tmp_path / "gpt2"),
+        "short": tiny_model("llama", tmp_path / "short", max_position_embeddings=16),
+    }
+    models = tuple(ModelSpec(str(folder), "transformers") for folder in made.values())
+    samples = tmp_path / "own.csv"
+    texts = ["I cook", "I am not weak", "I said that I am not the boss of my children"]
+    samples.write_text("sentence,stereotype\n" + "".join(f"{text}.,{i + 1}\n" for i, text in enumerate(texts)))
+    spec = RunSpec(models, (custom(samples),), tmp_path / "run")
+    here = {model.name: model for model in prepare(spec).models}
+    monkeypatch.setattr(encodings, "MANY", 1)
+    monkeypatch.setattr(encodings, "usable_cores", lambda: 2)
+    calls: list[str] = []
+    plain = encodings.encode
+    monkeypatch.setattr(encodings, "encode", lambda *given, **named: calls.append("here") or plain(*given, **named))
+    for program, expected in ((sys.executable, 0), ("/bin/false", 2)):
+        monkeypatch.setattr(encodings.sys, "executable", program)
+        apart = {model.name: model for model in prepare(spec).models}
+        assert len(calls) == expected
+        assert len(here["short"].refused) > 0
+        for name, model in apart.items():
+            assert (list(model.encoded), model.refused) == (list(here[name].encoded), here[name].refused)

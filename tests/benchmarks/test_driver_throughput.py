@@ -1,0 +1,23 @@
+"""The benchmark of the program itself, small: what it counts, not how fast it is."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from tiny_models import tiny_model
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import driver_throughput
+
+
+def test_a_model_of_the_demo_leaves_one_file_of_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVALUATOR_COMMIT", "60")
+    monkeypatch.setitem(driver_throughput.CASES, "demo", ("gest-demo", 2))
+    models = [str(tiny_model("gpt2", tmp_path / name, seed=seed)) for seed, name in enumerate("ab")]
+    found = driver_throughput.one("demo", models, None, 0)
+    # 160 sentences under 4 templates for each model: run.json, .lock, progress.json, one table, and for each model one part of
+    # answers and one of timings.
+    assert found["requests"] % 2 == 0
+    assert found["requests"] > 2 * 160
+    assert found["files"] == 4 + 2 * 2
+    assert all(seconds >= 0 for seconds in found["seconds"].values())
