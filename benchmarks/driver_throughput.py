@@ -96,7 +96,7 @@ def one(case: str, models: Sequence[str], limit: int | None, ray: int) -> dict[s
     specs = tuple(ModelSpec(model, ENGINE, options=Options(device="cpu")) for model in models)
     with tempfile.TemporaryDirectory() as out:
         spec = RunSpec(specs, (task(CASES[case][0]),), Path(out) / "run", limit=limit, verify=False)
-        worker = _timed(Worker, ["fetch", "load", "score", "close"])
+        worker = _timed(Worker, ["fetch", "load", "score", "close"] if not ray else [])  # on Ray in other processes
         prepare = _timed(driver, ["prepare"])
         begun, used = time.perf_counter(), time.process_time()
         if ray:

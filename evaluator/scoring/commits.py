@@ -37,12 +37,16 @@ class Commits:
     seconds: float = field(default_factory=lambda: seconds(VARIABLE, SECONDS, least=0))
     _waiting: dict[str, list[Arrival]] = field(default_factory=dict)
     _size: int = 0
+    _paid: bool = False
     _last: float = field(default_factory=lambda: time.monotonic())
     _parts: int = 0
 
     def add(self, arrival: Arrival) -> None:
         """A chunk has been scored."""
-        self._waiting.setdefault(arrival.active.model.name, []).append(arrival)
+        model = arrival.active.model
+        if model.name not in self._waiting:
+            self._paid |= engine_class(model.prepared.info.engine).costs
+        self._waiting.setdefault(model.name, []).append(arrival)
         self._size += sum(int(frame.estimated_size()) for frame in arrival.scored.answers.values())
 
     @property
@@ -50,12 +54,11 @@ class Commits:
         """Whether to write now: so much or so long has waited, or answers that were paid for (a kill must not lose them)."""
         if not self._waiting:
             return False
-        late = time.monotonic() - self._last >= self.seconds
-        return late or self._size >= BYTES or any(_paid(arrivals[0].active.model) for arrivals in self._waiting.values())
+        return self._paid or self._size >= BYTES or time.monotonic() - self._last >= self.seconds
 
     def take(self) -> Iterator[tuple[Model, list[Arrival]]]:
         """What waits, by model; each is to be written, or lost."""
-        waiting, self._waiting, self._size, self._last = self._waiting, {}, 0, time.monotonic()
+        waiting, self._waiting, self._size, self._paid, self._last = self._waiting, {}, 0, False, time.monotonic()
         for arrivals in waiting.values():
             yield arrivals[0].active.model, arrivals
 
@@ -70,7 +73,3 @@ class Commits:
         self._parts += 1
         if self._parts % TIMINGS_APART == 0:
             self.run.merge_timings()
-
-
-def _paid(model: Model) -> bool:
-    return engine_class(model.prepared.info.engine).costs

@@ -52,10 +52,10 @@ def engine_class(name: str) -> type[Engine]:
 
     Raises InputError for an unknown engine and for one that cannot be imported or is no engine.
     """
-    if name not in ENGINES and ":" not in name:
+    if ":" not in name and name not in ENGINES:  # the names of plug-ins are looked up in every package that is installed
         raise InputError(f"unknown engine {name!r}: choose one of {', '.join(ENGINES)}, or module:Class")
     try:
-        return _checked(name, ENGINES[name] if name in ENGINES else load_object(name))
+        return _checked(name, load_object(name) if ":" in name else ENGINES[name])
     except InputError:
         raise
     except AttributeError as error:
