@@ -1,13 +1,16 @@
 """The supported clouds: URL schemes, credentials and endpoints.
 
 obstore reads credentials as each cloud's own tools do (AWS_ACCESS_KEY_ID and the like, a key file, a role of the machine or
-pod); `credentials` adds others. obstore's own retries are disabled: `objects` decides what is retried.
+pod); `credentials` adds others.
 """
 
+import functools
 import importlib.util
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -26,7 +29,6 @@ class Cloud:
         address: description of what determines the server, for messages.
         endpoints: environment variables for another server, in order of precedence.
         allows_http: the variable that allows plain HTTP to another machine.
-        missing: codes of a 404 response which mean that the bucket, not the object, does not exist.
     """
 
     spellings: tuple[str, ...]
@@ -35,7 +37,6 @@ class Cloud:
     address: str
     endpoints: tuple[str, ...]
     allows_http: str
-    missing: str
 
 
 CLOUDS = (
@@ -47,7 +48,6 @@ CLOUDS = (
         address="the endpoint",
         endpoints=("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
         allows_http="AWS_ALLOW_HTTP",
-        missing="NoSuchBucket",
     ),
     Cloud(
         spellings=("gs", "gcs"),
@@ -57,7 +57,6 @@ CLOUDS = (
         address="the endpoint",
         endpoints=("GOOGLE_BASE_URL",),
         allows_http="GOOGLE_ALLOW_HTTP",
-        missing="NoSuchBucket",
     ),
     Cloud(
         spellings=("az", "azure", "adl", "abfs", "abfss", "wasb", "wasbs"),
@@ -68,7 +67,6 @@ CLOUDS = (
         address="AZURE_STORAGE_ACCOUNT_NAME",
         endpoints=("AZURITE_BLOB_STORAGE_URL", "AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
         allows_http="AZURE_ALLOW_HTTP",
-        missing="ContainerNotFound",
     ),
 )
 WRITE = "s3://BUCKET/RUN, gs://BUCKET/RUN or az://CONTAINER/RUN"
@@ -125,8 +123,11 @@ def lacks_credentials(text: str, *, answered: bool) -> bool:
     return any(sign in text for sign in (*_NONE, *(_REFUSED if answered else ())))
 
 
-def opened(url: str) -> Any:
-    """obstore's store for a URL. Raises InputError if obstore is not installed or configuration is missing."""
+def opened(url: str) -> Callable[[float], Any]:
+    """obstore's stores for a URL, by the seconds for which they retry a request.
+
+    Raises InputError if obstore is not installed or configuration is missing.
+    """
     if importlib.util.find_spec("obstore") is None:
         raise InputError(f'{url}: runs on object storage need obstore: pip install "stereotype-evaluator[cloud]"')
     from obstore.exceptions import BaseError
@@ -134,12 +135,19 @@ def opened(url: str) -> Any:
 
     cloud = cloud_of(urlsplit(url).scheme)
     client: dict[str, Any] = {"timeout": "30s", "connect_timeout": "5s"}
-    options: dict[str, Any] = {"client_options": client, "retry_config": {"max_retries": 0}}
-    options |= given(cloud.spellings[0], url)
+    options: dict[str, Any] = {"client_options": client, **given(cloud.spellings[0], url)}
     if _plain(cloud, url, options.get("config", {}).get("endpoint", "")):
         client["allow_http"] = True
+    backoff: Any = {"init_backoff": timedelta(seconds=0.2), "max_backoff": timedelta(seconds=10), "base": 2}
+
+    @functools.cache
+    def store(seconds: float) -> Any:
+        limit = timedelta(seconds=seconds)
+        return from_url(url, retry_config={"max_retries": 10**6, "retry_timeout": limit, "backoff": backoff}, **options)
+
     try:
-        return from_url(url, **options)
+        store(0)
+        return store
     except BaseError as error:
         if lacks_credentials(str(error), answered=False):
             raise InputError(f"no credentials for {url} were found: {named(cloud)}") from error
