@@ -35,15 +35,11 @@ def sweep(path: Path, out: Path, *arguments: str, timeout: float = 800) -> subpr
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
 
 
-def fault_soak() -> ModuleType:
-    """The benchmark, imported as a module: the test is its small version."""
-    path = Path(__file__).parents[2] / "benchmarks" / "fault_soak.py"
-    spec = importlib.util.spec_from_file_location("fault_soak", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture
+def fault_soak(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The benchmark as a module, beside which its own imports lie."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    return importlib.import_module("fault_soak")
 
 
 def packaged_models() -> list[Path]:
@@ -79,11 +75,10 @@ def test_twelve_models_and_more_on_one_and_two_workers(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_kills_and_poison(tmp_path: Path) -> None:
+def test_kills_and_poison(fault_soak: ModuleType, tmp_path: Path) -> None:
     """The small version of benchmarks/fault_soak.py: it raises where an answer is lost, doubled or different."""
-    module = fault_soak()
     models = [tiny_model("gpt2", tmp_path / "models" / str(n), seed=n) for n in (1, 2)]
-    record = module.soak(models, tmp_path, sentences=600, kills=3, gap=5.0)
+    record = fault_soak.soak(models, tmp_path, sentences=600, kills=3, gap=5.0)
     assert record["actor"] + record["worker"] + record["driver"] >= 1
     assert record["failures"] == 4, "one sentence, two templates, two models"
     assert record["stored_twice"] == 0
