@@ -260,7 +260,7 @@ def test_answers_that_older_versions_shaped_are_not_mixed_with_others(data: Path
     record = run.record
     del record["models"]["here"]["decoding"]
     (run.path / "run.json").write_text(json.dumps(record))
-    with pytest.raises(InputError, match=r"an earlier version shaped by its generation_config.json \(suppress_tokens\)"):
+    with pytest.raises(InputError, match=r"an earlier version that applied its generation_config.json \(suppress_tokens\)"):
         asked(way="text", max_tokens=4)
     assert not build_report(run, MeasureOptions(resamples=20)).rows.is_empty()
 
