@@ -12,7 +12,7 @@ from evaluator.scoring.skip_rules import abilities, missing_head, useless
 from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
 from evaluator_serving.chats import Chat
-from evaluator_serving.engine import EngineInfo, EngineOptions
+from evaluator_serving.engine import EngineInfo
 from evaluator_serving.errors import InputError
 from evaluator_serving.identity import identity
 from evaluator_serving.models.source import FileTokens, ModelSource
@@ -80,8 +80,7 @@ def set_up_model(
     heads, skipped = _usable_heads(tasks, source, spec, strict=run.strict)
     requests = renderer.requests(heads)
     source = _with_file_tokens(spec, source, run.out, list(requests.values()))
-    engine, options = _choose_engine(spec, run, source, frozenset().union(*heads.values()))
-    spec = replace(spec, options=options)
+    engine = _choose_engine(spec, run, source, frozenset().union(*heads.values()))
     _check_temperature(spec, engine, requests)
     if spec.thinking and not is_templated(source, requests):
         raise InputError(
@@ -126,32 +125,28 @@ def _with_file_tokens(spec: ModelSpec, source: ModelSource, out: Path, requests:
     return with_file_tokens(source, requests)
 
 
-def _choose_engine(spec: ModelSpec, run: RunSpec, source: ModelSource, heads: frozenset[str]) -> tuple[str, EngineOptions]:
-    """The engine that the user named, and its options. `auto` may choose the dtype too if the run verifies engines; it keeps
-    the engine and dtype that the run has answers of where they fit these heads too.
+def _choose_engine(spec: ModelSpec, run: RunSpec, source: ModelSource, heads: frozenset[str]) -> str:
+    """The engine that the user named. `auto` keeps the engine that the run has answers of where it fits these heads too.
 
     Raises InputError where the engine cannot score these heads, or does not know an option: before anything is encoded.
     """
     if spec.engine != "auto":
         check_fit(spec.engine, source, spec.options, heads)
-        return spec.engine, spec.options
-    from evaluator_serving.choose import choose_dtype, choose_engine, why_slower
+        return spec.engine
+    from evaluator_serving.choose import choose_engine, why_slower
 
     if (run.out / "run.json").is_file():
         before = Run.open(run.out)
         entry = before.record["models"].get(spec.name, {})
         if "fingerprint" in entry and before.done(spec.name):
-            split = (spec.options.dtype, entry["dtype"]) == ("float32", "bf16x2")
-            kept = replace(spec.options, dtype="bf16x2") if split else spec.options
             with contextlib.suppress(InputError):
-                check_fit(entry["engine"], source, kept, heads)
-                return str(entry["engine"]), kept
-    options = replace(spec.options, dtype=choose_dtype(source, heads, spec.options)) if run.verify else spec.options
-    engine = choose_engine(source, heads, options)
-    if reason := why_slower(source, heads, options):
+                check_fit(entry["engine"], source, spec.options, heads)
+                return str(entry["engine"])
+    engine = choose_engine(source, heads, spec.options)
+    if reason := why_slower(source, heads, spec.options):
         warnings.warn(f"{spec.name}: {reason}, so the slower {engine} engine scores it", stacklevel=2)
-    check_fit(engine, source, options, heads)
-    return engine, options
+    check_fit(engine, source, spec.options, heads)
+    return engine
 
 
 def _check_temperature(spec: ModelSpec, engine: str, requests: Mapping[str, Request]) -> None:

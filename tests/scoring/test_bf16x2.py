@@ -1,4 +1,4 @@
-"""Runs in bf16x2: `auto` takes it, records it and stays with it; every kind of request gives float32's numbers."""
+"""Runs in bf16x2: their record; every kind of request gives float32's numbers."""
 
 from pathlib import Path
 
@@ -12,7 +12,6 @@ from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.tasks import task
 from evaluator.tasks.stored import scores_of
 from evaluator.vocabulary import DataSource
-from evaluator_serving import choose
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.transformers_engine import products
 from tests.scoring.made_up import write_data
@@ -27,12 +26,10 @@ def spec_of(tmp_path: Path, model: Path, engine: str = "auto", dtype: str = "flo
     return RunSpec((ModelSpec(str(model), engine, options=options, label="m"),), (task("gest-demo"),), tmp_path / out, limit=8)
 
 
-def test_auto_takes_it_where_it_is_much_faster_and_stays_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_recorded_and_float32_stays_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny_model("gpt2", tmp_path / "model")
-    monkeypatch.setattr(choose, "bfloat16_units", lambda: "amx_bf16")
     monkeypatch.setattr(products, "gain", lambda parts: 3.0)
-    spec = spec_of(tmp_path, model)
-    run = execute(spec).run
+    run = execute(spec_of(tmp_path, model, dtype="bf16x2")).run
     entry = run.record["models"]["m"]
     assert (entry["engine"], entry["dtype"]) == ("transformers", "bf16x2")
     assert entry["verified"].startswith("verified against transformers")
@@ -42,19 +39,6 @@ def test_auto_takes_it_where_it_is_much_faster_and_stays_with_it(tmp_path: Path,
     assert plain.record["models"]["m"]["dtype"] == "float32"
     assert plain.record["models"]["m"]["fingerprint"] != entry["fingerprint"]
     assert_frame_equal(scores_of(run, "gest-demo"), scores_of(plain, "gest-demo"), abs_tol=1e-3)
-    # On another machine: what is answered stays, and the rest is asked in the same arithmetic.
-    monkeypatch.setattr(products, "gain", lambda parts: 1.0)
-    more = execute(RunSpec(spec.models, spec.tasks, spec.out, limit=12)).run
-    assert more.record["models"]["m"]["dtype"] == "bf16x2"
-    assert more.record["models"]["m"]["fingerprint"] == entry["fingerprint"]
-
-
-def test_auto_does_not_take_what_nothing_verifies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choose, "bfloat16_units", lambda: "amx_bf16")
-    monkeypatch.setattr(products, "gain", lambda parts: 3.0)
-    spec = spec_of(tmp_path, tiny_model("gpt2", tmp_path / "model"))
-    run = execute(RunSpec(spec.models, spec.tasks, spec.out, limit=8, verify=False)).run
-    assert run.record["models"]["m"]["dtype"] == "float32"
 
 
 @pytest.mark.parametrize(("name", "tolerance"), [("gest", 1e-3), ("stereoset-en", 3e-3), ("gest-who", 1e-3)])

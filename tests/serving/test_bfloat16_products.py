@@ -9,13 +9,10 @@ import torch
 import transformers
 from tiny_models import tiny_model
 
-from evaluator_serving import choose
 from evaluator_serving.checks.verify import verify_engine
-from evaluator_serving.choose import choose_dtype, choose_engine
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import InputError
 from evaluator_serving.models.resolving import resolve
-from evaluator_serving.models.source import ModelSource
 from evaluator_serving.rows import Head, Row
 from evaluator_serving.transformers_engine import products
 from evaluator_serving.transformers_engine.engine import TransformersEngine
@@ -137,28 +134,3 @@ def test_bf16x2_is_refused_on_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evaluator_serving.engine.check_cuda", lambda name: None)
     with pytest.raises(InputError, match=r"bf16x2 is for CPUs: use float32 or bfloat16 on a GPU, or --device cpu"):
         TransformersEngine.check_here(EngineOptions("bf16x2", "cuda"), frozenset({"causal"}))
-
-
-@pytest.mark.parametrize(
-    ("units", "stored", "gains", "chosen"),
-    [
-        (None, "bfloat16", (9.0, 9.0), "float32"),
-        ("avx512_bf16", "bfloat16", (1.0, 0.7), "float32"),
-        ("amx_bf16", "bfloat16", (3.0, 0.9), "bf16x2"),
-        ("amx_bf16", "float32", (3.0, 0.9), "float32"),
-        ("amx_bf16", "float32", (3.0, 2.0), "bf16x2"),
-    ],
-)
-def test_auto_takes_bf16x2_where_it_is_much_faster(
-    monkeypatch: pytest.MonkeyPatch, units: str | None, stored: str, gains: tuple[float, float], chosen: str
-) -> None:
-    monkeypatch.setattr(choose, "bfloat16_units", lambda: units)
-    monkeypatch.setattr(products, "gain", lambda parts: gains[parts - 1])
-    config = transformers.LlamaConfig(dtype=stored)
-    source = ModelSource("some/model", Path("nowhere"), "r", frozenset({"causal"}), config, 64)
-    cpu = EngineOptions(device="cpu")
-    assert choose_dtype(source, {"causal"}, cpu) == chosen
-    for asked in (replace(cpu, dtype="bfloat16"), replace(cpu, device="cuda"), replace(cpu, extra={"graph": "plain"})):
-        assert choose_dtype(source, {"causal"}, asked) == asked.dtype, "only for what is asked for in float32 on a CPU"
-    assert choose_dtype(source, {"chat"}, cpu) == "float32"
-    assert choose_engine(source, {"causal"}, SPLIT) == "transformers"
