@@ -81,7 +81,7 @@ def measure(shape: tuple[int, int, int], products: Products, repeats: int) -> di
             call()
             if repeat >= 2:
                 seconds[name].append(time.perf_counter() - begun)
-    peak = 2 * PEAK ** 3 / min(seconds.pop("peak")) / 1e9
+    peak = 2 * PEAK**3 / min(seconds.pop("peak")) / 1e9
     found: dict[str, Any] = {"shape": list(shape), "bfloat16_peak_gflop_s": round(peak, 1)}
     for name, taken in seconds.items():
         call, used = ways[name]
