@@ -18,7 +18,6 @@ MORE = {"plan": {"price"}, "archive": {"tasks"}, "report": {"samples", "data"}}
 WITHOUT = {
     "bench compare",
     "bench measure",
-    "compare",
     "data check",
     "data fetch",
     "data list",
@@ -29,7 +28,6 @@ WITHOUT = {
     "import gest-predictions",
     "import stereoset-predictions",
     "new",
-    "samples",
     "tasks",
     "train-nsp",
     "translate",
