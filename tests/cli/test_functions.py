@@ -11,28 +11,19 @@ from evaluator.cli import cli
 from evaluator.cli.options import CALLS
 from evaluator.tasks import known_parameters
 
-SHOWING = {"format_", "figures", "stuck", "log_to"}
+SHOWING = {"format_", "figures", "stuck", "log_to", "as_json"}
 """How a command prints, where it sends its results besides, and with which exit code it ends."""
 MORE = {"plan": {"price"}, "archive": {"tasks"}, "report": {"samples", "data"}}
 """Options for what is printed beside the result; archive refuses --task, which the other commands with rates have."""
 WITHOUT = {
     "bench compare",
     "bench measure",
-    "data check",
-    "data fetch",
-    "data list",
-    "doctor",
-    "engines",
     "export",
     "gender",
-    "import gest-predictions",
-    "import stereoset-predictions",
     "new",
-    "tasks",
     "train-nsp",
     "translate",
     "translate-dataset",
-    "validity",
 }
 """Commands that are still to say which function they call."""
 
