@@ -13,15 +13,10 @@ from evaluator.tasks import known_parameters
 
 SHOWING = {"format_", "figures", "stuck", "log_to", "as_json"}
 """How a command prints, where it sends its results besides, and with which exit code it ends."""
-MORE = {"plan": {"price"}, "archive": {"tasks"}, "report": {"samples", "data"}}
+MORE = {"plan": {"price"}, "archive": {"tasks"}, "report": {"samples", "data"}, "gender": {"explain"}}
 """Options for what is printed beside the result; archive refuses --task, which the other commands with rates have."""
 WITHOUT = {
-    "bench compare",
-    "bench measure",
-    "export",
-    "gender",
     "new",
-    "train-nsp",
     "translate",
     "translate-dataset",
 }
