@@ -11,18 +11,16 @@ from rich.console import Console
 from rich.table import Table
 
 from evaluator import logs
+from evaluator.bench.backends import BASELINES
 from evaluator.cli.listing import fitted
-from evaluator.cli.options import LocalPath, code_option, data_option, pickle_option
+from evaluator.cli.options import LocalPath, calls, code_option, data_option, pickle_option
 from evaluator_serving.engine import BYTES
-from evaluator_serving.errors import InputError
-from evaluator_serving.memory import usable_cores
 
 WIDTH = 80
 """Width of the output in columns; a wider terminal is used in full."""
 SPEEDS = ("sentences/s", "±", "tokens/s", "of peak", "of memory", "max |Δ|")
 COSTS = ("GiB", "start s", "encode s", "forward s", "write s")
 """Columns of the two tables after the backend's name."""
-BASELINES = ("transformers-loop", "lm-eval", "lm-eval-vllm")
 
 
 class Measuring(click.Group):
@@ -55,6 +53,7 @@ def words(context: click.Context, parameter: click.Parameter, value: tuple[str, 
     return tuple(word.strip() for part in value for word in part.split(",") if word.strip())
 
 
+@calls("evaluator.bench.function:measure")
 @command.command(name="measure")
 @click.argument("model")
 @click.option(
@@ -83,88 +82,18 @@ def words(context: click.Context, parameter: click.Parameter, value: tuple[str, 
 @pickle_option
 @code_option
 @data_option
-def measure(
-    model: str,
-    engines: tuple[str, ...],
-    against: tuple[str, ...],
-    task: str | None,
-    limit: int,
-    slices: int,
-    dtype: str,
-    device: str,
-    threads: int | None,
-    out: Path | None,
-    allow_pickle: bool,
-    trust_remote_code: bool,
-    data: Path | None,
-) -> None:
+def measure_command(**arguments: Any) -> None:
     """Measure sentences and tokens per second of engines with MODEL, each in its own process.
 
     \b
     Example:
       evaluator bench gpt2 --engine onnx --against transformers-loop --json gpt2.json
     """
-    from evaluator.bench.job import BenchJob, check
-    from evaluator.bench.measure import bench
-    from evaluator.sweep.benches import Hardware, keep
-    from evaluator.tasks import usual_task
-    from evaluator.vocabulary import DataSource
+    from evaluator.bench.function import measure
 
-    check_backends(model, engines, against)
-    if out is not None:
-        check_writable(out)
-    hardware = Hardware.here() if device == "auto" or device.startswith("cuda") else Hardware.processor()
-    chosen = task or usual_task(DataSource(data))
-    count = threads or (usable_cores() if hardware.kind == "cpu" else 0)
-    folder = str(data) if data else ""
-    known = {"model": model, "task": chosen, "limit": limit, "data": folder, "dtype": dtype, "device": device}
-    known |= {"allow_pickle": allow_pickle, "trust_remote_code": trust_remote_code}
-    asked = [BenchJob(backend=name, engine="", threads=count, slices=slices, **known) for name in against]  # type: ignore[arg-type]
-    for name in engines or usable_engines():
-        asked.append(BenchJob(backend="engine", engine=name, threads=count, slices=slices, **known))  # type: ignore[arg-type]
-    check(asked[0])
-    record = bench(asked, hardware, logs.say)
-    path = keep(record)
+    record, path = measure(**arguments, report=logs.say)
     show(record)
     logs.say(f"saved for plans on this hardware: {path}" if path.is_file() else f"not saved for plans: {path} can't be written")
-    if out is not None:
-        out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf8")
-
-
-def check_writable(out: Path) -> None:
-    """Raise InputError where the record can't be written: a measurement takes minutes."""
-    new = not out.exists()
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with out.open("a"):
-            pass
-        if new:
-            out.unlink()
-    except OSError as error:
-        raise InputError(f"--json {out} can't be written ({error.strerror}): give another file") from error
-
-
-def check_backends(model: str, engines: Sequence[str], against: Sequence[str]) -> None:
-    """Raise InputError for engines, baselines and models that cannot be measured on this machine."""
-    from evaluator_serving.models.served import is_served
-    from evaluator_serving.registry import engine_class
-
-    unknown = [name for name in against if name not in BASELINES]
-    if unknown:
-        raise InputError(f"--against {unknown[0]!r} is not a baseline: choose from {', '.join(BASELINES)}")
-    remedy = "bench measures this machine: give a model's folder or hub id, where the server runs"
-    if is_served(model):
-        raise InputError(f"{model} runs on a server; {remedy}")
-    for name in engines:
-        if engine_class(name).devices == ("server",):
-            raise InputError(f"models of the {name} engine run on a server; {remedy}")
-
-
-def usable_engines() -> list[str]:
-    """Installed engines that run on this machine."""
-    from evaluator_serving.registry import known_engines
-
-    return [one.name for one in known_engines() if one.engine and not one.problem and one.engine.devices != ("server",)]
 
 
 def show(record: Mapping[str, Any]) -> None:
@@ -222,16 +151,16 @@ def _costs(way: Mapping[str, Any]) -> Sequence[str]:
     )
 
 
+@calls("evaluator.bench.function:compare")
 @command.command(name="compare")
 @click.argument("before", type=LocalPath(path_type=Path, dir_okay=False))
 @click.argument("after", type=LocalPath(path_type=Path, dir_okay=False))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def compare(before: Path, after: Path, as_json: bool) -> None:
+def compare_command(before: Path, after: Path, as_json: bool) -> None:
     """Print the speed ratio AFTER / BEFORE of each backend, and whether it exceeds the noise between slices."""
-    from evaluator.bench.compare import differing, ratios
+    from evaluator.bench.function import compare
 
-    old, new = (read(path) for path in (before, after))
-    found, other = list(ratios(old, new)), list(differing(old, new))
+    found, other = compare(before, after)
     if as_json:
         click.echo(json.dumps({"ratios": [one.record() for one in found], "differing": other}, indent=1))
         return
@@ -243,19 +172,3 @@ def compare(before: Path, after: Path, as_json: bool) -> None:
         )
     for line in other:
         click.echo(line)
-
-
-def read(path: Path) -> dict[str, Any]:
-    """Read a bench record. Raises InputError for any other file."""
-    from evaluator.bench.compare import is_whole
-    from evaluator.store.files import read_json
-    from evaluator.sweep.benches import FORMAT, KIND
-
-    try:
-        record: dict[str, Any] = read_json(path)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} can't be read as a bench ({error}): give what `evaluator bench --json` wrote") from error
-    ours = isinstance(record, dict) and record.get("kind") == KIND and record.get("format") == FORMAT
-    if not ours or not is_whole(record):
-        raise InputError(f"{path} is not a bench record of this version: give what `evaluator bench --json` wrote")
-    return record

@@ -5,14 +5,13 @@ import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, cast, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from evaluator.cli.options import RUN, LocalPath, beside_options
+from evaluator.cli.options import RUN, LocalPath, beside_options, calls
 from evaluator.cli.output import write, write_lines
-from evaluator.store.run import Run
-from evaluator.vocabulary import Interval, MeasureOptions, Scale
+from evaluator.vocabulary import Interval, Scale
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -26,6 +25,7 @@ EVERY = 10
 """Seconds between two lines of progress."""
 
 
+@calls("evaluator.comparison.function:comparison")
 @click.command(name="compare")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN…", type=RUN)
 @click.option("--model", "models", multiple=True, metavar="M", help="Only this model; repeatable (default: all of the runs).")
@@ -66,23 +66,7 @@ EVERY = 10
     help="Also write each figure there as SVG, PNG and CSV.",
 )
 @beside_options
-def command(
-    runs: tuple[Path, ...],
-    models: tuple[str, ...],
-    baseline: str | None,
-    tasks: tuple[str, ...],
-    checks: tuple[str, ...],
-    allow: tuple[str, ...],
-    format_: str,
-    scale: str,
-    interval: str,
-    resamples: int,
-    permutations: int,
-    seed: int,
-    figures: Path | None,
-    published: bool,
-    beside: tuple[Path, ...],
-) -> None:
+def command(format_: str, figures: Path | None, **arguments: Any) -> None:
     """Compare models, of one run or of several, with a baseline on the samples that both were scored on.
 
     Differences of every measure with bootstrap intervals, a paired permutation test, Holm's correction over templates,
@@ -101,39 +85,17 @@ def command(
       evaluator compare runs/all --baseline base --fail-if 'g_s > 1.3' --fail-if 'low(delta(g_s)) > 0.05'
       evaluator compare runs/float32 runs/bfloat16 --allow dtype --format csv > rounding.csv
     """
-    from evaluator.comparison.build import build, chosen, sides
-    from evaluator.comparison.expressions import parse
-    from evaluator.reports.beside import sources
+    from evaluator.comparison.function import comparison as compare
 
     if figures is not None or format_ == "html":
         from evaluator.reports.page import check_libraries
 
         check_libraries("--figures" if figures is not None else "--format html")
-    parsed = [parse(text) for text in checks]
-    picked = chosen(sides([Run.open(path) for path in runs]), models, baseline)
-    references = sources(published, beside, runs)
-    options = MeasureOptions(
-        scale=cast(Scale, scale),
-        interval=cast(Interval, interval),
-        resamples=resamples,
-        seed=seed,
-        protocol=picked[0].run.protocol,
-    )
-    alone = bool(parsed) and not any(check.of_differences for check in parsed)
-    comparison = build(
-        picked,
-        options,
-        tasks=tasks,
-        allow=allow,
-        permutations=permutations,
-        alone=alone,
-        references=references,
-        progress=ProgressLine(),
-    )
+    comparison = compare(**arguments, progress=ProgressLine())
     if figures is not None:
         _draw(comparison, figures)
     _show(comparison, format_)
-    failing = comparison.failing(parsed)
+    failing = comparison.failing()
     for crossed in failing:
         click.echo(f"evaluator: failed: {crossed}", err=True)
     if failing:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from evaluator.cli.options import data_option
+from evaluator.cli.options import calls, data_option
 
 WIDTH = 80
 NAMES = click.argument("names", nargs=-1, metavar="[NAME…]")
@@ -34,30 +34,29 @@ def command() -> None:
     """
 
 
+@calls("evaluator.datasets.check:present")
 @command.command(name="list")
 @data_option
 def list_(data: Path | None) -> None:
     """Print every named data set: whether it is here, its licence and public source."""
-    from evaluator.datasets.registry import cache_folder, datasets, folder, path_of, published_scores
+    from evaluator.datasets.check import present
+    from evaluator.datasets.registry import folder
     from evaluator.vocabulary import DataSource
 
-    root = folder(DataSource(data))
-    every = {**datasets(), **published_scores()}
+    every = list(present(data))
     rows = []
-    for it in every.values():
-        place = cache_folder() if it.name in published_scores() else root
-        there = [path_of(it, file, place).is_file() for file in it.files]
-        here = "shipped" if it.shipped else "yes" if all(there) else "some" if any(there) else "no"
+    for it, here in every:
         source = ", ".join(dict.fromkeys(source.repository for file in it.files for source in file.sources))
         rows.append((it.name, here, it.licence, source or "this package"))
     names, *lines = table(("name", "here", "licence", "source"), rows).splitlines()
     click.echo(names)
-    for line, it in zip(lines, every.values(), strict=True):
+    for line, (it, _) in zip(lines, every, strict=True):
         click.echo(line)
         click.echo(textwrap.fill(it.about, WIDTH, initial_indent="    ", subsequent_indent="    "))
-    click.echo(f"here: in {root}", err=True)
+    click.echo(f"here: in {folder(DataSource(data))}", err=True)
 
 
+@calls("evaluator.imports.fetch:fetch_data")
 @command.command()
 @NAMES
 @click.option("--all", "everything", is_flag=True, help="Fetch every data set.")
@@ -72,30 +71,17 @@ def fetch(names: tuple[str, ...], everything: bool, mirror: str | None) -> None:
     makes a run of them for `--published` of `report`, `compare` and `samples`; `evaluator data list` names its parts. A file
     of scores that cannot be had is reported (exit code 1), the others are used.
     """
-    from evaluator.datasets.fetch import fetch as fetch_files
-    from evaluator.datasets.registry import PUBLIC, PUBLISHED, cache_folder, dataset, datasets, published_scores
-    from evaluator_serving.errors import InputError
-
-    if bool(names) == everything:
-        raise InputError(f"name the data sets to fetch, or give --all; the names are {', '.join([*datasets(), PUBLISHED])}")
-    root = cache_folder()
-    scores = [name for name in names if name == PUBLISHED or name in published_scores()]
-    for it in [dataset(name) for name in names or datasets() if name not in scores]:
-        if it.shipped:
-            click.echo(f"{it.name}: shipped with the package, nothing to fetch")
-        for file, fetched in fetch_files(it, root, mirror or PUBLIC):
-            if file.sources:
-                click.echo(f"{it.name}: {root / file.local} ({'fetched' if fetched else 'already there'})")
-    from evaluator.imports.published import fetch_published
+    from evaluator.imports.fetch import fetch_data
 
     missing = False
-    for step in fetch_published(scores, mirror or PUBLIC):
+    for step in fetch_data(names, everything=everything, mirror=mirror):
         click.echo(f"evaluator: {step.text}" if step.wrong else step.text, err=step.wrong)
         missing |= step.wrong
     if missing:
         raise click.exceptions.Exit(1)
 
 
+@calls("evaluator.datasets.check:check_datasets")
 @command.command()
 @NAMES
 @data_option
@@ -105,13 +91,9 @@ def check(names: tuple[str, ...], data: Path | None) -> None:
     Exit code 2 if a file is missing or changed, with a line for each on stderr. `converted` means that all rows are there in
     a file made from the public one, so that the digests can't be compared.
     """
-    from evaluator.datasets.check import check as check_dataset
-    from evaluator.datasets.registry import cache_folder, dataset, datasets, folder, published_scores
-    from evaluator.vocabulary import DataSource
+    from evaluator.datasets.check import check_datasets
 
-    root = folder(DataSource(data))
-    places = {name: cache_folder() if name in published_scores() else root for name in names or datasets()}
-    findings = [finding for name, place in places.items() for finding in check_dataset(dataset(name), place)]
+    findings = check_datasets(names, data)
     rows = [(f.dataset, f.path.name, "-" if f.rows is None else str(f.rows), f.status) for f in findings]
     click.echo(table(("name", "file", "rows", "status"), rows))
     wrong = [finding for finding in findings if finding.problem is not None]

@@ -1,13 +1,14 @@
 """`evaluator doctor`: check the installation and the machine."""
 
 import json
-from pathlib import Path
+from typing import Any
 
 import click
 
-from evaluator.cli.options import data_option
+from evaluator.cli.options import calls, data_option
 
 
+@calls("evaluator.doctor.examine:examine")
 @click.command(name="doctor")
 @data_option
 @click.option("--quick", is_flag=True, help="Skip the trials of engines and Ray (for container health checks).")
@@ -20,7 +21,7 @@ from evaluator.cli.options import data_option
 )
 @click.option("--ray", metavar="ADDRESS", help="Ray cluster to try (default: RAY_ADDRESS, else a local one).")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
-def command(data: Path | None, quick: bool, needs: tuple[str, ...], ray: str | None, as_json: bool) -> None:
+def command(as_json: bool, **arguments: Any) -> None:
     """Check this installation and machine: one line per finding, with a remedy if something is wrong.
 
     Engines are tried on tiny models with random weights; nothing is downloaded. Values of access tokens are never printed.
@@ -31,19 +32,17 @@ def command(data: Path | None, quick: bool, needs: tuple[str, ...], ray: str | N
       evaluator doctor
       evaluator doctor --quick --need vllm --need gpu
     """
-    from evaluator.doctor.examine import examine, unmet
+    from evaluator.doctor.examine import examine
 
     findings = []
-    for finding in examine(data=data, ray=ray, quick=quick):
+    for finding in examine(**arguments):
         findings.append(finding)
         if not as_json:
             click.echo(finding.line())
-    missing = list(unmet(findings, needs))
+    states = [finding.state for finding in findings]
     if as_json:
-        click.echo(json.dumps([finding.record() for finding in (*findings, *missing)], indent=1, ensure_ascii=False))
+        click.echo(json.dumps([finding.record() for finding in findings], indent=1, ensure_ascii=False))
     else:
-        click.echo("".join(f"{finding.line()}\n" for finding in missing), nl=False)
-        states = [finding.state for finding in (*findings, *missing)]
         click.echo(", ".join(f"{states.count(state)} {state}" for state in ("ok", "note", "warning", "broken")))
-    if missing or any(one.state == "broken" for one in findings):
+    if "broken" in states:
         raise click.exceptions.Exit(1)

@@ -5,9 +5,11 @@ from collections.abc import Sequence
 import click
 
 from evaluator.cli.listing import listed
+from evaluator.cli.options import calls
 from evaluator_serving.registry import ENGINES, EngineEntry, known_engines
 
 
+@calls("evaluator_serving.registry:known_engines")
 @click.command(name="engines")
 @click.option("--json", "as_json", is_flag=True, help="The same as a JSON list.")
 def command(as_json: bool) -> None:

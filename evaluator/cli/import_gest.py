@@ -4,10 +4,11 @@ from pathlib import Path
 
 import click
 
-from evaluator.cli.options import RUN, LocalPath, data_option
+from evaluator.cli.options import RUN, LocalPath, calls, data_option
 from evaluator.vocabulary import DataSource
 
 
+@calls("evaluator.imports.gest_predictions:import_predictions")
 @click.command(name="gest-predictions")
 @click.argument("paths", nargs=-1, required=True, type=LocalPath(path_type=Path), metavar="PATH…")
 @click.option("--kind", type=click.Choice(["mlm", "glm"]), required=True, help="Masked or generative models.")

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import click
 
-from evaluator.cli.options import RUN, LocalPath, data_option
+from evaluator.cli.options import RUN, LocalPath, calls, data_option
 from evaluator.vocabulary import DataSource
 
 
+@calls("evaluator.imports.stereoset_predictions:import_predictions")
 @click.command(name="stereoset-predictions")
 @click.argument("paths", nargs=-1, required=True, type=LocalPath(path_type=Path), metavar="PATH…")
 @click.option("--language", required=True, metavar="L", help="Two-letter code: en, de, fr, es, tr or your own.")

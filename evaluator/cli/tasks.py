@@ -3,11 +3,13 @@
 import click
 
 from evaluator.cli.listing import listed
+from evaluator.cli.options import calls
 from evaluator.tasks import TaskEntry, known_tasks, refused_plugins
 from evaluator.tasks.base import Task
 from evaluator.tasks.parameters import as_flag, asked, described
 
 
+@calls("evaluator.tasks:known_tasks")
 @click.command(name="tasks")
 @click.option("--json", "as_json", is_flag=True, help="The same as a JSON list.")
 def command(as_json: bool) -> None:

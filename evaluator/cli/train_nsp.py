@@ -1,15 +1,14 @@
 """`evaluator train-nsp`: a next-sentence classifier out of a generative model."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from evaluator.cli.options import LocalPath, pickle_option
-from evaluator_serving.errors import InputError
+from evaluator.cli.options import LocalPath, calls, pickle_option
 
 
+@calls("evaluator.nsp.function:train_nsp")
 @click.command(name="train-nsp")
 @click.argument("model")
 @click.argument("corpus", nargs=-1, required=True, type=LocalPath(path_type=Path, exists=True))
@@ -31,18 +30,7 @@ from evaluator_serving.errors import InputError
 @pickle_option
 @click.option("--device", default="auto", show_default=True)
 @click.option("--checkpoint-every", "every", type=click.IntRange(min=1), default=500, show_default=True, help="Steps.")
-def command(
-    model: str,
-    corpus: tuple[Path, ...],
-    out: Path,
-    protocol: str,
-    language: str,
-    device: str,
-    every: int,
-    allow_pickle: bool,
-    prefix: str | None,
-    **choices: Any,
-) -> None:
+def command(out: Path, **arguments: Any) -> None:
     """Fine-tune MODEL (GPT-2-like, T5 or mT5) to tell consecutive sentences from random ones.
 
     CORPUS is one or more files or folders of articles: .jsonl with an object {"text": …} a line, or plain text with a
@@ -54,16 +42,8 @@ def command(
       evaluator train-nsp gpt2 wiki.jsonl --out models/gpt2-nsp
       evaluator run stereoset-en --model models/gpt2-nsp --out runs/nsp
     """
-    from evaluator.nsp.train import default_settings, train
-    from evaluator_serving.models.resolving import resolve_here
+    from evaluator.nsp.function import train_nsp
 
-    source = resolve_here(model, allow_pickle=allow_pickle)
-    if not source.heads & {"causal", "seq2seq"}:
-        raise InputError(f"model {model} is neither a causal nor an encoder-decoder language model: it can't be trained")
-    settings = default_settings(source.config, published=protocol == "published", language=language)
-    settings = replace(settings, **{name: value for name, value in choices.items() if value is not None})
-    if prefix is not None:
-        settings = replace(settings, prefix=prefix, train_prefix=prefix)
-    result = train(source, corpus, settings, out, device=device, every=every, report=lambda line: click.echo(line, err=True))
+    result = train_nsp(out=out, **arguments, report=lambda line: click.echo(line, err=True))
     accuracy = "no held-out pairs" if result.accuracy is None else f"accuracy {result.accuracy:.3f} on held-out pairs"
     click.echo(f"{out}: {result.pairs} pairs in {result.steps} steps, {accuracy}")

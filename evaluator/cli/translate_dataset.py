@@ -1,17 +1,16 @@
 """`evaluator translate-dataset`: a data set in a new language."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
-from evaluator.cli.options import LocalPath, data_option, finite
-from evaluator.cli.translators import Money, check_talking, open_translator, outcomes, talking_options
+from evaluator.cli.options import LocalPath, calls, data_option, finite
+from evaluator.cli.translators import talking_options
 from evaluator.translate import TRANSLATED
-from evaluator.vocabulary import DataSource
 
 
+@calls("evaluator.translation.dataset:translate_dataset")
 @click.command(name="translate-dataset")
 @click.argument("dataset", type=click.Choice(TRANSLATED))
 @click.option("--to", "language", required=True, metavar="LANG", help="Two-letter code of the language.")
@@ -28,18 +27,7 @@ from evaluator.vocabulary import DataSource
 @click.option("--repairs", type=LocalPath(path_type=Path, exists=True), help="A corrected list of failures.")
 @talking_options
 @data_option
-def command(
-    dataset: str,
-    language: str,
-    translator: str,
-    out: Path,
-    cache: Path | None,
-    offline: bool,
-    max_cost: float,
-    repairs: Path | None,
-    data: Path | None,
-    **talking: Any,
-) -> None:
+def command(**arguments: Any) -> None:
     """Translate StereoSet's English file, protecting BLANK and checking that it and the final punctuation survived.
 
     Writes OUT/stereoset/dev_LANG.json, and what failed to OUT/stereoset/dev_LANG.failures.csv: correct the column `translation`
@@ -50,29 +38,13 @@ def command(
       evaluator translate-dataset stereoset --to sk --translator deepl --max-cost 15 --out mydata
       evaluator run stereoset-sk --data mydata --model bert-base-multilingual-cased --out runs/sk
     """
-    from evaluator.datasets.stereoset import file_name
-    from evaluator.store.files import write_bytes
-    from evaluator.tasks import task
-    from evaluator.translate.stereoset import failures_csv, read_repairs, translate_stereoset
-    from evaluator_serving.budget import Budget
-    from evaluator_serving.cache import cache_dir
-    from evaluator_serving.errors import InputError
+    from evaluator.translation.dataset import translate_dataset
 
-    if language == "en":
-        raise InputError("--to en: the data set is in English already; give another language")
-    check_talking(talking, translator)
-    samples = task(f"{dataset}-en").load(DataSource(data))
-    answers = cache or cache_dir() / "translations.jsonl"
-    cached = open_translator(translator, answers, Money(offline, Budget(max_cost)), talking)
-    fixed = read_repairs(repairs) if repairs else {}
-    result = translate_stereoset(samples, cached, language, fixed)
-    path = out / dataset / file_name(language)
-    listed = path.with_suffix(".failures.csv")
-    content = json.dumps(result.data, ensure_ascii=False, indent=1) + "\n"
-    write_bytes(path, content.encode())
-    write_bytes(listed, failures_csv(result.failures).encode())
-    for name, reason in samples.failures:
+    made = translate_dataset(**arguments, report=lambda line: click.echo(line, err=True))
+    for name, reason in made.skipped:
         click.echo(f"left out: example {name} of the English file: {reason}", err=True)
-    click.echo(f"{path}: {result.examples} examples{outcomes(cached)}")
-    if result.failures:
-        click.echo(f"{listed}: {len(result.failures)} translations to repair; give it back with --repairs when corrected")
+    click.echo(f"{made.path}: {made.file.examples} examples{made.outcomes}")
+    if made.file.failures:
+        click.echo(
+            f"{made.listed}: {len(made.file.failures)} translations to repair; give it back with --repairs when corrected"
+        )

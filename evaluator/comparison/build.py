@@ -46,6 +46,7 @@ class Comparison:
         layouts: task → how its rows are shown.
         notes: what every reader must know, a sentence each.
         beside: task → its rates with references, where there are any; they are part of no test.
+        checks: the conditions that a model fails by meeting them.
     """
 
     models: tuple[str, ...]
@@ -56,16 +57,17 @@ class Comparison:
     layouts: Mapping[str, Layout]
     notes: tuple[str, ...]
     beside: Mapping[str, Section] = field(default_factory=dict)
+    checks: tuple[Check, ...] = ()
 
     @property
     def baseline(self) -> str:
         """What the others are compared with."""
         return self.models[0]
 
-    def failing(self, checks: Sequence[Check]) -> list[Crossed]:
+    def failing(self) -> list[Crossed]:
         """Which models fail which checks: the baseline is not checked beside others. InputError where one can't be decided."""
         rates = self.rates.filter(pl.col("model") != self.baseline) if len(self.models) > 1 else self.rates
-        return [found for each in checks for found in crossed(each, rates, self.rows)]
+        return [found for each in self.checks for found in crossed(each, rates, self.rows)]
 
 
 def sides(runs: Sequence[Run]) -> list[Side]:
@@ -113,15 +115,16 @@ def build(
     tasks: Sequence[str] = (),
     allow: Collection[str] = (),
     permutations: int = PERMUTATIONS,
-    alone: bool = False,
+    checks: tuple[Check, ...] = (),
     references: Sequence[Source] = (),
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Comparison:
     """Compare every side with the first one on all tasks that both have, or on these; `progress` hears how many are done.
 
-    Raises InputError where fewer than two are given (unless `alone`: then the rates of one will do), for runs that aren't
-    comparable, and where nothing is left to compare.
+    Raises InputError where fewer than two are given (unless there are checks, none of a difference: then the rates of one will
+    do), for runs that aren't comparable, and where nothing is left to compare.
     """
+    alone = bool(checks) and not any(each.of_differences for each in checks)
     if len(picked) < 2 and not (alone and picked):
         have = f"only {picked[0].label}" if picked else "none"
         raise InputError(f"a comparison needs two or more models, there is {have}: name another run, or --model twice")
@@ -155,7 +158,7 @@ def build(
     placed = {name: _placed(picked, name, rates, layouts[name], references, options) for name in layouts if references}
     notes += [text for section in placed.values() for text in (*section.warnings, *sentences(section))]
     labels = tuple(side.label for side in picked)
-    return Comparison(labels, options, permutations, rows, rates, layouts, tuple(dict.fromkeys(notes)), placed)
+    return Comparison(labels, options, permutations, rows, rates, layouts, tuple(dict.fromkeys(notes)), placed, checks)
 
 
 def _placed(

@@ -1,16 +1,62 @@
-"""`evaluator.compare`: a comparison as a frame, for notebooks."""
+"""Comparisons, for `evaluator compare` and for notebooks."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import polars as pl
 
-from evaluator.comparison.build import build, chosen, sides
+from evaluator.comparison.build import Comparison, build, chosen, sides
+from evaluator.comparison.expressions import parse
 from evaluator.reports.beside import sources
 from evaluator.reports.results import Results, warn
 from evaluator.store.remote import run_folder
 from evaluator.store.run import Run
 from evaluator.vocabulary import Interval, MeasureOptions, Scale
+
+
+def comparison(
+    runs: Sequence[Results | str | Path],
+    models: Sequence[str] = (),
+    baseline: str | None = None,
+    *,
+    tasks: Sequence[str] = (),
+    checks: Sequence[str] = (),
+    allow: Sequence[str] = (),
+    scale: Scale = "ratio",
+    interval: Interval = "percentile",
+    resamples: int = 1000,
+    permutations: int = 10_000,
+    seed: int = 0,
+    published: bool = False,
+    beside: Sequence[str | Path] = (),
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Comparison:
+    """Compare the runs' models with a baseline (default: the first model) on the samples that both have.
+
+    Args:
+        models, tasks: only these (default: all of the runs).
+        checks: expressions such as `g_s > 1.3`, for `Comparison.failing`; one model will do where none is of a difference.
+        allow: what the runs may differ in (protocol, templates, dtype).
+        published, beside: references that are shown beside the models: the published ones, those of other runs.
+        progress: called with the number of pairs that are compared, and of all pairs.
+
+    Raises InputError for runs that can't be compared, naming why, and for a check that is no expression.
+    """
+    parsed = tuple(parse(text) for text in checks)
+    opened = [Run.open(each.path if isinstance(each, Results) else run_folder(each)) for each in runs]
+    picked = chosen(sides(opened), models, baseline)
+    references = sources(published, [run_folder(each) for each in beside], [run.path for run in opened])
+    protocol = picked[0].run.protocol if picked else "default"
+    return build(
+        picked,
+        MeasureOptions(scale, interval, resamples, seed, protocol),
+        tasks=tasks,
+        checks=parsed,
+        allow=allow,
+        permutations=permutations,
+        references=references,
+        progress=progress,
+    )
 
 
 def compare(
@@ -34,11 +80,19 @@ def compare(
     `published` and `beside` (runs of references): warnings say where each model lies among comparable references, which no row
     includes. Raises InputError for runs that can't be compared, naming why.
     """
-    opened = [Run.open(each.path if isinstance(each, Results) else run_folder(each)) for each in runs]
-    picked = chosen(sides(opened), models, baseline)
-    protocol = picked[0].run.protocol if picked else "default"
-    options = MeasureOptions(scale, interval, resamples, seed, protocol)
-    references = sources(published, [run_folder(each) for each in beside], [run.path for run in opened])
-    comparison = build(picked, options, tasks=tasks, allow=allow, permutations=permutations, references=references)
-    warn(comparison.notes)
-    return comparison.rows
+    made = comparison(
+        runs,
+        models,
+        baseline,
+        tasks=tasks,
+        allow=allow,
+        scale=scale,
+        interval=interval,
+        resamples=resamples,
+        permutations=permutations,
+        seed=seed,
+        published=published,
+        beside=beside,
+    )
+    warn(made.notes)
+    return made.rows

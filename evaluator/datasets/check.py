@@ -3,11 +3,23 @@
 import csv
 import hashlib
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from evaluator.datasets.registry import DataFile, Dataset, Unit, path_of
+from evaluator.datasets.registry import (
+    DataFile,
+    Dataset,
+    Unit,
+    cache_folder,
+    dataset,
+    datasets,
+    folder,
+    path_of,
+    published_scores,
+)
+from evaluator.vocabulary import DataSource
 
 Status = Literal["ok", "converted", "changed", "missing"]
 
@@ -28,6 +40,26 @@ class FileStatus:
     status: Status
     rows: int | None = None
     problem: str | None = None
+
+
+def present(data: Path | None = None) -> Iterator[tuple[Dataset, Literal["shipped", "yes", "some", "no"]]]:
+    """Every named data set, and how many of its files are here; `data`: folder of the data sets (default: the cache)."""
+    for each in (*datasets().values(), *published_scores().values()):
+        root = _place(each.name, data)
+        there = [path_of(each, file, root).is_file() for file in each.files]
+        yield each, "shipped" if each.shipped else "yes" if all(there) else "some" if any(there) else "no"
+
+
+def check_datasets(names: Sequence[str] = (), data: Path | None = None) -> list[FileStatus]:
+    """Compare the files of these data sets (default: all, without the published scores) with the registry.
+
+    Raises InputError for an unknown name.
+    """
+    return [status for name in dict.fromkeys(names or datasets()) for status in check(dataset(name), _place(name, data))]
+
+
+def _place(name: str, data: Path | None) -> Path:
+    return cache_folder() if name in published_scores() else folder(DataSource(data))
 
 
 def check(dataset: Dataset, root: Path) -> list[FileStatus]:

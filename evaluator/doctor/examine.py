@@ -10,8 +10,21 @@ from evaluator.doctor.packages import SAME
 from evaluator.doctor.packages import findings as packages
 
 
-def examine(*, data: Path | None = None, ray: str | None = None, quick: bool = False) -> Iterator[Finding]:
-    """Yield findings as they are made. `quick` starts no process, so engines and Ray are not tried. `ray`: cluster address."""
+def examine(
+    *, data: Path | None = None, ray: str | None = None, quick: bool = False, needs: Collection[str] = ()
+) -> Iterator[Finding]:
+    """Yield findings as they are made.
+
+    `quick` starts no process, so engines and Ray are not tried. `ray`: cluster address. `needs`: what must work (see `unmet`).
+    """
+    findings = []
+    for finding in _findings(data, ray, quick):
+        findings.append(finding)
+        yield finding
+    yield from unmet(findings, needs)
+
+
+def _findings(data: Path | None, ray: str | None, quick: bool) -> Iterator[Finding]:
     yield from packages()
     yield from machine.findings()
     yield from environment.findings(data)

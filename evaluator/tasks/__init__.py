@@ -13,7 +13,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from evaluator.tasks.base import Task
-from evaluator.tasks.parameters import ParameterError, With, asked, checked, is_list, taken
+from evaluator.tasks.parameters import ParameterError, With, as_flag, asked, checked, is_list, taken
 from evaluator.vocabulary import DataSource
 from evaluator_serving.errors import InputError, in_words
 from evaluator_serving.plugins import Plugin, Registry, load_object
@@ -47,6 +47,43 @@ FAMILIES: dict[str, str] = {
 """Tasks called FAMILY-LANGUAGE, to the function that makes one from the language's code (two or three small letters)."""
 
 _REGISTRY = Registry(TASKS, group="evaluator.tasks")
+
+RESERVED = frozenset(
+    (
+        "allow_pickle",
+        "batch_tokens",
+        "chat_template",
+        "command",
+        "data",
+        "date",
+        "device",
+        "dtype",
+        "engine",
+        "extra",
+        "help",
+        "limit",
+        "log_format",
+        "log_to",
+        "max_cost",
+        "metrics",
+        "metrics_port",
+        "model",
+        "models",
+        "no_verify",
+        "out",
+        "protocol",
+        "retry",
+        "set",
+        "strict",
+        "system",
+        "systems",
+        "tasks",
+        "thinking",
+        "trust_remote_code",
+        "verify",
+    )
+)
+"""Names of `run`'s own options and arguments, which no task's parameter can have."""
 
 
 def restore(name: str, definition: str | None, made_of: str | None = None) -> Task:
@@ -136,6 +173,13 @@ def _of_plugin(plugin: Plugin) -> Task:
         raise InputError(f"plug-in {plugin.name!r} of {plugin.package} makes no evaluator.tasks.base.Task: mend that package")
     if made.name != plugin.name:
         raise InputError(f"plug-in {plugin.name!r} of {plugin.package} makes a task called {made.name!r}: mend that package")
+    for key, field in asked(type(made.parameters)).items():
+        flag = as_flag(key, field, None)
+        if {key, flag.removeprefix("--").replace("-", "_")} & RESERVED:
+            raise InputError(
+                f"plug-in {plugin.name!r} of {plugin.package} has a parameter {key!r} ({flag}), which is an option of "
+                "`evaluator run`: rename it in that package"
+            )
     return made
 
 

@@ -12,10 +12,11 @@ from click.testing import CliRunner
 from evaluator.bench.backends import Ceilings, EngineBackend, serve
 from evaluator.bench.compare import differing, ratios
 from evaluator.bench.counter import Counter
+from evaluator.bench.function import read_record
 from evaluator.bench.job import BenchJob, BenchWorkload
 from evaluator.bench.measure import noise, record
 from evaluator.bench.process import BackendProcess
-from evaluator.cli.bench import command, read, show
+from evaluator.cli.bench import command, show
 from evaluator.scoring.loaded_tasks import Renderer, load_tasks
 from evaluator.scoring.model_setup import source_of
 from evaluator.scoring.prepare import ask_model, prepare_model
@@ -183,9 +184,9 @@ def test_commands_refuse_what_is_no_bench(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.json"
     wrong.write_text("[]")
     with pytest.raises(InputError, match="is not a bench record"):
-        read(wrong)
+        read_record(wrong)
     with pytest.raises(InputError, match="can't be read"):
-        read(tmp_path / "none.json")
+        read_record(tmp_path / "none.json")
     made = record([worker("onnx", [4.0, 4.1])], [], {}, CPU)
     still = {"ways": [{**made["ways"][0], "sentences_s": 0.0}]}
     for part in (
@@ -199,10 +200,10 @@ def test_commands_refuse_what_is_no_bench(tmp_path: Path) -> None:
     ):
         wrong.write_text(json.dumps(made | part))
         with pytest.raises(InputError, match="is not a bench record of this version"):
-            read(wrong)
+            read_record(wrong)
     wrong.write_text("[" * 100_000)
     with pytest.raises(InputError, match="can't be read as a bench"):
-        read(wrong)
+        read_record(wrong)
     done = CliRunner().invoke(command, ["gpt2", "--against", "abacus"])
     assert isinstance(done.exception, InputError)
     assert "transformers-loop, lm-eval" in str(done.exception)

@@ -3,40 +3,23 @@
 import importlib
 import inspect
 from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args, get_type_hints
 
 import click
 import pytest
 
 from evaluator.cli import cli
 from evaluator.cli.options import CALLS
-from evaluator.tasks import known_parameters
+from evaluator.scoring.run import run
+from evaluator.tasks import RESERVED, known_parameters
 
-SHOWING = {"format_", "figures", "stuck", "log_to"}
+SHOWING = {"format_", "figures", "stuck", "log_to", "as_json"}
 """How a command prints, where it sends its results besides, and with which exit code it ends."""
-MORE = {"plan": {"price"}, "archive": {"tasks"}, "report": {"samples", "data"}}
+MORE = {"plan": {"price"}, "archive": {"tasks"}, "report": {"samples", "data"}, "gender": {"explain"}}
 """Options for what is printed beside the result; archive refuses --task, which the other commands with rates have."""
-WITHOUT = {
-    "bench compare",
-    "bench measure",
-    "compare",
-    "data check",
-    "data fetch",
-    "data list",
-    "doctor",
-    "engines",
-    "export",
-    "gender",
-    "import gest-predictions",
-    "import stereoset-predictions",
-    "new",
-    "samples",
-    "tasks",
-    "train-nsp",
-    "translate",
-    "translate-dataset",
-    "validity",
-}
-"""Commands that are still to say which function they call."""
+WITHOUT = {"new"}
+"""Prints a file that the package ships: there is no function to call."""
 
 
 def commands(group: click.Command, above: str = "") -> Iterator[tuple[str, click.Command]]:
@@ -64,10 +47,28 @@ def test_every_option_is_an_argument_of_the_function_behind_the_command(name: st
         for parameter in command.get_params(click.Context(command))
         if parameter.expose_value and parameter.name not in SHOWING | MORE.get(name, set())
     }
-    if any(argument.kind is argument.VAR_KEYWORD for argument in arguments.values()):
-        options -= set(known_parameters())  # they are checked by the tasks that have them
-    assert options <= set(arguments), f"{name} has options that {function}() doesn't have"
+    names = set(arguments)
+    for argument in (argument for argument in arguments.values() if argument.kind is argument.VAR_KEYWORD):
+        unpacked = get_args(argument.annotation)  # Unpack[a TypedDict]; else parameters, which the tasks that have them check
+        names |= set(get_type_hints(unpacked[0]) if unpacked else known_parameters())
+    assert options <= names, f"{name} has options that {function}() doesn't have"
 
 
 def test_commands_without_a_function() -> None:
     assert {name for name, command in COMMANDS.items() if not hasattr(command, CALLS)} == WITHOUT
+
+
+def test_no_parameter_of_a_task_can_be_named_as_an_option_of_run() -> None:
+    arguments = {name for name, each in inspect.signature(run).parameters.items() if each.kind is not each.VAR_KEYWORD}
+    context = click.Context(COMMANDS["run"])
+    options = [each for each in COMMANDS["run"].get_params(context) if each.name not in known_parameters()]
+    flags = {flag.removeprefix("--").replace("-", "_") for each in options for flag in each.opts if flag.startswith("--")}
+    assert arguments | flags <= RESERVED
+
+
+def test_the_page_of_the_python_interface_names_the_function_of_each_command() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "api.md").read_text("utf8")
+    for name, command in COMMANDS.items():
+        if name not in WITHOUT:
+            function = getattr(command, CALLS).replace(":", ".")
+            assert f"| `{name}` | `{function}` |" in page or f"::: {function}\n" in page, f"{name}: {function}"

@@ -20,7 +20,7 @@ from huggingface_hub import constants
 
 import evaluator
 from evaluator import cli
-from evaluator.bench import measure
+from evaluator.bench import function
 from evaluator.bench.backends import serve
 from evaluator.bench.job import BenchJob
 from evaluator.cli.bench import command as bench
@@ -335,7 +335,7 @@ def test_a_bench_fetches_and_runs_them_where_it_is_told_to(own: Path, hub: HubSe
         job.extend(ways)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(measure, "bench", noted)
+    monkeypatch.setattr(function, "bench", noted)
     words = ["tiny/own", "--task", "gest-demo", "--samples", "8", "--slices", "2", "--device", "cpu", "--threads", "1"]
     words += ["--engine", "transformers", "--against", "transformers-loop"]
     done = CliRunner().invoke(bench, words)

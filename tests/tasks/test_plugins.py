@@ -99,6 +99,20 @@ def test_one_that_fails_is_a_line_and_stops_no_other(install: Install) -> None:
     assert type(task("gest")).__module__ == "evaluator.tasks.gest"
 
 
+@pytest.mark.parametrize(("key", "type_"), [("limit", "int"), ("systems", "tuple[str, ...]"), ("system", "str")])
+def test_a_parameter_named_as_an_option_of_run_is_refused(install: Install, key: str, type_: str) -> None:
+    code = TASK.replace(
+        "least: Annotated[int, REPORT] = Field(default=2", f"{key}: {type_} = Field(default={type_.partition('[')[0]}()"
+    )
+    install("made-task", "made_up_task", code, "made = made_up_task:Made")
+    with pytest.raises(InputError, match=f"made-task 1.5 has a parameter '{key}' .*rename it"):
+        task("made")
+    told = CliRunner().invoke(cli, ["tasks"])
+    assert told.exit_code == 0
+    assert f"made [made-task 1.5]: plug-in 'made' of made-task 1.5 has a parameter '{key}'" in told.stdout
+    assert CliRunner().invoke(cli, ["run", "--help"]).exit_code == 0, "and no flag is there twice"
+
+
 OWN = """
 from dataclasses import dataclass, field
 from typing import ClassVar

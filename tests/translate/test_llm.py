@@ -20,7 +20,6 @@ from tiny_models import CHAT_TEMPLATE, tiny_model, tiny_talker
 
 from evaluator.answer_cache import AnswerCache
 from evaluator.cli.translate import command as translate_command
-from evaluator.cli.translators import Money, open_translator, outcomes
 from evaluator.tasks import chosen_tasks
 from evaluator.tasks.gest_mt import find_translations
 from evaluator.translate.base import make_translator
@@ -29,6 +28,7 @@ from evaluator.translate.folder import read_translations
 from evaluator.translate.llm import LLMOptions, LLMTranslator
 from evaluator.translate.prompt import TranslationPrompt, default_prompt
 from evaluator.translate.provenance import TranslationRecord
+from evaluator.translation.translators import Money, open_translator, outcomes
 from evaluator.vocabulary import DataSource
 from evaluator_serving.budget import Budget, CostError
 from evaluator_serving.chats import Chat, Turn
@@ -184,7 +184,7 @@ def test_another_model_is_asked_for_itself_with_the_same_files(tmp_path: Path) -
 
 def test_a_limit_without_prices_is_refused(tmp_path: Path) -> None:
     with ChatServer() as server:
-        talking: Any = {"dtype": "float32", "device": "auto", "extra": (), "engine": "auto", "prompt": None, "max_tokens": None}
+        talking: Any = {"dtype": "float32", "device": "auto", "extra": {}, "engine": "auto", "prompt": None, "max_tokens": None}
         with pytest.raises(InputError, match="a limit on the cost needs prices"):
             open_translator(f"llm:{server.spec}", tmp_path / "a.jsonl", Money(False, Budget(5.0)), talking)
         open_translator(f"llm:{server.spec}", tmp_path / "a.jsonl", Money(False, Budget(0.0)), talking)
@@ -215,7 +215,7 @@ def test_no_more_is_spent_than_allowed(tmp_path: Path) -> None:
 def test_two_translators_of_a_command_have_one_purse(tmp_path: Path) -> None:
     """Each of them alone could pay for all of its own."""
     talking: Any = {"dtype": "float32", "device": "auto", "engine": "auto", "prompt": None, "max_tokens": None}
-    talking["extra"] = ("prompt_price=1", "answer_price=1", "concurrency=1")
+    talking["extra"] = {"prompt_price": "1", "answer_price": "1", "concurrency": "1"}
     each, texts = (PROMPT_TOKENS + ANSWER_TOKENS) / 1e6, [f"text {i}" for i in range(8)]
     most = Prices(1, 1).most(Chat(default_prompt().turns(texts[0], "sk")))
     with ChatServer() as server, ChatServer(model="other") as second:

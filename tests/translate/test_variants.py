@@ -6,9 +6,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from evaluator.cli.translate import command, folder_name
+from evaluator.cli.translate import command
 from evaluator.gender import rules_detector
 from evaluator.translate.variants import PromptedSystem, SystemTranslations, gender_pairs
+from evaluator.translation.sentences import folder_name
 from evaluator_serving.errors import InputError
 
 FRAME = pl.DataFrame({"sentence": ["I was sad.", "I go home.", "I worked."], "group": ["1", "2", "8"]})
