@@ -162,7 +162,7 @@ code_option: Decorator = click.option(
 
 def leaving_out_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """--strict and --retry, for commands that score."""
-    strict = click.option("--strict", is_flag=True, help="Refuse what can't be asked of a model instead of leaving it out.")
+    strict = click.option("--strict", is_flag=True, help="End with an error where a model cannot score a sample, instead of skipping it.")
     retry = click.option("--retry", is_flag=True, help="Ask again the requests that failed at every attempt.")
     return strict(retry(command))
 
@@ -210,7 +210,7 @@ def asking_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "systems",
         multiple=True,
         metavar="[NAME=]TEXT|FILE",
-        help="A system prompt to ask under, or `none`; repeatable: the conditions of one run (in the chat template).",
+        help="A system prompt, or `none`; repeatable: each is a condition of the run (in the chat template).",
     )
     date = date_option("What chat templates write as today's date [the day on which the run was made].")
     return cost(system(thinking_option(date(command))))

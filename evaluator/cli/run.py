@@ -162,7 +162,7 @@ def left_out(run: Run, failures: pl.DataFrame, models: Sequence[str]) -> Iterato
         yield from (note.removesuffix(".") for note in (*unasked_notes(name, entry), *given_notes(name, entry)))
     failed = failures.filter(pl.col("request") != "")
     told = {
-        "unaskable": "can't be asked and are left out",
+        "unaskable": "cannot be scored and are skipped",
         "poisonous": "failed whenever they were tried and were given up (--retry asks them again)",
     }
     for kind, what in told.items():

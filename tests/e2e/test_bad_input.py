@@ -90,7 +90,7 @@ def test_sentence_longer_than_the_context(call: Call, tiny_gpt2: Path, tmp_path:
         ended = run_own(call, path, tiny_gpt2, tmp_path / "run")
         assert ended.code == 0, ended.err
         last = ended.err.splitlines()[-1]
-        said = "evaluator: requests that can't be asked and are left out: 2 of tiny-gpt2: evaluator status"
+        said = "evaluator: requests that cannot be scored and are skipped: 2 of tiny-gpt2: evaluator status"
         assert last.startswith(said), ended.err
     assert "tiny-gpt2: 1 of 2 samples of gest-" in " ".join(ended.out.split())
     alone = write_samples(tmp_path / "alone.csv", [("I sing " + "and sing " * 200 + ".", 2)])

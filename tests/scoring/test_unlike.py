@@ -214,7 +214,7 @@ def test_a_sample_that_cannot_be_asked_is_one_models_skipped_sample(folder: Path
         assert set(failures["kind"]) == {"unaskable"}
         assert len(list((tmp_path / "run" / "failures").iterdir())) == 2, "a second time they are not recorded again"
         done = ended(outcome, spec)
-        said = "evaluator: requests that can't be asked and are left out: 4 of gpt, 2 of long: evaluator status "
+        said = "evaluator: requests that cannot be scored and are skipped: 4 of gpt, 2 of long: evaluator status "
         assert (done.exit_code, done.stderr.splitlines()[-1]) == (0, f"{said}{run.path}")
         told = json.loads(status(run, "--format", "json"))
         counts = [(row["state"], row["done"], row["total"], row["failed"], row["unaskable"]) for row in told["models"]]
