@@ -162,7 +162,9 @@ code_option: Decorator = click.option(
 
 def leaving_out_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """--strict and --retry, for commands that score."""
-    strict = click.option("--strict", is_flag=True, help="End with an error where a model cannot score a sample, instead of skipping it.")
+    strict = click.option(
+        "--strict", is_flag=True, help="End with an error where a model cannot score a sample, instead of skipping it."
+    )
     retry = click.option("--retry", is_flag=True, help="Ask again the requests that failed at every attempt.")
     return strict(retry(command))
 

@@ -71,7 +71,8 @@ def _terminal(first: pl.DataFrame, last: pl.DataFrame, found: "SampleList") -> "
 
     rate, layout, against = found.rate, found.layout, found.against
     name = layout.shown(rate.measure) + (f" of {layout.named(rate.group)}" if rate.group else "")
-    model, template = first["model"][0], first["template"][0]
+    shown = first if first.height else last
+    model, template = shown["model"][0], shown["template"][0]
     under = f" under {template}" if template else ""
     if against is None:
         titles = (f"{model}: these drive {name} up most{under}", f"{model}: these drive {name} down most{under}")

@@ -108,7 +108,8 @@ class Encodings:
         table = EncodedTable.concat([known.table, new.table]) if len(new.table) else known.table
         self._by_encoder[key] = table
         refused = {**known.refused, **new.refused}
-        return Encoding(table.only([name for name in requests if name not in refused]), refused)
+        encoded = table.position  # with `strict`, nothing behind the first refused request
+        return Encoding(table.only([name for name in requests if name in encoded]), refused)
 
 
 def _apart(source: ModelSource, requests: bytes) -> Encoding:

@@ -80,7 +80,7 @@ class EncodedTable(Sequence[Encoded]):
         chats: row → chat, of those that have one.
     """
 
-    def __init__(self, columns: "Columns") -> None:
+    def __init__(self, columns: "TableColumns") -> None:
         self.columns = columns
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -131,7 +131,7 @@ class EncodedTable(Sequence[Encoded]):
     @classmethod
     def concat(cls, parts: Sequence["EncodedTable"]) -> "EncodedTable":
         """All requests of several tables."""
-        return cls(Columns.concat([part.columns for part in parts])) if len(parts) != 1 else parts[0]
+        return cls(TableColumns.concat([part.columns for part in parts])) if len(parts) != 1 else parts[0]
 
     @functools.cached_property
     def forwards(self) -> "Forwards":
@@ -150,7 +150,7 @@ class EncodedTable(Sequence[Encoded]):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Columns:
+class TableColumns:
     """The arrays of a table, see there."""
 
     requests: list[str]
@@ -170,13 +170,13 @@ class Columns:
     lookups: Ragged
     chats: dict[int, Chat]
 
-    def take(self, which: NDArray[np.intp]) -> "Columns":
+    def take(self, which: NDArray[np.intp]) -> "TableColumns":
         """Of some requests."""
         rows = _members(self.row_count, which)
         candidates = _members(self.candidate_count, which)
         chats = {new: self.chats[old] for new, old in enumerate(rows.tolist()) if old in self.chats} if self.chats else {}
         chosen = which.tolist()
-        return Columns(
+        return TableColumns(
             requests=[self.requests[i] for i in chosen],
             kinds=[self.kinds[i] for i in chosen],
             coverage=self.coverage[which],
@@ -190,7 +190,7 @@ class Columns:
         )
 
     @classmethod
-    def concat(cls, parts: Sequence["Columns"]) -> "Columns":
+    def concat(cls, parts: Sequence["TableColumns"]) -> "TableColumns":
         """Of all requests of several tables."""
         chats: dict[int, Chat] = {}
         before = 0
@@ -293,7 +293,7 @@ class Builder:
             for name, (values, lengths) in self._ragged.items()
         }
         return EncodedTable(
-            Columns(
+            TableColumns(
                 self._requests,
                 self._kinds,
                 flat["coverage"].reshape(-1, 3),
@@ -319,7 +319,7 @@ class Forwards:
         length: [passes] as `Row.length`.
     """
 
-    columns: Columns
+    columns: TableColumns
     of_row: NDArray[np.intp]
     first: NDArray[np.intp]
     host: NDArray[np.intp]
@@ -418,7 +418,7 @@ def _reads(passes: Forwards) -> Reads:
     return Reads(Ragged(at[chosen], offsets), Ragged(asked[chosen], offsets), spot)
 
 
-def _forwards(columns: Columns) -> Forwards:
+def _forwards(columns: TableColumns) -> Forwards:
     """Rows with the same input are one pass. A causal row whose ids begin another row's ids is read from that longer row: a
     causal model's outputs don't depend on what follows (`checks.causality` makes sure). Rows that stand `alone` aren't.
     """

@@ -273,6 +273,6 @@ def test_warnings_come_where_they_belong() -> None:
     assert said(frame(apart, tokens_stereotype=2)) == []  # half is not most
     lines = said(frame(apart, kept=[True] * (FEW - 1) + [False] * 11))
     assert "m: 11 of 60 quadruples dropped: the keywords' token counts don't satisfy k0 - k1 = k2 - k3" in lines
-    assert f"m: fewer than {FEW} samples left: 49 for ss_mu original, 49 for cs_mu original" in lines
+    assert f"m: fewer than {FEW} samples remain: 49 for ss_mu original, 49 for cs_mu original" in lines
     (line,) = said(frame(apart, template="causal (extension)"))
     assert "extension" in line

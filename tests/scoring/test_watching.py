@@ -15,6 +15,7 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
@@ -261,7 +262,11 @@ def test_what_libraries_write_is_json_too(end: str, left: str, tmp_path: Path) -
 def test_a_command_with_a_json_log_takes_care_of_them(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evaluator.cli.run.perform", lambda *_: os.write(2, b"[W1129 utils.cpp:68] Warning\n"))
+    def warned(*_: object, **__: object) -> SimpleNamespace:
+        os.write(2, b"[W1129 utils.cpp:68] Warning\n")
+        return SimpleNamespace(outcome=None, models_asked=())
+
+    monkeypatch.setattr("evaluator.scoring.run.run", warned)
     monkeypatch.setattr("evaluator.cli.run.finish", lambda *_: None)
     monkeypatch.setattr(sys, "argv", ["evaluator", "run", "gest-demo", "--model", "m", "--out", "r", "--log-format", "json"])
     with pytest.raises(SystemExit, match="0"):
@@ -274,7 +279,7 @@ def test_an_interruption_is_one_line_of_json(capsys: pytest.CaptureFixture[str],
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("evaluator.cli.run.perform", interrupted)
+    monkeypatch.setattr("evaluator.scoring.run.run", interrupted)
     monkeypatch.setattr(sys, "argv", ["evaluator", "run", "gest-demo", "--model", "m", "--out", "r", "--log-format", "json"])
     with pytest.raises(SystemExit, match="130"):
         cli.main()

@@ -569,7 +569,7 @@ def test_a_model_that_is_only_served() -> None:
     assert (source.served.url, source.served.name) == ("http://127.0.0.1:1/v1", "some/model")  # type: ignore[union-attr]
     assert source.heads == {"chat"}
     assert choose_engine(source, {"chat"}) == "openai"
-    with pytest.raises(InputError, match=r"it is at a server.*--engine openai"):
+    with pytest.raises(InputError, match=r"it is on a server.*--engine openai"):
         check_fit("transformers", source, EngineOptions(), frozenset({"chat"}))
     with pytest.raises(InputError, match="only supports chats"):
         encoder_for(source).encode(Continuation("The", (" man", " woman")))

@@ -193,7 +193,7 @@ def test_the_hubs_files_where_the_released_tables_are_not(data: Path) -> None:
         ("de", "P", pair('"I work," said', " he", " she")),
         ("en", "P", pair('"I cry,"', " he said", " she said")),
     ]
-    with pytest.raises(InputError, match=r"no such file: .*Finnish\.csv: EuroGEST's hub has one for each language"):
+    with pytest.raises(InputError, match=r"no such file: .*Finnish\.csv: download it from EuroGEST's repository"):
         EuroGest("eurogest-fi", EuroGestParameters(languages=("fi",))).load(DataSource(data))
 
 
@@ -273,7 +273,7 @@ def test_bad_input(data: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"data set eurogest: no such file: .* run `evaluator data fetch eurogest`"):
         task("eurogest-de").load(DataSource(tmp_path / "nowhere"))
     (data / "eurogest" / SCAFFOLD_FILE).write_text('{"he said": {}}')
-    with pytest.raises(InputError, match="another version of the file than this program knows"):
+    with pytest.raises(InputError, match="unsupported version of the file"):
         task("eurogest-de").load(DataSource(data))
 
 
