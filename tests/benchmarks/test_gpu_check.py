@@ -90,7 +90,10 @@ def test_engines(program: ModuleType, module: str, tmp_path: Path, monkeypatch: 
     assert entry["state"] == "passed", entry["reason"]
     skipped = {"torch_engine": "spread over two GPUs", "onnx_engine": "float16"}[module]
     assert [name for name, part in found.items() if "skipped" in part] == [skipped]
-    assert all(part["tokens_a_second"] > 0 for part in found.values() if "skipped" not in part)
+    for part in (part for part in found.values() if "skipped" not in part):
+        speeds = [value for key, value in part.items() if key.endswith("tokens_a_second")]
+        assert speeds
+        assert min(speeds) > 0
 
 
 def test_a_wrong_number_and_an_error_fail_their_part_and_the_next_goes_on(program: ModuleType, tmp_path: Path) -> None:

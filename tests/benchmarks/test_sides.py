@@ -79,7 +79,8 @@ def test_figures_of_masked_models(benchmark: Any) -> None:
         worker(sides, "vllm", error="no vllm"),
         worker(sides, "onnx", *({**ours, "wall": wall, "encoder_flop": 1e10} for wall in (2.0, 1.0, 3.0))),
     ]
-    told = program.digest(workers, [10.0, 20.0, 20.0], {}, 2)
+    peaks = [{"matrix_gflop_s": rate} for rate in (10.0, 20.0, 20.0)]
+    told = program.digest(workers, peaks, {}, 2)
     assert told["peak_gflop_s"] == [10.0, 20.0, 20.0]
     published, onnx = told["ways"]["published"], told["ways"]["onnx"]
     assert (published["ms_a_sentence"], published["ratio"], published["max_difference"]) == (4000.0, 1.0, 0.0)

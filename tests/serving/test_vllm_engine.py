@@ -234,7 +234,7 @@ def test_a_row_that_does_not_fit_is_named(engine: VllmEngine, row: Row, message:
     [
         (EngineOptions(dtype="float64"), "no dtype float64: choose one of float32"),
         (EngineOptions(dtype="int8"), "no dtype int8"),
-        (EngineOptions(device="tpu"), "computes on .*, not on tpu"),
+        (EngineOptions(device="tpu"), "vLLM runs on .*, not on tpu"),
         (EngineOptions(extra={"no_such_option": 1}), "'no_such_option' is no engine argument of vLLM"),
         (EngineOptions(extra={"logprobs_mode": "raw_logits"}), "'logprobs_mode' is set by the program itself"),
         (EngineOptions(extra={"max_num_seqs": "many"}), "can't be loaded into vLLM"),
