@@ -27,9 +27,9 @@ from sides import sentences
 
 from evaluator.bench.measure import versions
 from evaluator.demo import demo_model
-from evaluator.scoring.score import score_chunk
 from evaluator.tasks.gest_who import ORDERS
 from evaluator.tasks.who_wording import own_wording
+from evaluator_serving.answers import assemble
 from evaluator_serving.chats import Chat
 from evaluator_serving.chunks import make_chunk
 from evaluator_serving.encoding import encoder_for
@@ -82,7 +82,7 @@ def together(name: str, source: ModelSource, asked: Sequence[Chat]) -> tuple[Way
 
     def say(asked: Sequence[Chat]) -> list[str]:
         chunk = make_chunk([encoder.encode(chat) for chat in asked])
-        found = {answer.request: answer.replies[0].text for answer in score_chunk(engine, chunk).answers}
+        found = {answer.request: answer.replies[0].text for answer in assemble(chunk, engine.generate(chunk.rows))}
         return [found[request_id(chat)] for chat in asked]
 
     return say, engine.close

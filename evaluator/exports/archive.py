@@ -61,8 +61,13 @@ def archive(
     """Write a run into the file `out` (a zip, RO-Crate 1.2), with its rates and what they follow from. Returns the file.
 
     Args:
-        scale, interval, resamples, seed, settings: of the rates, as in `Results.rates`; `verify` uses them again.
-        text: also the sentences, read from the data set (in `data`, else EVALUATOR_DATA, else the cache).
+        scale: of the rates, as in `Results.rates`; `verify` uses this and the next four again.
+        interval: likewise.
+        resamples: likewise.
+        seed: likewise.
+        settings: likewise.
+        text: also the sentences, read from the data set.
+        data: folder of the data sets (default: EVALUATOR_DATA, else the cache).
         licence: SPDX identifier under which the archive is given away.
 
     Raises InputError for a run without scores, and where sentences are asked for that aren't here.

@@ -44,10 +44,17 @@ def export_results(
     Args:
         run: the run's folder, or its URL.
         format: `every-eval-ever`, `hugging-face` or `lm-eval`.
-        tasks, scale, interval, resamples, seed, settings: as in `Results.rates`; all tasks unless some are named.
+        tasks: names of tasks (default: all).
+        scale: as in `Results.rates`.
+        interval: likewise.
+        resamples: likewise.
+        seed: likewise.
+        settings: likewise.
         instances: every-eval-ever: also a record for each sample's score.
-        text: with their sentences, read from the data set (in `data`, else EVALUATOR_DATA, else the cache).
-        organization, relationship: every-eval-ever: who reports, and how it is related to the models' makers.
+        text: with their sentences, read from the data set.
+        data: folder of the data sets (default: EVALUATOR_DATA, else the cache).
+        organization: every-eval-ever: who reports.
+        relationship: every-eval-ever: how the organization is related to the models' makers.
         url: hugging-face: where the results can be looked at.
 
     Raises InputError for an unknown format or relationship, what another format takes, and a run without scores.

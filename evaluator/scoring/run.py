@@ -75,7 +75,12 @@ def run(
         limit: samples of each task, spread over its groups (default: all).
         data: folder of the data sets (default: EVALUATOR_DATA, else the cache).
         max_cost: US dollars that all answers may cost together (with `prompt_price` and `answer_price` in `extra`).
-        engine, dtype, device, chat_template, batch_tokens, extra: how models are run, as the options of `evaluator run`.
+        engine: `auto`, an engine's name, or module:Class.
+        dtype: of the weights and the arithmetic.
+        device: `auto`, `cpu`, `cuda`, `cuda:1`, …
+        chat_template: `user`: the prompt becomes the beginning of the assistant's turn.
+        batch_tokens: maximum padded tokens of a batch.
+        extra: options of the engine.
         systems: system prompts (or one) to ask every model under, as `--system` takes them.
         thinking: `on`, `off` or a level such as `low`, for models that think before they answer.
         date: what chat templates write as today's (YYYY-MM-DD; default: the day on which the run was made).

@@ -104,17 +104,17 @@ def _values(engine: Engine, rows: Sequence[Row], kept: AnswerStore | None) -> li
     """What the engine gives for every row: numbers, or words for those that are chats."""
     values: list[Values | None] = [None] * len(rows)
     for chats in (False, True):
-        active_replicas = [index for index, row in enumerate(rows) if (row.chat is not None) == chats]
-        if not active_replicas:
+        indices = [index for index, row in enumerate(rows) if (row.chat is not None) == chats]
+        if not indices:
             continue
-        mine = [rows[index] for index in active_replicas]
+        mine = [rows[index] for index in indices]
         try:
             given: Sequence[Values] = engine.generate(mine, kept) if chats else engine.score_kept(mine, kept)
         except EngineError as error:
             if error.row is not None:
-                error.row = active_replicas[error.row]
+                error.row = indices[error.row]
             raise
-        for index, value in zip(active_replicas, given, strict=True):
+        for index, value in zip(indices, given, strict=True):
             values[index] = value
     return [value for value in values if value is not None]
 

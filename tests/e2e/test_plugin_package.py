@@ -107,7 +107,6 @@ class Lengths(Task):
 import numpy as np
 
 from evaluator_serving.engine import Engine
-from evaluator_serving.identity import identity
 
 
 class Letters(Engine):
@@ -124,10 +123,6 @@ class Letters(Engine):
     def __init__(self, source, options, rows, workload=None):
         self.check(source, options, frozenset(row.head for row in rows))
         self.device_kind = "cpu"
-        self._source, self._options = source, options
-
-    def describe(self):
-        return identity(self.name, self._source, self._options)
 
     def score(self, rows):
         return [np.array([-float(token) for _, token in row.lookups]) for row in rows]

@@ -114,7 +114,7 @@ def test_killed_while_it_answers(folder: Path, data: Path, tmp_path: Path, serve
     """SIGKILL when the n-th request comes, again and again: no prompt of the run that was answered is asked for twice."""
     script = (
         "from evaluator.cli import main; from evaluator.scoring import recovery; "
-        "from evaluator_serving.openai_engine import engine; engine._PROMPTS_A_REQUEST = 2; earlier.FEW = 1; main()"
+        "from evaluator_serving.openai_engine import engine; engine._PROMPTS_A_REQUEST = 2; recovery.FEW = 1; main()"
     )
     server = serve()
     extra = ["--extra", f"url={server.url}", "--extra", "concurrency=1", "--extra", "retries=0"]

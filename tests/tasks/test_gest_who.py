@@ -161,7 +161,7 @@ def test_smollm_says_and_weighs_what_the_published_code_made_it(
 def smollm_engine() -> Callable[..., Any]:
     """Requests → answers of SmolLM2-135M-Instruct by the transformers engine."""
     from evaluator.demo import demo_model
-    from evaluator.scoring.score import score_chunk
+    from evaluator_serving.answers import assemble
     from evaluator_serving.chunks import make_chunk
     from evaluator_serving.encoding import encoder_for
     from evaluator_serving.engine import EngineOptions
@@ -175,7 +175,8 @@ def smollm_engine() -> Callable[..., Any]:
         chunk = make_chunk([encoder.encode(request) for request in requests.values()])
         engine = TransformersEngine(source, EngineOptions(), chunk.merged.rows[:4])
         try:
-            return {answer.request: answer for answer in score_chunk(engine, chunk).answers}
+            values = engine.generate(chunk.rows) if chunk.rows[0].chat else engine.score(chunk.rows)
+            return {answer.request: answer for answer in assemble(chunk, values)}
         finally:
             engine.close()
 
