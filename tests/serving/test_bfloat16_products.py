@@ -81,14 +81,42 @@ def test_weights_that_are_not_exact_stay_in_float32_where_that_is_faster(
 @pytest.mark.parametrize("lacking", ["units", "compiler"])
 def test_without_units_or_compiler_bf16x2_is_float32(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: str) -> None:
     monkeypatch.setattr(products, "bfloat16_products", lambda: None)
-    if lacking == "units":
-        monkeypatch.setattr(products, "bfloat16_units", lambda: None)
+    monkeypatch.setattr(products, "bfloat16_units", lambda: None if lacking == "units" else "avx512_bf16")
     folder, rows = tiny_model("gpt2", tmp_path), rows_of("causal")
     engine = TransformersEngine(resolve(str(folder)), SPLIT, rows)
     assert largest(engine, rows, expected(folder, "causal", rows)) < 1e-4
     said = engine.details()["linear_layers"]["causal"]
     assert said.startswith("9 in float32 (")
     assert ("no bfloat16 units" in said) == (lacking == "units")
+
+
+def test_matrix_units_without_a_compiler_multiply_stacked_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """oneDNN multiplies them in float32 where the units are not really there: the parts and their sum are the same."""
+    monkeypatch.setattr(products, "bfloat16_products", lambda: None)
+    monkeypatch.setattr(products, "bfloat16_units", lambda: "amx_bf16")
+    folder = tiny_model("gpt2", tmp_path)
+    transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).save_pretrained(folder)
+    rows = rows_of("causal")
+    engine = TransformersEngine(resolve(str(folder)), SPLIT, rows)
+    assert largest(engine, rows, expected(folder, "causal", rows)) < 1e-3
+    assert engine.details()["linear_layers"]["causal"].startswith("9 in bf16x2 (stacked")
+    assert engine.fall_back()
+    assert largest(engine, rows, expected(folder, "causal", rows)) < 1e-4
+
+
+def test_a_stacked_product_has_float32s_infinities_and_nan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "bfloat16_products", lambda: None)
+    monkeypatch.setattr(products, "bfloat16_units", lambda: "amx_bf16")
+    linear = torch.nn.Linear(70, 130)
+    linear.weight.data = linear.weight.data.bfloat16().float()
+    x = torch.zeros(6, 70)
+    x[range(6), range(6)] = torch.tensor([torch.inf, -torch.inf, torch.nan, 3.4e38, 1e-40, 0.0])
+    with torch.no_grad():
+        expected = linear(x)
+        products.pack_weights(torch.nn.Sequential(linear), split=True)
+        assert type(linear) is products.StackedLinear
+        torch.testing.assert_close(linear(x), expected, rtol=1e-4, atol=1e-6, equal_nan=True)
+    assert torch.backends.mkldnn.matmul.fp32_precision == "none"
 
 
 @needs_products

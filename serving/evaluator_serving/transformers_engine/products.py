@@ -2,7 +2,8 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, cast
 
@@ -37,6 +38,20 @@ class PackedLinear(Linear):
         return cast(Tensor, torch.ops.mkldnn._linear_pointwise(input, self.weight, self.bias, "none", [], ""))
 
 
+class StackedLinear(PackedLinear):
+    """A packed layer that has oneDNN multiply float32 as bfloat16: high and low parts of the input in one product."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """input @ weight.T + bias, float32, to 2^-16 of the largest term if the weight is exact in bfloat16."""
+        # Cut off instead of rounded: numbers near float32's largest stay finite. The low part of infinities is zero.
+        high = (input.view(torch.int32) & -(1 << 16)).view(torch.float32)
+        low = (input - high).where(input != high, 0.0)
+        with _float32_as_bfloat16():
+            products = torch.ops.mkldnn._linear_pointwise(torch.stack([high, low]), self.weight, None, "none", [], "")
+        sums: Tensor = products[0].add_(products[1])
+        return sums if self.bias is None else sums.add_(self.bias)
+
+
 class Bfloat16Linear(Linear):
     """A linear layer that multiplies in bfloat16 and gives float32; its `weight` has dtype and shape, and NaN for numbers."""
 
@@ -53,6 +68,17 @@ class Bfloat16Linear(Linear):
 def bfloat16_products() -> Products | None:
     """Products of bfloat16 that give float32; None where this machine has no units for them or they can't be compiled."""
     return Products.load(cache_dir() / "kernels") if bfloat16_units() else None
+
+
+@contextmanager
+def _float32_as_bfloat16() -> Iterator[None]:
+    """oneDNN may multiply float32 as bfloat16; only matrix units do."""
+    matmul = cast(Any, torch.backends.mkldnn).matmul
+    before, matmul.fp32_precision = matmul.fp32_precision, "bf16"
+    try:
+        yield
+    finally:
+        matmul.fp32_precision = before
 
 
 @cache
@@ -89,6 +115,7 @@ def pack_weights(model: Any, *, split: bool = False) -> str:
     owners = Counter(id(weight) for module in model.modules() for weight in module.parameters(recurse=False))
     dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
     products = bfloat16_products() if split or dtype == "bfloat16" else None
+    stacked = split and products is None and bfloat16_units() == "amx_bf16"
     head = model.get_output_embeddings() if dtype == "bfloat16" and hasattr(model, "get_output_embeddings") else None
     ways = Counter[str]()
     for module in model.modules():
@@ -103,6 +130,11 @@ def pack_weights(model: Any, *, split: bool = False) -> str:
         elif products and parts:
             way = "bf16x2" if split else "bfloat16 with float32 sums"
             _lay_out(module, products, weight, parts)
+        elif stacked and is_exact(weight):
+            way = "bf16x2 (stacked, no C++ compiler)"
+            with _float32_as_bfloat16():
+                weight = torch.ops.mkldnn._reorder_linear_weight(weight, 2 * _ROWS)
+            module.weight, module.__class__ = Parameter(weight, requires_grad=False), StackedLinear
         else:
             module.weight = Parameter(torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS), requires_grad=False)
             module.__class__ = PackedLinear
@@ -136,9 +168,9 @@ def _lay_out(module: Any, products: Products, weight: Tensor, parts: int) -> Non
 
 def unpack_weights(model: Any) -> None:
     """Undo `pack_weights`."""
-    packed: list[Any] = [module for module in model.modules() if type(module) in (PackedLinear, Bfloat16Linear)]
+    packed: list[Any] = [module for module in model.modules() if isinstance(module, PackedLinear | Bfloat16Linear)]
     for module in packed:
-        if type(module) is PackedLinear:
+        if isinstance(module, PackedLinear):
             weight = module.weight.detach().to_dense()
         else:
             weight = module.laid_out.weight().to(module.weight.dtype)
