@@ -1,6 +1,5 @@
-"""Detectors by language. Rule modules and parsers are imported on first use."""
+"""Detectors by language. Rules and parsers are loaded on first use."""
 
-import importlib
 from typing import TYPE_CHECKING
 
 from evaluator.gender.verdict import GenderDetector
@@ -28,7 +27,7 @@ def rules_detector(language: str) -> GenderDetector:
     from evaluator.gender.rules.detector import RulesDetector
 
     _require(language)
-    return RulesDetector(importlib.import_module(f"evaluator.gender.rules.languages.{language}").RULES)
+    return RulesDetector.of(language)
 
 
 def ud_detector(language: str, parser: "Parser") -> GenderDetector:

@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import evaluator
 from evaluator.cli import cli
 from evaluator.gender.factory import LANGUAGES
-from evaluator.gender.rules import languages
+from evaluator.gender.rules import forms
 from evaluator.reports import figures
 from evaluator.store.run import Run
 from evaluator.sweep.config import read_sweep
@@ -185,14 +185,13 @@ def test_a_new_figure(night: tuple[Path, Path, str], tmp_path: Path, monkeypatch
 
 def test_a_new_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = files("A language of gender rules", tmp_path, monkeypatch)
-    monkeypatch.setattr(languages, "__path__", [*languages.__path__, str(tmp_path)])
+    monkeypatch.setattr(forms, "FOLDER", tmp_path)
     monkeypatch.setitem(LANGUAGES, "bg", "Bulgarian")
     (arguments,) = commands(text)
     done = CliRunner().invoke(cli, arguments)
     assert done.exit_code == 0, done.output
     (shown,) = re.findall(r"^```text\n(.*?)^```$", text, re.S | re.M)
     assert done.stdout.split() == shown.split()
-    sys.modules.pop("evaluator.gender.rules.languages.bg")
 
 
 @pytest.mark.parametrize("installed", [True, False])

@@ -1,18 +1,54 @@
-"""Word lists and endings for the language modules."""
+"""Word lists and endings, and how they are read from a language's file (`languages/CODE.toml`)."""
 
-from dataclasses import dataclass, field
+import tomllib
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
 
 from evaluator.gender.verdict import Gender
 
+FOLDER = Path(__file__).with_name("languages")
 
-def words(*lines: str) -> frozenset[str]:
-    """A set of words from text."""
-    return frozenset(word for line in lines for word in line.split())
+T = TypeVar("T")
 
 
-def endings(line: str) -> tuple[str, ...]:
-    """Endings from text, with optional hyphens: "-ený -aný"."""
-    return tuple(ending.removeprefix("-") for ending in line.split())
+@cache
+def language_file(code: str) -> dict[str, Any]:
+    """The content of a language's file; of a language that is `like` another one, that one's."""
+    content = tomllib.loads((FOLDER / f"{code}.toml").read_text("utf8"))
+    return language_file(content["like"]) if "like" in content else content
+
+
+def read(kind: type[T], entry: Mapping[str, Any], shared: Mapping[str, Any]) -> T:
+    """An instance of a dataclass of words.
+
+    `shared` has the word classes that `entry` names, and the fields without a default that it lacks.
+    """
+    hints = get_type_hints(kind)
+    values = {}
+    for each in fields(kind):  # type: ignore[arg-type]
+        required = each.default is MISSING and each.default_factory is MISSING
+        value = entry.get(each.name, shared.get(each.name) if required else None)
+        if value is not None:
+            values[each.name] = _value(hints[each.name], value, shared)
+    return kind(**values)
+
+
+def items(text: str | list[str]) -> list[str]:
+    """The words or endings of a text, or of its lines."""
+    return (text if isinstance(text, str) else " ".join(text)).split()
+
+
+def _value(kind: Any, value: Any, shared: Mapping[str, Any]) -> Any:
+    if kind is str:
+        return value
+    if kind == frozenset[str]:
+        return frozenset(items(value))
+    if kind == tuple[str, ...]:
+        return tuple(item.removeprefix("-") for item in items(value))
+    return read(kind, shared[value] if isinstance(value, str) else value, {})
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Strategies for finding the first person's gender; a language module selects and orders them, and supplies the words."""
+"""Strategies for finding the first person's gender; a language's file selects and orders them, and has the words."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -134,13 +134,13 @@ class FixedPairs:
     """
 
     name: str
-    forms: Forms
+    pairs: Forms
     others: frozenset[str] = frozenset()
     not_after: frozenset[str] = frozenset()
 
     def find(self, sentence: Sentence) -> Iterator[Evidence]:
         for position, word in enumerate(sentence.words):
-            gender = self.forms.gender(word)
+            gender = self.pairs.gender(word)
             if (
                 gender
                 and not (position and sentence.words[position - 1] in self.not_after)
@@ -153,33 +153,37 @@ class FixedPairs:
 class SelfPairs:
     """*Myself, alone* in a clause whose subject is *I*: *я могу сделать это сама*.
 
-    speaker: the pronoun *I* and first-person present verbs, one of which must stand in the clause.
+    pronouns, present: the pronoun *I* and first-person present verbs, one of which must stand in the clause.
     tail: what may follow (*один друг* is not *alone*). not_after: words before which it means something else.
     """
 
     name: str
-    forms: Forms
-    speaker: WordKind
+    pairs: Forms
+    pronouns: frozenset[str]
+    present: WordKind
     tail: Tail
     not_after: frozenset[str] = frozenset()
 
     def find(self, sentence: Sentence) -> Iterator[Evidence]:
         for position, word in enumerate(sentence.words):
-            gender = self.forms.gender(word)
+            gender = self.pairs.gender(word)
             if (
                 gender
                 and not (position and sentence.words[position - 1] in self.not_after)
-                and any(self.speaker.matches(sentence.words[other]) for other in sentence.clause(position))
-                and self.tail.is_free(sentence, position + 1, self.forms, gender)
+                and any(self._speaks(sentence.words[other]) for other in sentence.clause(position))
+                and self.tail.is_free(sentence, position + 1, self.pairs, gender)
             ):
                 yield Evidence(gender, position)
+
+    def _speaks(self, word: str) -> bool:
+        return word in self.pronouns or self.present.matches(word)
 
 
 @dataclass(frozen=True, slots=True)
 class PronounPast:
     """The past-tense verb of the pronoun *I*, to its right in the clause: *я* … *хотел*, *я* … *хотела*.
 
-    verbs: past singular forms. stops: nominative pronouns of other persons (another subject takes over).
+    verbs: past singular forms. others: nominative pronouns of other persons (another subject takes over).
     attributes: prepositions and genitive adjectives: a noun follows, however verb-like (*с самого начала*).
     bridges: conjunctions that join less than clauses (*я смело и решительно шёл*), crossed when nothing is nearer and
     no first-person present verb (`present`) came before.
@@ -188,7 +192,7 @@ class PronounPast:
     name: str
     pronouns: frozenset[str]
     verbs: Forms
-    stops: frozenset[str]
+    others: frozenset[str]
     attributes: WordKind
     present: WordKind
     bridges: frozenset[str] = frozenset()
@@ -207,7 +211,7 @@ class PronounPast:
     def _first(self, sentence: Sentence, positions: Iterable[int]) -> Evidence | None:
         for position in positions:
             word = sentence.words[position]
-            if word in self.stops:
+            if word in self.others:
                 return None
             gender = self.verbs.gender(word)
             if gender and not (position and self.attributes.matches(sentence.words[position - 1])):
@@ -241,8 +245,8 @@ class PronounAdjective:
     """A nominative adjective or participle that is the predicate of the pronoun *I*: *я готов*, *какая я глупая*.
 
     short: forms that are only ever predicates (*готов*); full: forms that may also stand before a noun (*добрая*), which
-    `tail` rules out. stops: nominative pronouns of other persons, past verbs and first-person present verbs: behind one,
-    nothing is the predicate of *I* any more.
+    `tail` rules out. others, present: nominative pronouns of other persons, and finite verbs: behind one, nothing is the
+    predicate of *I* any more.
     """
 
     name: str
@@ -250,7 +254,8 @@ class PronounAdjective:
     short: Forms
     full: Forms
     tail: Tail
-    stops: WordKind
+    others: frozenset[str]
+    present: WordKind
 
     def find(self, sentence: Sentence) -> Iterator[Evidence]:
         for pronoun in sentence.find(self.pronouns):
@@ -260,7 +265,7 @@ class PronounAdjective:
 
     def _after(self, sentence: Sentence, pronoun: int) -> Evidence | None:
         for position in sentence.rightwards(sentence.past_aside(pronoun)):
-            if self.stops.matches(sentence.words[position]):
+            if sentence.words[position] in self.others or self.present.matches(sentence.words[position]):
                 return None
             if self._shows_gender(sentence, position):
                 return self._evidence(sentence, position, position + 1)

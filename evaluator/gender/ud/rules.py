@@ -8,7 +8,7 @@ both ways are a conflict. Only the first sentence of a text is read, as the publ
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from evaluator.gender.rules.forms import Forms, words
+from evaluator.gender.rules.forms import Forms, language_file, read
 from evaluator.gender.text import serbian_to_latin
 from evaluator.gender.ud.parser import Parser, UdSentence, UdToken
 from evaluator.gender.verdict import UNKNOWN, Gender, Verdict
@@ -18,7 +18,7 @@ _GENDERS: dict[str, Gender] = {"Masc": "masculine", "Fem": "feminine"}
 
 @dataclass(frozen=True, slots=True)
 class UdRules:
-    """What a language adds to the common rules; all words in lower case.
+    """What a language adds to the common rules (table `ud` of its file); all words in lower case.
 
     auxiliaries: first-person singular auxiliaries, for tagsets that give them no Person; pronouns: *I*;
     impersonal: auxiliaries of all persons (Slovene *bi*), the speaker's where the clause has no subject of its own;
@@ -26,68 +26,16 @@ class UdRules:
     """
 
     pairs: Forms
+    pronouns: frozenset[str]
+    infinitives: frozenset[str]
     auxiliaries: frozenset[str] = frozenset()
-    pronouns: frozenset[str] = frozenset()
     impersonal: frozenset[str] = frozenset()
-    infinitives: frozenset[str] = frozenset()
 
-
-_EAST_PRONOUN = words("я")
-
-UD_RULES: dict[str, UdRules] = {
-    "sk": UdRules(
-        auxiliaries=words("som budem nebudem"),
-        pronouns=words("ja"),
-        infinitives=words("byť"),
-        pairs=Forms(masculine_words=words("rád nerád sám"), feminine_words=words("rada nerada sama")),
-    ),
-    "cs": UdRules(
-        auxiliaries=words("jsem nejsem budu nebudu bych abych kdybych"),
-        pronouns=words("já"),
-        infinitives=words("být"),
-        pairs=Forms(masculine_words=words("rád nerad sám"), feminine_words=words("ráda nerada sama")),
-    ),
-    "hr": UdRules(
-        auxiliaries=words("sam nisam bih ću neću budem"),
-        pronouns=words("ja"),
-        infinitives=words("biti"),
-        pairs=Forms(masculine_words=words("sam"), feminine_words=words("sama")),
-    ),
-    "sr": UdRules(
-        auxiliaries=words("sam nisam bih ću neću budem"),
-        pronouns=words("ja"),
-        infinitives=words("biti"),
-        pairs=Forms(masculine_words=words("sam"), feminine_words=words("sama")),
-    ),
-    "sl": UdRules(
-        auxiliaries=words("sem nisem bom"),
-        pronouns=words("jaz"),
-        impersonal=words("bi"),
-        infinitives=words("biti"),
-        pairs=Forms(masculine_words=words("rad nerad sam"), feminine_words=words("rada nerada sama")),
-    ),
-    "pl": UdRules(
-        auxiliaries=words("jestem będę bym żebym gdybym abym em m"),
-        pronouns=words("ja"),
-        infinitives=words("być"),
-        pairs=Forms(masculine_words=words("sam"), feminine_words=words("sama")),
-    ),
-    "ru": UdRules(
-        pronouns=_EAST_PRONOUN,
-        infinitives=words("быть"),
-        pairs=Forms(masculine_words=words("один сам"), feminine_words=words("одна сама")),
-    ),
-    "uk": UdRules(
-        pronouns=_EAST_PRONOUN,
-        infinitives=words("бути"),
-        pairs=Forms(masculine_words=words("один сам"), feminine_words=words("одна сама")),
-    ),
-    "be": UdRules(
-        pronouns=_EAST_PRONOUN,
-        infinitives=words("быць"),
-        pairs=Forms(masculine_words=words("адзін сам"), feminine_words=words("адна сама")),
-    ),
-}
+    @classmethod
+    def of(cls, code: str) -> "UdRules":
+        """The rules in a language's file."""
+        content = language_file(code)
+        return read(cls, content["ud"], content)
 
 
 def shown_gender(token: UdToken) -> Gender | None:
@@ -201,7 +149,7 @@ class UdDetector:
 
     def detect(self, texts: Sequence[str]) -> list[Verdict]:
         """One verdict per text. A text without a sentence is unknown."""
-        rules = UD_RULES[self._language]
+        rules = UdRules.of(self._language)
         firsts = (parse[0] if parse else () for parse in self._parser.parse(texts, self._language))
         if self._language == "sr":  # the rules' words are in the Latin script
             firsts = (tuple(replace(token, text=serbian_to_latin(token.text)) for token in first) for first in firsts)
