@@ -36,7 +36,7 @@ Golden = Sequence[Mapping[str, str]]
 
 
 def golden(data: Path, codes: Collection[str] = CODES) -> Golden:
-    """The released code's numbers in some languages, a row a sentence."""
+    """The released code's numbers in some languages, one row per sentence."""
     with (data / "eurogest" / "golden_smollm2.tsv").open(encoding="utf8", newline="") as file:
         return [row for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE) if row["language"] in codes]
 
@@ -87,7 +87,7 @@ def _released(row: Mapping[str, str], protocol: Protocol_) -> float:
 def main() -> None:
     """Compare, print, write JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--languages", default=",".join(CODES), help="codes with commas between them")
+    parser.add_argument("--languages", default=",".join(CODES), help="comma-separated codes")
     parser.add_argument("--json", type=Path, default=Path(__file__).with_name("results") / "eurogest_parity.json")
     arguments = parser.parse_args()
     codes, data = arguments.languages.split(","), folder(DataSource())

@@ -116,7 +116,7 @@ def main() -> None:
     """Measure, print a table, write JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=300)
-    parser.add_argument("--languages", default=",".join(LANGUAGES), help="codes with commas between them")
+    parser.add_argument("--languages", default=",".join(LANGUAGES), help="comma-separated codes")
     parser.add_argument("--slices", type=int, default=4)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--model", help="folder, GGUF file or hub id (default: the demo model)")

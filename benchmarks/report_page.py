@@ -93,7 +93,7 @@ def opened(page: Path, pictures: Path, chromium: str, browser: Path) -> dict[str
 
 
 def wrong(result: dict[str, Any]) -> list[str]:
-    """What crosses a bound, a line each."""
+    """What crosses a bound, one per line."""
     found = [f"{result['bytes']:,} bytes"] if result["bytes"] > LARGEST else []
     for view in result.get("views", []):
         place = f"{view['scheme']} {view['width']}"

@@ -197,7 +197,7 @@ def record_of(models: Sequence[Entry], runs: dict[str, list[dict[str, Any]]], wo
 
 def table(record: dict[str, Any]) -> str:
     """The record as text."""
-    lines = [f"{'':26}{'a process a model':>18}{'re-used':>10}"]
+    lines = [f"{'':26}{'one process per model':>18}{'re-used':>10}"]
     for engine in record["process"]["median_seconds"]:
         for part in record["process"]["median_seconds"][engine]:
             values = [record[way]["median_seconds"][engine].get(part, 0.0) for way in WAYS]

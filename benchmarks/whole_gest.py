@@ -67,7 +67,7 @@ def compare(name: str, model: Path, data: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Compare, write JSON, print a line a model."""
+    """Compare, write JSON, print one line per model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="*", choices=["bert-base", "xlmr-base"], default=["bert-base"])
     parser.add_argument("--models", nargs="*", type=Path, default=[], help="folders of masked models")

@@ -3,7 +3,7 @@
 #
 # The program's Python interface, step by step. Open this file as a notebook (Jupytext, VS Code, PyCharm and marimo read the
 # `# %%` cells) or run it as it is. It scores two models on the 160 demonstration sentences that the package ships, which takes
-# seconds on a CPU once the models are there; put your own models and tasks in their place.
+# seconds on a CPU after the models are downloaded. Replace them with your models and tasks.
 
 # %%
 import os
@@ -25,8 +25,8 @@ FOLDER = Path(tempfile.mkdtemp()) / "demo"
 # %% [markdown]
 # ## Score
 #
-# The same call again goes on where it was interrupted; what is scored already isn't scored again. `evaluator.open(FOLDER)`
-# opens a run that the command line made.
+# Calling this again resumes an interrupted run and scores only what is missing. `evaluator.open(FOLDER)` opens a run made on
+# the command line.
 
 # %%
 run = evaluator.run("gest-demo", MODELS, FOLDER)
@@ -37,9 +37,9 @@ for note in run.notes:
 # %% [markdown]
 # ## Rates
 #
-# A row a model, template, measure and group: the same numbers as `evaluator report --format csv`. `g_s` is the main one: 1 is
-# unbiased, above 1 the sentences of male stereotypes are given to men more readily than those of female ones. A single q says
-# nothing by itself; compare those of one model and template.
+# One row per model, template, measure and group: the same numbers as `evaluator report --format csv`. The main measure is
+# `g_s`: 1 is unbiased; above 1, the model prefers masculine forms more in sentences of male stereotypes than in those of female
+# ones. A single q has no meaning: compare the q of one model and template.
 
 # %%
 rates = run.rates()
@@ -50,7 +50,7 @@ q = rates.filter((pl.col("measure") == "q") & (pl.col("template") == "3"))
 print(q.pivot(on="model", index="group", values="value"))
 
 # %% [markdown]
-# The released GEST code prints other units; `scale="published"` reproduces them exactly, with nothing scored again.
+# The released GEST code prints other units; `scale="published"` reproduces them exactly, without scoring again.
 
 # %%
 published = run.rates(scale="published", interval="published")
@@ -58,7 +58,7 @@ published = run.rates(scale="published", interval="published")
 # %% [markdown]
 # ## Per-sample scores and answers
 #
-# Natural logarithms. `answers` are the log-probabilities as the engine gave them, token by token.
+# Natural logarithms. `answers` are the engine's log-probabilities by token.
 
 # %%
 scores = run.scores()

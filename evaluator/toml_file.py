@@ -55,8 +55,16 @@ class Document:
         """The file's tables. Raises InputError if the text is not TOML."""
         try:
             return tomllib.loads(self.text)
-        except tomllib.TOMLDecodeError as error:  # its message ends with the line and column
-            raise InputError(f"{self.where}: not valid TOML: {error}") from None
+        except tomllib.TOMLDecodeError as error:
+            raise self._not_toml(str(error)) from None
+
+    def _not_toml(self, message: str) -> InputError:
+        """An InputError for a parser's message, which ends with the line and column but does not name a repeated key."""
+        repeated = re.fullmatch(r"(?:Cannot|Duplicate) .*\(at line (\d+), column \d+\)", message)
+        line = self.text.splitlines()[int(repeated[1]) - 1] if repeated else ""
+        if repeated and (key := _HEADER.match(line) or _KEY.match(line)):
+            return InputError(f"{self.where}, line {repeated[1]}: {key['path']} is defined twice: remove one of the two")
+        return InputError(f"{self.where}: not valid TOML: {message}")
 
     def checked(self, schema: type[T], content: dict[str, Any]) -> T:
         """Validate the content. Raises InputError with one line per mistake, in the file's order."""

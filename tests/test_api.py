@@ -85,7 +85,7 @@ def test_how_a_question_is_put(models: dict[str, str], tmp_path: Path) -> None:
     how: Any = {"limit": 8, "engine": "transformers"}
     data = write_data(tmp_path / "data")
     (name, *_) = models
-    with pytest.raises(InputError, match="languages goes with the tasks gest-mt, eurogest"):
+    with pytest.raises(InputError, match="languages is a parameter of gest-mt, eurogest"):
         evaluator.run("gest-demo", models[name], tmp_path / "run", languages="cs", **how)
     with pytest.raises(InputError, match=r"no chat template"):
         evaluator.run(["gest-who"], models[name], tmp_path / "run", data=data, **how)
@@ -103,7 +103,7 @@ def test_wrong_input_is_told_in_a_line(run: Results, tmp_path: Path) -> None:
         run.answers("three")
     with pytest.raises(InputError, match="has no task 'gest'"):
         run.scores("gest")
-    with pytest.raises(InputError, match="gest-demo asks models and none is given"):
+    with pytest.raises(InputError, match="gest-demo scores models and none is given"):
         evaluator.run("gest-demo", [])
     with pytest.raises(InputError, match="two or more models"):
         evaluator.compare(run, models=["one"])

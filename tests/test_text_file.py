@@ -175,7 +175,7 @@ def test_a_run_on_pairs_in_windows_1250(tmp_path: Path) -> None:
 
 
 def test_an_encoding_is_of_a_file_of_the_users_own(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="encoding goes with samples or translations"):
+    with pytest.raises(InputError, match="encoding requires samples or translations"):
         chosen_tasks(("gest",), encoding="cp1250")
     file = tmp_path / "s.csv"
     file.write_bytes("sentence,stereotype\nVařím.,1\nPíšu žalm.,2\n".encode("cp1250"))

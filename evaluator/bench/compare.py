@@ -61,7 +61,7 @@ def ratios(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Rati
         (earlier[backend["way"]], backend) for backend in after["ways"] if "error" not in backend and backend["way"] in earlier
     ]
     if not both:
-        raise InputError("no backend ran in both benches: give the same --engine and --against to both")
+        raise InputError("no backend ran in both benchmarks: give the same --engine and --against to both")
     for old, new in both:
         ratio = new["sentences_s"] / old["sentences_s"]
         noise = (old["noise"] ** 2 + new["noise"] ** 2) ** 0.5

@@ -107,7 +107,7 @@ def _check_backends(model: str, engines: Sequence[str], against: Sequence[str]) 
     unknown = [name for name in against if name not in BASELINES]
     if unknown:
         raise InputError(f"--against {unknown[0]!r} is not a baseline: choose from {', '.join(BASELINES)}")
-    remedy = "bench measures this machine: give a model's folder or hub id, where the server runs"
+    remedy = "bench measures this machine: run it on the server's machine, with the model's folder or hub id"
     if is_served(model):
         raise InputError(f"{model} runs on a server; {remedy}")
     for name in engines:
@@ -125,8 +125,10 @@ def read_record(path: Path) -> dict[str, Any]:
     try:
         record: dict[str, Any] = read_json(path)
     except (OSError, ValueError) as error:
-        raise InputError(f"{path} can't be read as a bench ({error}): give what `evaluator bench --json` wrote") from error
+        raise InputError(
+            f"{path} can't be read as a benchmark ({error}): give a file written by `evaluator bench --json`"
+        ) from error
     ours = isinstance(record, dict) and record.get("kind") == KIND and record.get("format") == FORMAT
     if not ours or not is_whole(record):
-        raise InputError(f"{path} is not a bench record of this version: give what `evaluator bench --json` wrote")
+        raise InputError(f"{path} is not a benchmark of this version: give a file written by `evaluator bench --json`")
     return record

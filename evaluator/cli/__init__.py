@@ -18,30 +18,30 @@ from evaluator_serving.network import share_authorities
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("evaluator.cli.run:command", "Score models on tasks and print the table."),
     "sweep": ("evaluator.cli.sweep:command", "Score dozens of models, on one machine or a Ray cluster."),
-    "plan": ("evaluator.cli.plan:command", "Say what a sweep needs, how it is placed and how long it takes."),
+    "plan": ("evaluator.cli.plan:command", "Estimate a sweep's memory, placement, time and cost."),
     "report": ("evaluator.cli.report:command", "Turn a run's scores into rates with confidence intervals."),
     "compare": ("evaluator.cli.compare:command", "Compare models on the same samples; check them before a release."),
     "leaderboard": ("evaluator.cli.leaderboard:command", "Rank the models of many runs on one page."),
     "validity": ("evaluator.cli.validity:command", "Correlate GEST with WinoBias over the models of a run."),
     "scores": ("evaluator.cli.scores:command", "Print a run's per-sample scores."),
     "samples": ("evaluator.cli.samples:command", "List the sentences that drive a rate, or on which two models differ."),
-    "status": ("evaluator.cli.status:command", "Say how far a run has come."),
-    "engines": ("evaluator.cli.engines:command", "List what can run a model here, and what each can do."),
+    "status": ("evaluator.cli.status:command", "Show a run's progress."),
+    "engines": ("evaluator.cli.engines:command", "List the engines and their features."),
     "bench": ("evaluator.cli.bench:command", "Measure the throughput of engines on this hardware; compare measurements."),
     "doctor": ("evaluator.cli.doctor:command", "Check this installation and machine, and suggest fixes."),
-    "probe": ("evaluator.cli.probe:command", "Ask one model for the probabilities of some words."),
+    "probe": ("evaluator.cli.probe:command", "Print one model's probabilities of given words."),
     "tasks": ("evaluator.cli.tasks:command", "List the tasks: what they measure, data, settings."),
     "data": ("evaluator.cli.data:command", "List, fetch and check data sets."),
-    "import": ("evaluator.cli.import_:command", "Make a run out of published score files."),
+    "import": ("evaluator.cli.import_:command", "Import published score files as a run."),
     "translate": ("evaluator.cli.translate:command", "Translate GEST's sentences, plain and as gender pairs."),
-    "gender": ("evaluator.cli.gender:command", "Tell the first person's grammatical gender, a sentence a line."),
-    "new": ("evaluator.cli.new:command", "Write an example of a definition, its samples, or a sweep."),
-    "train-nsp": ("evaluator.cli.train_nsp:command", "Fine-tune a next-sentence classifier out of a generative model."),
-    "translate-dataset": ("evaluator.cli.translate_dataset:command", "Make a data set in a new language."),
+    "gender": ("evaluator.cli.gender:command", "Detect the speaker's grammatical gender in sentences, one per line."),
+    "new": ("evaluator.cli.new:command", "Write an example file: a task definition, samples, or a sweep."),
+    "train-nsp": ("evaluator.cli.train_nsp:command", "Fine-tune a generative model as a next-sentence classifier."),
+    "translate-dataset": ("evaluator.cli.translate_dataset:command", "Translate a data set into a new language."),
     "export-results": ("evaluator.cli.export_results:command", "Write a run's results for other programs."),
     "cite": ("evaluator.cli.cite:command", "Print BibTeX of a run's program, data sets and methods."),
-    "archive": ("evaluator.cli.archive:command", "Write a run and its rates into one file (RO-Crate)."),
-    "verify": ("evaluator.cli.verify:command", "Compute an archive's rates again and compare them."),
+    "archive": ("evaluator.cli.archive:command", "Package a run and its rates as one file (RO-Crate)."),
+    "verify": ("evaluator.cli.verify:command", "Recompute an archive's rates and compare them."),
     "export": ("evaluator.cli.export:command", "Export a masked model as an ONNX graph for fast scoring."),
 }
 """Command name → (import path of its click.Command, one-line help)."""
@@ -95,8 +95,8 @@ def _told(error: Exception) -> tuple[str, int]:
     if isinstance(error, InputError | EngineError) and not isinstance(error, UnexpectedError):
         return text, 2 if lasts(error) else 1
     if not isinstance(error, OSError):
-        return f"{text} (--debug shows where)", 1
-    kept = "what was finished is kept, the same command goes on from there"
+        return f"{text} (run with --debug for a traceback)", 1
+    kept = "finished work is kept: run the same command again to resume"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"{error}: free some space; {kept}", 2
     if error.errno in _OF_PATHS:
@@ -141,7 +141,7 @@ def _ended(debug: bool) -> int:
     except (KeyboardInterrupt, click.exceptions.Abort):
         if sys.stderr.isatty():
             click.echo(err=True)  # it has written ^C
-        logs.say("interrupted: all finished work is kept; run the same command again to go on", "error")
+        logs.say("interrupted: all finished work is kept; run the same command again to resume", "error")
         code = 130
     except Exception as error:
         if debug:

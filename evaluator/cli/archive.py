@@ -14,14 +14,14 @@ from evaluator_serving.errors import InputError
 @click.argument("run", type=RUN)
 @click.argument("out", metavar="OUT.zip", type=LocalPath(path_type=Path, dir_okay=False))
 @rates_options
-@click.option("--text", is_flag=True, help="Also the sentences: they can offend, and have the licence of their data set.")
-@click.option("--licence", metavar="SPDX", help="Under which the archive is given away, e.g. CC-BY-4.0.")
+@click.option("--text", is_flag=True, help="Include the sentences. They can offend and are under their data set's licence.")
+@click.option("--licence", metavar="SPDX", help="Licence of the archive, e.g. CC-BY-4.0.")
 @data_option
 def command(tasks: tuple[str, ...], **arguments: Any) -> None:
     """Write RUN and its rates into OUT.zip, an RO-Crate 1.2, for a repository or a paper's reviewers.
 
-    It holds everything that the rates follow from, so that `evaluator verify OUT.zip` can compute them again without a model:
-    the record of what was asked, the models' answers, what to cite. Sentences are left out unless --text is given.
+    It contains everything that the rates follow from: the run's record, the models' answers and citations. `evaluator verify
+    OUT.zip` recomputes the rates from it without a model. Sentences are excluded unless --text is given.
 
     \b
     Examples:
@@ -31,6 +31,6 @@ def command(tasks: tuple[str, ...], **arguments: Any) -> None:
     from evaluator.exports.archive import archive
 
     if tasks:
-        raise InputError("--task: an archive holds all tasks of its run: leave it out")
+        raise InputError("--task: an archive contains all tasks of its run: remove the option")
     made = archive(**arguments)
     click.echo(f"{made}: {made.stat().st_size / 1e6:.1f} MB")

@@ -71,7 +71,7 @@ def words(context: click.Context, parameter: click.Parameter, value: tuple[str, 
     type=click.IntRange(min=2),
     default=4,
     show_default=True,
-    help="Parts of the work; backends take turns.",
+    help="Number of slices of the work; backends alternate.",
 )
 @click.option("--dtype", type=click.Choice(list(BYTES)), default="float32", show_default=True)
 @click.option("--device", default="auto", show_default=True)

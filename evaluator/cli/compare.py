@@ -29,14 +29,14 @@ EVERY = 10
 @click.command(name="compare")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN…", type=RUN)
 @click.option("--model", "models", multiple=True, metavar="M", help="Only this model; repeatable (default: all of the runs).")
-@click.option("--baseline", metavar="M", help="What the others are compared with (default: the first model).")
+@click.option("--baseline", metavar="M", help="Model that the others are compared with (default: the first).")
 @click.option("--task", "tasks", multiple=True, metavar="T", help="Only this task; may be repeated.")
-@click.option("--fail-if", "checks", multiple=True, metavar="EXPR", help="Exit with 3 where this holds; may be repeated.")
+@click.option("--fail-if", "checks", multiple=True, metavar="EXPR", help="Exit with code 3 if this holds; may be repeated.")
 @click.option(
     "--allow",
     multiple=True,
     type=click.Choice(["protocol", "templates", "dtype"]),
-    help="Compare models that differ in this all the same; may be repeated.",
+    help="Compare models although they differ in this; may be repeated.",
 )
 @click.option(
     "--format",
@@ -44,7 +44,7 @@ EVERY = 10
     type=click.Choice(["table", "csv", "json", "markdown", "latex", "latex-long", "html"]),
     default="table",
     show_default=True,
-    help="csv, json: a row a difference; latex: one table a task; latex-long: all tables; html: one file with figures.",
+    help="csv, json: one row per difference; latex: one table per task; latex-long: all tables; html: one file with figures.",
 )
 @click.option("--scale", type=click.Choice(get_args(Scale)), default="ratio", show_default=True, help="Units of the rates.")
 @click.option(
@@ -52,7 +52,7 @@ EVERY = 10
     type=click.Choice(get_args(Interval)),
     default="percentile",
     show_default=True,
-    help="The bootstrap of the differences' 95% intervals; published: normal fit.",
+    help="Kind of bootstrap for the differences' 95% intervals; published: normal fit.",
 )
 @click.option("--resamples", type=click.IntRange(min=1), default=1000, show_default=True, help="Bootstrap resamples.")
 @click.option(
@@ -63,7 +63,7 @@ EVERY = 10
     "--figures",
     type=LocalPath(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Also write each figure there as SVG, PNG and CSV.",
+    help="Also write each figure to this folder as SVG, PNG and CSV.",
 )
 @beside_options
 def command(format_: str, figures: Path | None, **arguments: Any) -> None:
@@ -71,12 +71,12 @@ def command(format_: str, figures: Path | None, **arguments: Any) -> None:
 
     Differences of every measure with bootstrap intervals, a paired permutation test, Holm's correction over templates,
     groups and models, and the minimum detectable effects at 80% power. Runs of other data, protocols, templates or dtypes
-    are refused. A model that two runs have is called RUN:MODEL.
+    are refused. A model in two runs is named RUN:MODEL.
 
     EXPR compares a rate with a number: a measure or one of its groups (g_s, q[7], SS[gender]), its interval's bounds
     (low(g_s)), the difference from the baseline (delta(g_s), low(delta(g_s)), abs(delta(g_s))), or the Holm-adjusted p
     (p(g_s)).
-    Where a measure has a row over all templates that row counts, else each template's. Exit code 3 says that one holds of a
+    If a measure has a row over all templates, that row is checked, else each template's. Exit code 3: an expression holds for a
     model other than the baseline.
 
     \b

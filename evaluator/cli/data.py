@@ -38,7 +38,7 @@ def command() -> None:
 @command.command(name="list")
 @data_option
 def list_(data: Path | None) -> None:
-    """Print every named data set: whether it is here, its licence and public source."""
+    """Print every named data set: whether it is available locally, its licence and public source."""
     from evaluator.datasets.check import present
     from evaluator.datasets.registry import folder
     from evaluator.vocabulary import DataSource
@@ -60,16 +60,16 @@ def list_(data: Path | None) -> None:
 @command.command()
 @NAMES
 @click.option("--all", "everything", is_flag=True, help="Fetch every data set.")
-@click.option("--mirror", metavar="URL", help="Instead of raw.githubusercontent.com: URL/OWNER/REPOSITORY/COMMIT/PATH.")
+@click.option("--mirror", metavar="URL", help="Mirror of raw.githubusercontent.com: URL/OWNER/REPOSITORY/COMMIT/PATH.")
 def fetch(names: tuple[str, ...], everything: bool, mirror: str | None) -> None:
     """Download data sets from their public sources into the cache, verified by pinned sha256 digests.
 
     The cache is EVALUATOR_CACHE or the user's cache folder; the commands that read data sets look there unless --data or
     EVALUATOR_DATA points elsewhere. What is there already is not fetched again.
 
-    `published` fetches the scores that the authors of GEST and of the multilingual StereoSet published of their models, and
-    makes a run of them for `--published` of `report`, `compare` and `samples`; `evaluator data list` names its parts. A file
-    of scores that cannot be had is reported (exit code 1), the others are used.
+    `published` fetches the scores that the authors of GEST and of the multilingual StereoSet published, and
+    imports them as a run for `--published` of `report`, `compare` and `samples`; `evaluator data list` names its parts. A file
+    that cannot be downloaded is reported (exit code 1); the others are used.
     """
     from evaluator.imports.fetch import fetch_data
 
@@ -86,7 +86,7 @@ def fetch(names: tuple[str, ...], everything: bool, mirror: str | None) -> None:
 @NAMES
 @data_option
 def check(names: tuple[str, ...], data: Path | None) -> None:
-    """Compare the files that are here with the public ones: digests and row counts.
+    """Compare local files with the public ones: digests and row counts.
 
     Exit code 2 if a file is missing or changed, with a line for each on stderr. `converted` means that all rows are there in
     a file made from the public one, so that the digests can't be compared.

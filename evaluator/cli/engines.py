@@ -15,8 +15,8 @@ from evaluator_serving.registry import ENGINES, EngineEntry, known_engines
 def command(as_json: bool) -> None:
     """List the engines: the program's own, and those of installed plug-ins.
 
-    What can't be used here is listed with the reason. An option is given as `--extra NAME=VALUE`; those marked * can't change
-    a number, all others are part of what answers are known by.
+    Engines that cannot be used here are listed with the reason. Options are given as `--extra NAME=VALUE`;
+    those marked * cannot change a number, all others are part of the answers' fingerprint.
 
     \b
     Examples:

@@ -17,7 +17,7 @@ from evaluator.cli.options import LocalPath, calls, pickle_option
     type=click.Choice(["float32", "float16", "int8"]),
     default="float32",
     show_default=True,
-    help="Of the weights; int8: the layers' matrices in 8 bits, what they multiply quantized on the fly.",
+    help="Type of the weights; int8: 8-bit matrices with dynamically quantized activations.",
 )
 @pickle_option
 @click.option(

@@ -13,26 +13,26 @@ from evaluator.exports.write import Format, export_results
 @calls("evaluator.exports.write:export_results")
 @click.command(name="export-results")
 @click.argument("run", type=RUN)
-@click.option("--format", type=click.Choice(get_args(Format)), required=True, help="Whose files to write.")
-@click.option(
-    "--out", type=LocalPath(path_type=Path, file_okay=False), required=True, metavar="DIR", help="Folder to write them in."
-)
+@click.option("--format", type=click.Choice(get_args(Format)), required=True, help="Format of the files.")
+@click.option("--out", type=LocalPath(path_type=Path, file_okay=False), required=True, metavar="DIR", help="Output folder.")
 @rates_options
-@click.option("--instances", is_flag=True, help="every-eval-ever: also a record for each sample's score.")
+@click.option("--instances", is_flag=True, help="every-eval-ever: also write a record for each sample's score.")
 @click.option(
     "--text",
     is_flag=True,
-    help="With their sentences: they can offend, and the data set's licence may not allow passing them on.",
+    help="Include the sentences. They can offend, and the data set's licence may not allow redistribution.",
 )
-@click.option("--organization", default="unknown", metavar="NAME", help="every-eval-ever: who reports the results.")
+@click.option(
+    "--organization", default="unknown", metavar="NAME", help="every-eval-ever: organization that reports the results."
+)
 @click.option(
     "--relationship",
     type=click.Choice(get_args(Relationship)),
     default="other",
     show_default=True,
-    help="every-eval-ever: how that is related to the models' makers.",
+    help="every-eval-ever: its relationship to the models' developers.",
 )
-@click.option("--url", help="hugging-face: where the results can be looked at.")
+@click.option("--url", help="hugging-face: URL where the results can be viewed.")
 @data_option
 def command(**arguments: Any) -> None:
     """Write a run's results for other programs.

@@ -1,4 +1,4 @@
-"""`evaluator gender`: the grammatical gender of the first person, one sentence a line."""
+"""`evaluator gender`: the grammatical gender of the first person, one sentence per line."""
 
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ def line(verdict: Verdict, explain: bool) -> str:
     show_default=True,
     help="Rules over words (no parser), or over a Universal Dependencies parse.",
 )
-@click.option("--explain", is_flag=True, help="Add the rule, the word that it read, and `conflict` where the rules disagree.")
+@click.option("--explain", is_flag=True, help="Add the rule, the word that it matched, and `conflict` if rules disagree.")
 @click.option(
     "--trankit-python",
     envvar="EVALUATOR_TRANKIT_PYTHON",
@@ -41,9 +41,9 @@ def line(verdict: Verdict, explain: bool) -> str:
 )
 @click.argument("file", type=LocalPath(path_type=Path, allow_dash=True), default="-")
 @click.option("--parses", type=LocalPath(path_type=Path, dir_okay=False), help="CoNLL-U file for --detector conllu.")
-@click.option("--parse-cache", type=LocalPath(path_type=Path, file_okay=False), help="Folder that remembers parses.")
+@click.option("--parse-cache", type=LocalPath(path_type=Path, file_okay=False), help="Folder that caches parses.")
 def command(explain: bool, **arguments: Any) -> None:
-    """Read one sentence a line (FILE or standard input) and print masculine, feminine or unknown, a line each.
+    """Read one sentence per line (FILE or standard input) and print masculine, feminine or unknown, one per line.
 
     Only the first sentence of a line is read, as the published pipeline does. An empty line is unknown.
 

@@ -5,7 +5,7 @@ import click
 from evaluator.cli.lazy_group import LazyGroup
 
 KINDS: dict[str, tuple[str, str]] = {
-    "gest-predictions": ("evaluator.cli.import_gest:command", "GEST: MODEL_template-K.txt, one log10 score a line."),
+    "gest-predictions": ("evaluator.cli.import_gest:command", "GEST: MODEL_template-K.txt, one log10 score per line."),
     "stereoset-predictions": ("evaluator.cli.import_stereoset:command", "StereoSet: JSON, a score for each candidate's id."),
 }
 """Kind → (import path of its click.Command, one-line help)."""
@@ -13,7 +13,7 @@ KINDS: dict[str, tuple[str, str]] = {
 
 @click.group(cls=LazyGroup, table=KINDS, section="Kinds", name="import", subcommand_metavar="KIND PATH… --out RUN")
 def command() -> None:
-    """Make a run out of published score files: to re-analyse, compare and correct them.
+    """Import published score files as a run, to re-analyse and compare them.
 
     \b
     Example:

@@ -15,7 +15,7 @@ from evaluator.vocabulary import DataSource
 @click.option("--out", type=RUN, required=True, help="The run's folder; an existing run is extended.")
 @data_option
 def command(paths: tuple[Path, ...], kind: str, out: Path, data: Path | None) -> None:
-    """Import GEST's prediction files: MODEL_template-K.txt with one log10 score a line, or folders of them.
+    """Import GEST's prediction files: MODEL_template-K.txt with one log10 score per line, or folders of them.
 
     For mlm, K = 0…3 are templates 1…4; for glm, K = 0, 1 are templates 3 and 4.
 

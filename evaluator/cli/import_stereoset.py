@@ -11,13 +11,13 @@ from evaluator.vocabulary import DataSource
 @calls("evaluator.imports.stereoset_predictions:import_predictions")
 @click.command(name="stereoset-predictions")
 @click.argument("paths", nargs=-1, required=True, type=LocalPath(path_type=Path), metavar="PATH…")
-@click.option("--language", required=True, metavar="L", help="Two-letter code: en, de, fr, es, tr or your own.")
-@click.option("--out", type=RUN, required=True, help="Run folder to make or add to.")
+@click.option("--language", required=True, metavar="L", help="Two-letter code: en, de, fr, es, tr or another one.")
+@click.option("--out", type=RUN, required=True, help="The run's folder; an existing run is extended.")
 @data_option
 def command(paths: tuple[Path, ...], language: str, out: Path, data: Path | None) -> None:
-    """Make a run out of public prediction files: {"intrasentence": [{"id", "score"}, …], "intersentence": […]}.
+    """Import public prediction files as a run: {"intrasentence": [{"id", "score"}, …], "intersentence": […]}.
 
-    Every file becomes a model called as the file is, less its ending and language. Examples that lack a score are named
+    Every file becomes a model with the file's name, without its suffix and language. Examples that lack a score are named
     on stderr and in the run's failures; the rest is imported.
 
     \b
@@ -29,5 +29,5 @@ def command(paths: tuple[Path, ...], language: str, out: Path, data: Path | None
 
     run, notes = import_predictions(paths, language, DataSource(data), out)
     for note in notes:
-        click.echo(f"left out: {note}", err=True)
-    click.echo(f"{len(paths)} models in {run.shown}, {len(notes)} examples left out")
+        click.echo(f"skipped: {note}", err=True)
+    click.echo(f"{len(paths)} models in {run.shown}, {len(notes)} examples skipped")

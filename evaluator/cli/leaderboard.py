@@ -11,9 +11,7 @@ from evaluator.cli.options import RUN, LocalPath, calls, rates_options
 @calls("evaluator.ranking.write:leaderboard")
 @click.command(name="leaderboard")
 @click.argument("runs", nargs=-1, metavar="RUN…", type=RUN)
-@click.option(
-    "--out", type=LocalPath(path_type=Path, file_okay=False), required=True, metavar="DIR", help="Folder to write into."
-)
+@click.option("--out", type=LocalPath(path_type=Path, file_okay=False), required=True, metavar="DIR", help="Output folder.")
 @rates_options
 @click.option(
     "--models",
@@ -21,12 +19,12 @@ from evaluator.cli.options import RUN, LocalPath, calls, rates_options
     metavar="CSV",
     help="Facts of the models to filter by (as for `evaluator report`): parameters, family, tuned, release.",
 )
-@click.option("--published", is_flag=True, help="Also the published models (see `evaluator data fetch published`).")
+@click.option("--published", is_flag=True, help="Include the published models (see `evaluator data fetch published`).")
 def command(runs: tuple[Path, ...], out: Path, **arguments: Any) -> None:
-    """Write DIR/leaderboard.html and DIR/leaderboard.csv: a row a model, main numbers with intervals and ranks.
+    """Write DIR/leaderboard.html and DIR/leaderboard.csv: one row per model, main numbers with intervals and ranks.
 
     A rank comes with the central 95% of the ranks over bootstrap resamples, and with how often the next lower model is not
-    lower. Models are ranked among those that were asked in the same way. The page sorts and filters by size, family, language
+    lower. Models are ranked among those with the same settings. The page sorts and filters by size, family, language
     and date without a server.
 
     \b

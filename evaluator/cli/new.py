@@ -21,8 +21,8 @@ EXAMPLES = Path(__file__).with_name("examples")
 def command(kind: str) -> None:
     """Write an example file to stdout: valid as it is, with a comment on every key.
 
-    definition: templates, groups, poles and word pairs of your own. samples: sentences that go with it (CSV: a sentence and its
-    group a line; double quotes around a sentence with commas). pairs, pair-samples: the same of sentence pairs. sweep: many
+    definition: custom templates, groups, poles and word pairs. samples: sentences for it (CSV: a sentence and its group per
+    line; double quotes around a sentence with commas). pairs, pair-samples: the same for sentence pairs. sweep: many
     models in one run.
 
     \b

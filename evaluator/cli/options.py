@@ -56,7 +56,7 @@ class LocalPath(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """As click's."""
         if _URL.match(str(value)):
-            self.fail(f"{value} is a URL: only a run can lie elsewhere; give a file or folder of this machine", param, ctx)
+            self.fail(f"{value} is a URL: only runs can be on object storage; give a local file or folder", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -64,8 +64,8 @@ sweep_data_option: Decorator = click.option(
     "--data",
     "data",
     type=LocalPath(path_type=Path, file_okay=False),
-    help="Folder that holds the public data sets (default: what the file says, EVALUATOR_DATA, or the cache of `evaluator data "
-    "fetch`).",
+    help="Folder that holds the public data sets (default: as in the file, else EVALUATOR_DATA, else the cache of "
+    "`evaluator data fetch`).",
 )
 
 data_option: Decorator = click.option(
@@ -84,14 +84,16 @@ def beside_options(command: Callable[..., Any]) -> Callable[..., Any]:
         is_flag=True,
         help="Show published models beside the run's (see `evaluator data fetch published`); no test includes them.",
     )
-    runs = click.option("--beside", multiple=True, type=RUN, metavar="RUN", help="Show this run's models so, too; repeatable.")
+    runs = click.option(
+        "--beside", multiple=True, type=RUN, metavar="RUN", help="Show this run's models in the same way; repeatable."
+    )
     return published(runs(command))
 
 
 def finite(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
     """Callback of a number's option: `nan` and `inf` are numbers to Python and nonsense here."""
     if value is not None and not math.isfinite(value):
-        raise click.BadParameter(f"{value} is no number to reckon with", context, parameter)
+        raise click.BadParameter(f"{value} is not a finite number", context, parameter)
     return value
 
 
@@ -114,7 +116,7 @@ def duration(context: click.Context, parameter: click.Parameter, value: str | No
         return None
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", value.strip())
     if found is None:
-        raise click.BadParameter(f"{value!r} is no length of time: write 90s, 10m or 2h", context, parameter)
+        raise click.BadParameter(f"{value!r} is not a duration: write 90s, 10m or 2h", context, parameter)
     return float(found[1]) * SECONDS[found[2]]
 
 
@@ -124,7 +126,7 @@ def address(context: click.Context, parameter: click.Parameter, value: str | Non
         return None
     host, _, port = value.rpartition(":")
     if not port.isdecimal() or not 0 < int(port) < 65536 or (":" in value and not host):
-        raise click.BadParameter(f"{value!r} is no port: write 9400, or 0.0.0.0:9400 for other machines", context, parameter)
+        raise click.BadParameter(f"{value!r} is not a port: write 9400, or 0.0.0.0:9400 for other machines", context, parameter)
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
@@ -135,7 +137,8 @@ def watching_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "metrics",
         metavar="[HOST:]PORT",
         callback=address,
-        help="Serve metrics for Prometheus there while it runs (HOST: 127.0.0.1). On Ray its own exporter has them, too.",
+        help="Serve Prometheus metrics at this address during the run (default host: 127.0.0.1). With Ray, its "
+        "metrics exporter has them as well.",
     )
     format_ = click.option(
         "--log-format",
@@ -145,33 +148,33 @@ def watching_options(command: Callable[..., Any]) -> Callable[..., Any]:
         callback=lambda context, parameter, value: logs.use(value),
         is_eager=True,
         expose_value=False,
-        help="json: an object a line on stderr, with time, level, message, run, model, replica, chunk.",
+        help="json: one object per line on stderr, with time, level, message, run, model, replica, chunk.",
     )
     return metrics(format_(command))
 
 
 pickle_option: Decorator = click.option(
-    "--allow-pickle", is_flag=True, help="The model's weights may be pickled files (.bin), which can hold programs."
+    "--allow-pickle", is_flag=True, help="Allow pickled weights (.bin), which can execute code."
 )
 
 
 code_option: Decorator = click.option(
-    "--trust-remote-code", is_flag=True, help="Run the programs that the model's own repository brings, with your rights."
+    "--trust-remote-code", is_flag=True, help="Run code from the model's repository with your permissions."
 )
 
 
 def leaving_out_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """--strict and --retry, for commands that score."""
     strict = click.option(
-        "--strict", is_flag=True, help="End with an error where a model cannot score a sample, instead of skipping it."
+        "--strict", is_flag=True, help="End with an error if a model cannot score a sample, instead of skipping it."
     )
-    retry = click.option("--retry", is_flag=True, help="Ask again the requests that failed at every attempt.")
+    retry = click.option("--retry", is_flag=True, help="Send requests again that failed at every attempt.")
     return strict(retry(command))
 
 
 def _thinking(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     if value is not None and not re.fullmatch(CHOICE, value):
-        raise click.BadParameter(f"{value!r} is neither on nor off nor a level such as low", context, parameter)
+        raise click.BadParameter(f"{value!r} is not on, off or a level such as low", context, parameter)
     return value
 
 
@@ -205,23 +208,23 @@ def asking_options(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.FloatRange(min=0),
         callback=finite,
         metavar="DOLLARS",
-        help="Stop before a start's answers cost more in all (needs --extra prompt_price=… and answer_price=…).",
+        help="Stop before the answers of this command cost more in total (needs --extra prompt_price=… and answer_price=…).",
     )
     system = click.option(
         "--system",
         "systems",
         multiple=True,
         metavar="[NAME=]TEXT|FILE",
-        help="A system prompt, or `none`; repeatable: each is a condition of the run (in the chat template).",
+        help="System prompt, or `none`; repeatable: every model is scored under each, in its chat template.",
     )
-    date = date_option("What chat templates write as today's date [the day on which the run was made].")
+    date = date_option("Date that chat templates insert as today's [the day on which the run was created].")
     return cost(system(thinking_option(date(command))))
 
 
 encoding_option: Decorator = click.option(
     "--encoding",
     metavar="NAME",
-    help="Encoding of your own samples or translations where it isn't UTF-8, or UTF-16 with a byte-order mark: cp1250, …",
+    help="Encoding of custom samples or translations, if not UTF-8 or UTF-16 with a byte-order mark: cp1250, …",
 )
 
 
@@ -234,9 +237,12 @@ class ParametersCommand(click.Command):
         return [*own, *parameter_options(), help_]
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Click's; a mistake in a parameter names its flag."""
+        """Click's, without the parameters that are not given; a mistake in a parameter names its flag."""
+        from evaluator.tasks import known_parameters
         from evaluator.tasks.parameters import ParameterError, as_flag
 
+        absent = {key for key in known_parameters() if ctx.params.get(key) in (None, ())}
+        ctx.params = {key: value for key, value in ctx.params.items() if key not in absent}
         try:
             return super().invoke(ctx)
         except ParameterError as error:
@@ -278,7 +284,7 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """--engine, --dtype, --device, --chat-template, --batch-tokens and --extra, for commands that load a model."""
     for option in (
         extra_option("Engine-specific option; may be repeated."),
-        click.option("--batch-tokens", type=click.IntRange(min=1), help="Most padded tokens in one forward batch."),
+        click.option("--batch-tokens", type=click.IntRange(min=1), help="Maximum number of padded tokens per forward batch."),
         click.option(
             "--chat-template",
             type=click.Choice(["none", "user"]),
@@ -299,7 +305,7 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
             default="auto",
             show_default=True,
             metavar="NAME",
-            help=f"What runs the model: auto, {', '.join(ENGINES.own)}, a plug-in (see `evaluator engines`), or module:Class.",
+            help=f"Engine: auto, {', '.join(ENGINES.own)}, a plug-in (see `evaluator engines`), or module:Class.",
         ),
     ):
         command = option(command)
@@ -339,8 +345,7 @@ def rates_options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Choice(get_args(Interval)),
             default="percentile",
             show_default=True,
-            help="How 95% intervals are made: a bootstrap, or Wilson's for shares; published: normal fit, Agresti-Coull for "
-            "shares.",
+            help="Kind of 95% interval: a bootstrap, Wilson's for shares; published: normal fit, Agresti-Coull for shares.",
         ),
         click.option("--resamples", type=click.IntRange(min=1), default=1000, show_default=True, help="Bootstrap resamples."),
         click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the resampling."),
@@ -352,7 +357,7 @@ def rates_options(command: Callable[..., Any]) -> Callable[..., Any]:
             multiple=True,
             metavar="KEY=VALUE",
             callback=lambda context, parameter, value: key_values(value, "--set"),
-            help="A task's own setting (evaluator tasks lists them).",
+            help="A task's report setting (listed by `evaluator tasks`).",
         ),
     )
     return functools.reduce(lambda made, option: option(made), reversed(options), command)

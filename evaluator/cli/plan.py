@@ -118,21 +118,23 @@ def ranges(numbers: Sequence[int]) -> str:
 @calls("evaluator.sweep.function:plan_file")
 @click.command(name="plan")
 @click.argument("file", type=LocalPath(path_type=Path), metavar="SWEEP.toml")
-@click.option("--out", type=RUN, help="The run's folder or URL (default: what the file says).")
+@click.option("--out", type=RUN, help="The run's folder or URL (default: as in the file).")
 @sweep_data_option
-@click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="CPU workers where there is no GPU.")
+@click.option(
+    "--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Number of CPU workers if there is no GPU."
+)
 @click.option(
     "--ray",
     type=click.Choice(["auto", "none", "local"]),
     default="auto",
     show_default=True,
-    help="As for the sweep: a CPU worker on Ray has one core, this process all.",
+    help="As for the sweep: a CPU worker on Ray has one core, this process has all.",
 )
 @click.option("--fleet", metavar="FLEET", help="Plan for these machines (machines x GPUs x card-GiB) instead of this one.")
 @click.option(
     "--configurations",
     type=LocalPath(path_type=Path),
-    help="JSON file, hub id → configuration: plan with these, ask no hub, estimate tokens.",
+    help="JSON file of hub ids and configurations: plan with these, without the Hub; token counts are estimated.",
 )
 @click.option(
     "--throughput",
@@ -146,11 +148,11 @@ def ranges(numbers: Sequence[int]) -> str:
     "price",
     type=click.FloatRange(min=0),
     callback=finite,
-    help="Price of a device-hour, for the cost.",
+    help="Price of a device-hour, to estimate the cost.",
 )
 @click.option("--format", "format_", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def command(price: float | None, format_: str, **arguments: Any) -> None:
-    """Say per model: parameters, memory, devices, replicas, forwards and tokens to score, time, and the schedule.
+    """Show each model's parameters, memory, devices, replicas, forward passes, tokens and time, and the schedule.
 
     \b
     Examples:

@@ -32,7 +32,7 @@ MANY_MODELS = 6
     type=click.Choice(FORMATS),
     default="table",
     show_default=True,
-    help="csv, json: tidy rows; latex: one table a task; latex-long: all tables.",
+    help="csv, json: tidy rows; latex: one table per task; latex-long: all tables.",
 )
 @rates_options
 @click.option(
@@ -46,13 +46,13 @@ MANY_MODELS = 6
     "--figures",
     type=LocalPath(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Also write each figure there as SVG, PNG and CSV.",
+    help="Also write each figure to this folder as SVG, PNG and CSV.",
 )
 @click.option(
     "--samples",
     is_flag=True,
-    help="In html also the sentences that drive each model's main rate, read from the data set: they can offend, and its "
-    "licence may not allow you to pass them on.",
+    help="html: include the sentences that drive each model's main rate, read from the data set. They can offend, and its "
+    "licence may not allow redistribution.",
 )
 @beside_options
 @click.option("--paths", is_flag=True, help="Show absolute paths of the machine that made the run (default: their last part).")

@@ -46,9 +46,7 @@ def of_reports(context: click.Context, parameter: click.Parameter, value: tuple[
     """Callback of --set, which is looked for here too: say where it belongs."""
     if value:
         where = f"evaluator report RUN --set {value[0]}"
-        raise click.UsageError(
-            f"a task's settings are chosen when a report is written, not when a model is asked: {where}", context
-        )
+        raise click.UsageError(f"report settings are options of `evaluator report`, not of `evaluator run`: {where}", context)
 
 
 @calls("evaluator.scoring.run:run")
@@ -66,13 +64,13 @@ def of_reports(context: click.Context, parameter: click.Parameter, value: tuple[
     "--allow-pickle",
     multiple=True,
     metavar="MODEL",
-    help="This --model's weights may be pickled files (.bin), which can hold programs; repeatable.",
+    help="Allow pickled weights (.bin), which can execute code, for this --model; repeatable.",
 )
 @click.option(
     "--trust-remote-code",
     multiple=True,
     metavar="MODEL",
-    help="Run the programs that this --model's own repository brings, with your rights; repeatable.",
+    help="Run code from this --model's repository with your permissions; repeatable.",
 )
 @engine_options
 @click.option(
@@ -80,7 +78,7 @@ def of_reports(context: click.Context, parameter: click.Parameter, value: tuple[
     type=click.Choice(get_args(Protocol_)),
     default="default",
     show_default=True,
-    help="What is asked of the model: the right way, or exactly as the papers' released code does (published-2025: EuroGEST's "
+    help="Rules for making requests: default, or exactly as in the papers' released code (published-2025: EuroGEST's "
     "first version).",
 )
 @click.option("--limit", type=click.IntRange(min=1), help="Score only N samples of each task, spread over its groups.")
@@ -163,7 +161,7 @@ def left_out(run: Run, failures: pl.DataFrame, models: Sequence[str]) -> Iterato
     failed = failures.filter(pl.col("request") != "")
     told = {
         "unaskable": "cannot be scored and are skipped",
-        "poisonous": "failed whenever they were tried and were given up (--retry asks them again)",
+        "poisonous": "failed at every attempt (--retry sends them again)",
     }
     for kind, what in told.items():
         counts = failed.filter(kind=kind).group_by("model", maintain_order=True).len()

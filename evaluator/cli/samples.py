@@ -24,31 +24,36 @@ WIDTH = 80
 @calls("evaluator.comparison.sample_list:list_samples")
 @click.command(name="samples")
 @click.argument("run", type=RUN)
-@click.option("--model", metavar="M", help="Whose rate (default: the run's only model).")
-@click.option("--task", metavar="T", help="Of which task (default: the run's only one).")
-@click.option("--stereotype", "--group", "group", metavar="G", help="Of this stereotype or group (default: over all).")
-@click.option("--measure", metavar="R", help="Which rate (default: the task's main one, g_s, or q of a stereotype).")
+@click.option("--model", metavar="M", help="Model (default: the run's only one).")
+@click.option("--task", metavar="T", help="Task (default: the run's only one).")
+@click.option("--stereotype", "--group", "group", metavar="G", help="Stereotype or group (default: over all).")
+@click.option("--measure", metavar="R", help="Measure (default: the task's main one, g_s, or q of a stereotype).")
 @click.option("--template", metavar="T", help="Only this template.")
-@click.option("--against", metavar="M2", help="Instead: the sentences on which these two models differ most.")
+@click.option("--against", metavar="M2", help="List the sentences on which these two models differ most instead.")
 @click.option(
-    "--top", type=click.IntRange(min=1), default=20, show_default=True, help="Sentences at either end, of each template."
+    "--top", type=click.IntRange(min=1), default=20, show_default=True, help="Number of sentences at either end, per template."
 )
 @click.option("--scale", type=click.Choice(get_args(Scale)), default="ratio", show_default=True, help="Units of the rate.")
-@click.option("--samples", type=LocalPath(path_type=Path, dir_okay=False), help="Your own sentences, if the task has.")
+@click.option("--samples", type=LocalPath(path_type=Path, dir_okay=False), help="File of custom samples, if the task uses one.")
 @encoding_option
 @data_option
 @click.option(
-    "--format", "format_", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True, help="Of the list."
+    "--format",
+    "format_",
+    type=click.Choice(["table", "csv", "json"]),
+    default="table",
+    show_default=True,
+    help="Output format.",
 )
 @beside_options
 def command(format_: str, **arguments: Any) -> None:
     """List the sentences that drive a model's rate up and down: both words' probabilities and how the rate moves without each.
 
-    Each template has a list of its own. In csv and json `first` and `second` name the words whose probabilities are p_first and
+    Each template has a separate list. In csv and json `first` and `second` name the words whose probabilities are p_first and
     p_second. With --published or --beside each sentence says how many comparable references score it lower (columns
     `references`, `lower`), and --against takes a reference too.
 
-    The sentences are read from the data set, which must be the one that the run was made of. They are stereotypes and can
+    The sentences are read from the data set, which must be the one that the run scored. They are stereotypes and can
     offend; their licences are those of the data sets.
 
     \b

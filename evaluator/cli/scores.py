@@ -16,12 +16,10 @@ from evaluator.reports.sample_scores import sample_scores
 @click.command(name="scores")
 @click.argument("run", type=RUN)
 @click.option("--format", "format_", type=click.Choice(["csv", "json", "parquet"]), default="csv", show_default=True)
-@click.option(
-    "--candidates", is_flag=True, help="What scores are made of instead: a row a candidate, with role, tokens and value."
-)
+@click.option("--candidates", is_flag=True, help="Print the candidates instead, one per row, with role, tokens and value.")
 @click.option("--task", "tasks", multiple=True, metavar="T", help="Only this task; may be repeated.")
-@click.option("--text", is_flag=True, help="Also each sample's sentence and its group's name (columns text, group_name).")
-@click.option("--samples", type=LocalPath(path_type=Path, dir_okay=False), help="With --text: the file of your own sentences.")
+@click.option("--text", is_flag=True, help="Add each sample's sentence and its group's name (columns text, group_name).")
+@click.option("--samples", type=LocalPath(path_type=Path, dir_okay=False), help="With --text: the file of custom samples.")
 @encoding_option
 @data_option
 def command(format_: str, **arguments: Any) -> None:
@@ -33,7 +31,7 @@ def command(format_: str, **arguments: Any) -> None:
     unrelated, male, female, more, less, …), prefix (ids of tokens that are computed with it and not scored), tokens (its scored
     tokens), logprob (their sum, natural log) and value, which the task compares: a score is a difference of two values.
 
-    The sentences of --text are read from the data set, which must be the one that the run was made of. They can offend.
+    The sentences of --text are read from the data set, which must be the one that the run scored. They can offend.
 
     \b
     Examples:

@@ -23,8 +23,8 @@ from evaluator.scoring.status import driver_signs, model_rows, progress_of, stat
 from evaluator.store.run import Run
 
 WORDS = {
-    "retryable": "failed, the same command tries again",
-    "poisonous": "failed whenever it was tried, given up (--retry asks again)",
+    "retryable": "failed (the same command retries it)",
+    "poisonous": "failed at every attempt (--retry sends it again)",
     "unaskable": "can't be asked",
 }
 """What each kind of a request's failure is called."""
@@ -42,9 +42,9 @@ def driver_line(found: Heartbeat, now: float) -> str:
     quiet = found.quiet(now)
     beat = "" if found.beat is None else f" for {clock(max(0.0, now - found.beat))}"
     said = {
-        "running": f"at work{where}",
-        "stopped": f"suspended{where}: kill -CONT lets it go on",
-        "silent": f"no sign of life{beat}{where}: dead, suspended or cut off",
+        "running": f"running{where}",
+        "stopped": f"suspended{where}: kill -CONT resumes it",
+        "silent": f"no heartbeat{beat}{where}: dead, suspended or disconnected",
         "ended": "not running",
     }[found.state]
     return f"driver: {said}" + (f"; last progress {clock(quiet)} ago" if quiet is not None else "")
@@ -71,10 +71,10 @@ def refuse_stuck(rows: list[dict[str, Any]], found: Heartbeat, limit: float, now
     "stuck",
     metavar="TIME",
     callback=duration,
-    help="Exit code 1 where a model is unfinished and nothing has got on for this long (90s, 10m, 2h): for an alert.",
+    help="Exit with code 1 if a model is unfinished and made no progress for this long (90s, 10m, 2h); for alerts.",
 )
 def command(run: Path, format_: str, stuck: float | None) -> None:
-    """Say how far a run has come: per model what is done, its rate and the time left, and what its start took.
+    """Show each model's progress, speed, time left and start-up time.
 
     \b
     Examples:

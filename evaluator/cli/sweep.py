@@ -28,35 +28,44 @@ if TYPE_CHECKING:
 @calls("evaluator.sweep.function:sweep_file")
 @click.command(name="sweep")
 @click.argument("file", type=LocalPath(path_type=Path), metavar="SWEEP.toml")
-@click.option("--out", type=RUN, help="The run's folder or URL (s3://, gs://, az://; default: what the file says).")
+@click.option("--out", type=RUN, help="The run's folder or URL (s3://, gs://, az://; default: as in the file).")
 @sweep_data_option
 @click.option(
     "--ray",
     default="auto",
     show_default=True,
     metavar="auto|none|local|ADDRESS",
-    help="auto: Ray where there are several GPUs or RAY_ADDRESS is set, else this process.",
+    help="auto: Ray if there are several GPUs or RAY_ADDRESS is set, else this process.",
 )
-@click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="CPU workers where there is no GPU.")
+@click.option(
+    "--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Number of CPU workers if there is no GPU."
+)
 @click.option(
     "--worker-memory",
     type=click.FloatRange(min=0.01),
     callback=finite,
-    help="GiB that one CPU worker may use (default: what is free, shared out to the workers).",
+    help="GiB that one CPU worker may use (default: the free memory divided by their number).",
 )
-@click.option("--start-deadline", type=click.FloatRange(min=1), default=1800.0, show_default=True, help="Seconds to load.")
+@click.option(
+    "--start-deadline",
+    type=click.FloatRange(min=1),
+    default=1800.0,
+    show_default=True,
+    help="Maximum seconds for a replica to load.",
+)
 @click.option(
     "--weights-cache",
     metavar="SIZE",
     callback=size,
-    help="Room for fetched weights on each machine, e.g. 500GB: models used longest ago go (default: all are kept).",
+    help="Disk space for downloaded weights per machine, e.g. 500GB; the least recently used models are removed "
+    "(default: none is).",
 )
 @click.option(
     "--price-per-gpu-hour",
     "price",
     type=click.FloatRange(min=0),
     callback=finite,
-    help="Of a device; the report tells the cost.",
+    help="Price of a device-hour; the report states the cost.",
 )
 @no_verify_option
 @leaving_out_options
@@ -65,7 +74,7 @@ if TYPE_CHECKING:
 def command(log_to: "Tracker | None", **arguments: Any) -> None:
     """Score every model of SWEEP.toml on its tasks and print the tables.
 
-    Running the same command again finishes an interrupted sweep. `evaluator status RUN` shows how far it is.
+    Running the same command again finishes an interrupted sweep. `evaluator status RUN` shows its progress.
 
     \b
     Example SWEEP.toml:

@@ -15,7 +15,7 @@ from evaluator.tasks.parameters import as_flag, asked, described
 def command(as_json: bool) -> None:
     """List the tasks: the program's own, and those of installed plug-ins.
 
-    A setting is given to a report as `--set NAME=VALUE`. What can't be used is listed with the reason.
+    A setting is given to a report as `--set NAME=VALUE`. Tasks that cannot be used are listed with the reason.
 
     \b
     Examples:
@@ -52,7 +52,7 @@ def shown(known: TaskEntry) -> list[str]:
         return [f"{known.name}{origin}: {known.problem}"]
     told = [f"data {', '.join(made.reads)}"] if made.reads else []
     if flags := options(made):
-        told.append(f"takes {', '.join(flags)}")
-    told.append(f"asks models with a {' or '.join(sorted(made.heads))} head" if made.heads else "asks no model")
+        told.append(f"options {', '.join(flags)}")
+    told.append(f"heads {', '.join(sorted(made.heads))}" if made.heads else "scores no model")
     settings = [f"  --set {key}=…: {text}" for key, text in described(type(made.parameters))]
     return [f"{known.name}{origin}: {made.about}", f"  {'; '.join(told)}", *settings]

@@ -15,16 +15,16 @@ from evaluator.cli.options import LocalPath, calls, pickle_option
 @click.option("--out", type=LocalPath(path_type=Path), required=True, help="Folder of the trained classifier.")
 @click.option("--protocol", type=click.Choice(["default", "published"]), default="default", show_default=True)
 @click.option("--language", default="en", show_default=True, help="Language of T5's published training prefix.")
-@click.option("--pairs", type=click.IntRange(min=1), help="Most training pairs [1000000].")
-@click.option("--epochs", type=click.IntRange(min=1), help="Most passes over the corpus [1].")
-@click.option("--batch", type=click.IntRange(min=1), help="Pairs of a forward pass [GPT-2 4, T5 24, mT5 8].")
-@click.option("--accumulate", type=click.IntRange(min=1), help="Forward passes of a step [GPT-2 16, T5 3, mT5 8].")
-@click.option("--length", type=click.IntRange(min=8), help="Most tokens of a pair [256].")
+@click.option("--pairs", type=click.IntRange(min=1), help="Maximum number of training pairs [1000000].")
+@click.option("--epochs", type=click.IntRange(min=1), help="Maximum number of epochs [1].")
+@click.option("--batch", type=click.IntRange(min=1), help="Pairs per forward pass [GPT-2 4, T5 24, mT5 8].")
+@click.option("--accumulate", type=click.IntRange(min=1), help="Forward passes per step [GPT-2 16, T5 3, mT5 8].")
+@click.option("--length", type=click.IntRange(min=8), help="Maximum number of tokens per pair [256].")
 @click.option("--core-rate", type=click.FloatRange(min=0), help="Learning rate of the model [5e-6, mT5 1e-4].")
-@click.option("--head-rate", type=click.FloatRange(min=0), help="Learning rate of the layers on top [1e-3].")
-@click.option("--warmup", type=click.FloatRange(0, 1), help="Share of the steps in which the rate rises [0.01].")
-@click.option("--held-out", type=click.FloatRange(0, 0.5), help="Share of the articles kept for the accuracy [0.02].")
-@click.option("--prefix", help="Text in front of every pair [T5 'binary classification: ', others none].")
+@click.option("--head-rate", type=click.FloatRange(min=0), help="Learning rate of the new layers [1e-3].")
+@click.option("--warmup", type=click.FloatRange(0, 1), help="Share of the steps used for warm-up [0.01].")
+@click.option("--held-out", type=click.FloatRange(0, 0.5), help="Share of the articles held out to measure accuracy [0.02].")
+@click.option("--prefix", help="Text before every pair [T5 'binary classification: ', others none].")
 @click.option("--seed", type=int, help="Seed of the pairs, their order and the new layers [0].")
 @click.option("--precision", type=click.Choice(["float32", "bfloat16"]), help="bfloat16: mixed precision [float32].")
 @pickle_option
@@ -33,9 +33,9 @@ from evaluator.cli.options import LocalPath, calls, pickle_option
 def command(out: Path, **arguments: Any) -> None:
     """Fine-tune MODEL (GPT-2-like, T5 or mT5) to tell consecutive sentences from random ones.
 
-    CORPUS is one or more files or folders of articles: .jsonl with an object {"text": …} a line, or plain text with a
+    CORPUS is one or more files or folders of articles: .jsonl with one object {"text": …} per line, or plain text with a
     blank line between articles. Sentences that follow each other are positive pairs, a sentence of another article makes
-    a negative one. Defaults in brackets are the papers'. Run the same command again to go on after a crash.
+    a negative one. Defaults in brackets are the papers'. Run the same command again to resume after a crash.
 
     \b
     Example:

@@ -17,8 +17,8 @@ from evaluator.cli.translators import talking_options
     "--translator",
     required=True,
     metavar="SPEC",
-    help="amazon, deepl, google, model:SPEC (e.g. NLLB), llm:SPEC (a model that chats, or URL#NAME of one at a server) or "
-    "folder:PATH; behind a local SPEC what it is allowed: ?pickle, ?trust-remote-code.",
+    help="amazon, deepl, google, model:SPEC (e.g. NLLB), llm:SPEC (a chat model, or URL#NAME of one at a server) or "
+    "folder:PATH; a local SPEC may end in ?pickle or ?trust-remote-code.",
 )
 @click.option("--prompted", metavar="SPEC", help="With --variants: another translator for the prompts, e.g. folder:PATH.")
 @click.option("--variants", is_flag=True, help="Also translate the opposite gender's prompts and write gender_variants.csv.")
@@ -26,24 +26,24 @@ from evaluator.cli.translators import talking_options
     "--prompt-style", type=click.Choice(["pronoun", "noun"]), default="pronoun", help="He/She said, or The man/woman."
 )
 @click.option("--out", type=LocalPath(path_type=Path), required=True, help="Folder for SYSTEM/LANGUAGE/translations.csv.")
-@click.option("--name", metavar="SYSTEM", help="What the system is called there, and in results [its own name, +PROMPT].")
-@click.option("--cache", type=LocalPath(path_type=Path), help="File of answers that are never asked for twice.")
-@click.option("--offline", is_flag=True, help="Let the cache alone serve.")
+@click.option("--name", metavar="SYSTEM", help="Name of the system in that folder and in results [its own name, +PROMPT].")
+@click.option("--cache", type=LocalPath(path_type=Path), help="Cache file of answers.")
+@click.option("--offline", is_flag=True, help="Use cached answers only.")
 @click.option(
     "--max-cost",
     type=click.FloatRange(min=0),
     callback=finite,
     default=0.0,
     show_default=True,
-    help="US dollars for paid systems, for the whole command.",
+    help="Maximum cost of the command in US dollars, for paid systems.",
 )
-@click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Copies of a local model, on Ray.")
+@click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Replicas of a local model, on Ray.")
 @talking_options
 @data_option
 def command(**arguments: Any) -> None:
     """Translate GEST's sentences for the tasks gest-mt and gest-slavic.
 
-    Every answer is cached on disk: a killed command goes on where it was, and nothing is paid for twice.
+    Every answer is cached on disk: an interrupted command resumes, and no answer is paid for twice.
 
     \b
     Examples:

@@ -18,12 +18,19 @@ from evaluator.translate import TRANSLATED
     "--translator",
     required=True,
     metavar="T",
-    help="amazon, deepl, google, model:SPEC, llm:SPEC (it chats; or URL#NAME) or folder:PATH (LANG/translations.csv).",
+    help="amazon, deepl, google, model:SPEC, llm:SPEC (a chat model, or URL#NAME) or folder:PATH (LANG/translations.csv).",
 )
-@click.option("--out", type=LocalPath(path_type=Path, file_okay=False), required=True, help="Data folder to write into.")
-@click.option("--cache", type=LocalPath(path_type=Path, dir_okay=False), help="File of kept answers [in the user's cache].")
-@click.option("--offline", is_flag=True, help="Take everything from the cache; ask for nothing.")
-@click.option("--max-cost", type=click.FloatRange(min=0), callback=finite, default=0.0, show_default=True, help="US dollars.")
+@click.option("--out", type=LocalPath(path_type=Path, file_okay=False), required=True, help="Output data folder.")
+@click.option("--cache", type=LocalPath(path_type=Path, dir_okay=False), help="Cache file of answers [in the user's cache].")
+@click.option("--offline", is_flag=True, help="Use cached answers only.")
+@click.option(
+    "--max-cost",
+    type=click.FloatRange(min=0),
+    callback=finite,
+    default=0.0,
+    show_default=True,
+    help="Most US dollars to spend.",
+)
 @click.option("--repairs", type=LocalPath(path_type=Path, exists=True), help="A corrected list of failures.")
 @talking_options
 @data_option
@@ -31,7 +38,7 @@ def command(**arguments: Any) -> None:
     """Translate StereoSet's English file, protecting BLANK and checking that it and the final punctuation survived.
 
     Writes OUT/stereoset/dev_LANG.json, and what failed to OUT/stereoset/dev_LANG.failures.csv: correct the column `translation`
-    there and give the file as --repairs. Every answer is kept, so that running the command again asks for nothing twice.
+    there and give the file as --repairs. Every answer is cached: running the command again repeats no request.
 
     \b
     Example:
@@ -42,9 +49,10 @@ def command(**arguments: Any) -> None:
 
     made = translate_dataset(**arguments, report=lambda line: click.echo(line, err=True))
     for name, reason in made.skipped:
-        click.echo(f"left out: example {name} of the English file: {reason}", err=True)
+        click.echo(f"skipped: example {name} of the English file: {reason}", err=True)
     click.echo(f"{made.path}: {made.file.examples} examples{made.outcomes}")
     if made.file.failures:
         click.echo(
-            f"{made.listed}: {len(made.file.failures)} translations to repair; give it back with --repairs when corrected"
+            f"{made.listed}: {len(made.file.failures)} translations to correct: correct them there and give the "
+            "file with --repairs"
         )

@@ -16,17 +16,15 @@ def talking_options(command: Callable[..., Any]) -> Callable[..., Any]:
         extra_option("llm: engine-specific option; may be repeated."),
         click.option("--device", default="auto", show_default=True, help="llm: auto, cpu, cuda, cuda:1, …"),
         click.option("--dtype", type=click.Choice(list(BYTES)), default="float32", show_default=True, help="llm: precision."),
-        click.option("--engine", default="auto", show_default=True, metavar="NAME", help="llm: what runs the model."),
+        click.option("--engine", default="auto", show_default=True, metavar="NAME", help="llm: engine."),
         thinking_option,
-        date_option("llm: what chat templates write as today's date [2026-01-01, so that cached answers are found]."),
+        date_option("llm: date that chat templates insert as today's [2026-01-01, so that cached answers stay valid]."),
         click.option(
             "--max-tokens",
             type=click.IntRange(min=1),
-            help="llm: most tokens of a translation [256]; models that think first need thousands.",
+            help="llm: maximum number of tokens of a translation [256]; reasoning models need thousands.",
         ),
-        click.option(
-            "--prompt", type=LocalPath(path_type=Path), help="llm: how the model is asked (TOML, few-shot examples too)."
-        ),
+        click.option("--prompt", type=LocalPath(path_type=Path), help="llm: prompt (TOML), with optional few-shot examples."),
     ):
         command = option(command)
     return command

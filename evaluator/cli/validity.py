@@ -22,19 +22,19 @@ from evaluator.vocabulary import Scale
 @click.option(
     "--plot",
     type=LocalPath(path_type=Path, dir_okay=False),
-    help="Write a scatter plot of g_s against ĝ_s here (.svg, .png or .pdf; default RUN/tables/validity.svg).",
+    help="Write a scatter plot of g_s against ĝ_s to this file (.svg, .png or .pdf; default RUN/tables/validity.svg).",
 )
 @click.option(
     "--figures",
     type=LocalPath(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Also write each figure there as SVG, PNG, CSV.",
+    help="Also write each figure to this folder as SVG, PNG and CSV.",
 )
 @click.option("--format", "format_", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True)
 def command(format_: str, **arguments: Any) -> None:
     """Correlate GEST's rates with WinoBias's ĝ_s over the models of a run (Pearson and Spearman, 95% intervals).
 
-    Of models that were also asked in words who said GEST's sentences, q is put beside what they said, by stereotype.
+    For models that were also scored on gest-who, GEST's q is correlated with gest-who's lean over the stereotypes.
 
     \b
     Examples:
@@ -62,8 +62,8 @@ def _print(rows: pl.DataFrame, format_: str) -> None:
             _table(title, places, "models", over_models)
         words = rows.filter(of_words & (pl.col("measure") == "spearman"))
         if words.height:
-            title = "GEST's q beside what models say in words, over the stereotypes"
-            places = {"model": "model", "language": "language", "template": "asked by", "measure": "measure"}
+            title = "GEST's q against gest-who's lean, over the stereotypes"
+            places = {"model": "model", "language": "language", "template": "template", "measure": "measure"}
             _table(title, places, "stereotypes", words)
 
 

@@ -11,7 +11,7 @@ from evaluator.cli.options import LocalPath, calls
 @click.command(name="verify")
 @click.argument("archive", metavar="OUT.zip", type=LocalPath(path_type=Path, dir_okay=False))
 def command(archive: Path) -> None:
-    """Check the files of an archive, compute its rates again and compare them; exit code 3 where something differs.
+    """Check the files of an archive, compute its rates again and compare them; exit code 3 if something differs.
 
     \b
     Example:
@@ -25,6 +25,8 @@ def command(archive: Path) -> None:
     for line in found.wrong:
         click.echo(line, err=True)
     if found.wrong:
-        click.echo(f"{archive}: does not hold ({by})", err=True)
+        click.echo(f"{archive}: not reproduced ({by})", err=True)
         raise click.exceptions.Exit(3)
-    click.echo(f"{archive}: {found.rates:,} rates hold ({by}; largest difference {found.largest:.1g}, allowed {TOLERANCE:g})")
+    click.echo(
+        f"{archive}: all {found.rates:,} rates reproduced ({by}; largest difference {found.largest:.1g}, allowed {TOLERANCE:g})"
+    )

@@ -103,9 +103,9 @@ def _named(everything: Sequence[Side], name: str) -> Side:
     if len(found) == 1:
         return found[0]
     if found:
-        raise InputError(f"two runs have a model {name!r}: say {' or '.join(side.label for side in found)}")
+        raise InputError(f"two runs have a model {name!r}: write {' or '.join(side.label for side in found)}")
     known = ", ".join(side.label for side in everything) or "none"
-    raise InputError(f"no run has a model {name!r}: there are {known}")
+    raise InputError(f"no run has a model {name!r}: choose from {known}")
 
 
 def build(
@@ -127,7 +127,7 @@ def build(
     alone = bool(checks) and not any(each.of_differences for each in checks)
     if len(picked) < 2 and not (alone and picked):
         have = f"only {picked[0].label}" if picked else "none"
-        raise InputError(f"a comparison needs two or more models, there is {have}: name another run, or --model twice")
+        raise InputError(f"a comparison needs two or more models, but there is {have}: name another run, or give --model twice")
     wanted = _tasks(picked, tasks)
     scores, first = _Scores(), picked[0]
     notes = list(_notes(picked, wanted))

@@ -19,7 +19,7 @@ def render(comparison: Comparison) -> str:
 
 
 def _parts(comparison: Comparison) -> Iterator[Part]:
-    """A part a task; the first says how much was found in all of them."""
+    """One part per task; the first says how much was found in all of them."""
     from evaluator.comparison.figures import task_figures
 
     blocks = tables.tables(comparison)

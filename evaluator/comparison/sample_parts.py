@@ -42,7 +42,7 @@ def sentences(run: Run, tasks: Sequence[str], data: Path | None) -> dict[str, pl
 
 
 def sample_parts(run: Run, report: Report, texts: Mapping[str, pl.DataFrame | None]) -> tuple[Part, ...]:
-    """A part a task: of each model the sentences that drive its main rate up and down most."""
+    """One part per task: of each model the sentences that drive its main rate up and down most."""
     return tuple(_part(run, report, section, texts[section.task]) for section in report.sections)
 
 
@@ -51,9 +51,7 @@ def _part(run: Run, report: Report, section: Section, texts: pl.DataFrame | None
     if texts is None:
         return Part(
             title,
-            empty=(
-                f"This task was made from your own file: evaluator samples {run.shown} --task {section.task} --samples FILE"
-            ),
+            empty=(f"This task uses a custom file: evaluator samples {run.shown} --task {section.task} --samples FILE"),
         )
     scores = scores_of(run, section.task)
     if scores.is_empty():

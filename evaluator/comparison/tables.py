@@ -46,7 +46,7 @@ NOTES = (
 
 
 def choices(comparison: Comparison) -> tuple[str, ...]:
-    """Baseline, scale, interval and test in words, a line each."""
+    """Baseline, scale, interval and test in words, one per line."""
     options = comparison.options
     lines = [
         f"baseline: {comparison.baseline}",
@@ -73,8 +73,8 @@ def verdict(comparison: Comparison) -> str:
 
 
 def tables(comparison: Comparison, *, brief: bool = False) -> list[Block]:
-    """A table a task with the measures over all groups, then one by group; `brief`: as narrow as a terminal, and of the latter
-    the largest differences only.
+    """One table per task with the measures over all groups, then one by group; `brief`: terminal width, and only the largest
+    differences by group.
     """
     made = []
     for (task,), rows in comparison.rows.group_by("task", maintain_order=True):
@@ -164,7 +164,7 @@ def _places(value: float | None) -> int:
 
 
 def paper(comparison: Comparison) -> Iterator[PaperTable]:
-    """A table a task for a paper: how each model's main rates differ from the baseline's."""
+    """One table per task for a paper: how each model's main rates differ from the baseline's."""
     for (task,), rows in comparison.rows.group_by("task", maintain_order=True):
         layout = comparison.layouts[str(task)]
         plain = rows.filter(pl.col("group").is_null() | (pl.col("group") == "all"))

@@ -121,7 +121,7 @@ _ABOUT: dict[str, _About] = {
     "crows-negation": ("CrowS-Pairs gender sentences with negated control pairs", _SA, _CROWS, None),
     "crows-antistereotype": ("CrowS-Pairs gender sentences with anti-stereotype control pairs", _SA, _CROWS, None),
     "stereoset-genderswap": ("StereoSet gender sentences with swapped groups", _SA, _SWAPPED, None),
-    "stereoset-genderswap-filtered": ("the same, doubtful ones left out", _SA, _SWAPPED, None),
+    "stereoset-genderswap-filtered": ("the same without doubtful examples", _SA, _SWAPPED, None),
     "slovak-gender": ("Slovak gender stereotypes with control pairs", _SA, ("word_filling",), None),
     "eurogest": (
         "EuroGEST: GEST 1.1 in 29 languages, with its scaffolds and quotation marks",

@@ -1,1 +1,1 @@
-"""A run's results as other programs read them: pure functions from results to documents, one module a format."""
+"""A run's results as other programs read them: pure functions from results to documents, one module per format."""

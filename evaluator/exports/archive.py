@@ -104,10 +104,10 @@ def archive(
         record=record,
         datasets=[datasets()[name] for name in read],
         notes={
-            RATES: "Rates with intervals, a row each",
-            OPTIONS: "Choices that the rates were made with",
+            RATES: "Rates with intervals, one per row",
+            OPTIONS: "Options that the rates were computed with",
             CITATION: "What to cite",
-            "run/run.json": "What was asked, of which models and data",
+            "run/run.json": "Specification of the run: models, tasks, data",
             **{path: f"Sentences of {name}" for path, name in texts.items()},
         },
         texts=texts,

@@ -42,7 +42,7 @@ def bibtex(record: Mapping[str, Any], tasks: Mapping[str, Task]) -> str:
     for key, reasons in wanted.items():
         if key in known:
             made.append("\n".join([*(f"% {reason}" for reason in dict.fromkeys(reasons)), known[key]]))
-    own = [f"% {name}: samples of your own, cite their source." for name, task in tasks.items() if not task.reads]
+    own = [f"% {name}: custom samples, cite their source." for name, task in tasks.items() if not task.reads]
     return "\n".join([*made, *own]).rstrip() + "\n"
 
 

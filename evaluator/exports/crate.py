@@ -22,7 +22,7 @@ _FORMATS = {
 
 _FOLDERS = {
     "logprobs": "Answers of a model, keyed by their request",
-    "samples": "Samples of a task and the requests that they became",
+    "samples": "Samples of a task and their requests",
     "imported": "Scores that were computed elsewhere",
     "failures": "Requests that failed, and why",
 }
@@ -163,5 +163,5 @@ def _licences(contents: Contents) -> Iterator[Entity]:
     for name in sorted(names):
         yield {"@id": f"{LICENCES}{name}", "@type": "CreativeWork", "name": name, "description": f"The licence {name}."}
     if contents.licence is None:
-        text = "Whoever made this archive gave no licence for it. Sentences of data sets have the licence of their data set."
+        text = "The creator of this archive gave no licence. Sentences of data sets are under their data set's licence."
         yield {"@id": "#no-licence", "@type": "CreativeWork", "name": "No licence given", "description": text}

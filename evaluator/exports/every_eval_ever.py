@@ -1,4 +1,4 @@
-"""Every Eval Ever: one JSON document a model and task and, if wanted, one line a sample beside it.
+"""Every Eval Ever: one JSON document a model and task and, if wanted, one line per sample beside it.
 
 Schema 0.3.0 of the package `every-eval-ever`, whose validator the tests run. A document's path is the one that its data store
 wants: data/TASK/DEVELOPER/MODEL/UUID.json; the UUID follows from what is told, so that a second export replaces the first.

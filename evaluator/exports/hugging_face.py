@@ -83,11 +83,11 @@ def _card(results: Sequence[Result]) -> Iterator[str]:
         yield from ("", "**What not to conclude**", "")
         yield from (f"- {escape(sentence)}" for sentence in result.layout.cautions)
         if result.notes:
-            yield from ("", "**What to know of these numbers**", "")
+            yield from ("", "**Notes**", "")
             yield from (f"- {escape(sentence)}" for sentence in result.notes)
         yield ""
         setting = ", ".join(f"{key} {value}" for key, value in result.setting.items() if key in ("engine", "dtype", "protocol"))
-        yield from (f"How it was asked: {escape(setting)}; {result.samples:,} samples.", "")
+        yield from (f"Settings: {escape(setting)}; {result.samples:,} samples.", "")
 
 
 def _table(result: Result) -> Block:

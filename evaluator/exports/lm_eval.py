@@ -1,4 +1,4 @@
-"""lm-evaluation-harness's results JSON: what reads its files can read these. One document a model.
+"""lm-evaluation-harness's results JSON: what reads its files can read these. One document per model.
 
 A task's rates over all groups stand under its name, those of a group under TASK_GROUP; the harness's filter is the template.
 """

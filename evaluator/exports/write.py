@@ -50,12 +50,12 @@ def export_results(
         resamples: likewise.
         seed: likewise.
         settings: likewise.
-        instances: every-eval-ever: also a record for each sample's score.
+        instances: every-eval-ever: also write a record for each sample's score.
         text: with their sentences, read from the data set.
         data: folder of the data sets (default: EVALUATOR_DATA, else the cache).
         organization: every-eval-ever: who reports.
         relationship: every-eval-ever: how the organization is related to the models' makers.
-        url: hugging-face: where the results can be looked at.
+        url: hugging-face: URL where the results can be viewed.
 
     Raises InputError for an unknown format or relationship, what another format takes, and a run without scores.
     """
@@ -64,9 +64,9 @@ def export_results(
     if relationship not in get_args(Relationship):
         raise InputError(f"unknown relationship {relationship!r}: choose {', '.join(get_args(Relationship))}")
     if instances and format != "every-eval-ever":
-        raise InputError(f"{format} has no records of single samples: leave --instances out")
+        raise InputError(f"{format} has no records of single samples: remove --instances")
     if text and not instances:
-        raise InputError("--text goes with --instances: leave it out")
+        raise InputError("--text requires --instances")
     opened = Run.open(run_folder(run))
     own = parse_settings(settings_of(opened, tasks), settings or {})
     report = build_report(opened, MeasureOptions(scale, interval, resamples, seed, opened.protocol, own), tuple(tasks))

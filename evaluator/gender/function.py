@@ -64,7 +64,7 @@ def _detector(
         from evaluator.gender.ud.conllu import ConlluParser
 
         if not parses:
-            raise InputError("--detector conllu needs --parses FILE: a CoNLL-U file with a `# text = …` line a sentence")
+            raise InputError("--detector conllu needs --parses FILE: a CoNLL-U file with a `# text = …` line per sentence")
         parser = ConlluParser(parses)
     else:
         from evaluator.gender.ud.optional_parsers import SpacyParser, StanzaParser
@@ -80,7 +80,7 @@ def _detector(
 def _lines(file: Path) -> Iterator[str]:
     """The lines of a file, or of standard input as they come. Raises InputError where one isn't UTF-8."""
     if file.name != "-":
-        with opened(file, wanted="give a file with a sentence a line") as text:
+        with opened(file, wanted="give a file with one sentence per line") as text:
             yield from (row.rstrip("\r\n") for row in text)
         return
     for number, raw in enumerate(sys.stdin.buffer, start=1):

@@ -56,7 +56,7 @@ def files_of(paths: Sequence[Path]) -> Iterator[Path]:
 def read_predictions(path: Path, kind: Kind, rows: int) -> GestPredictions:
     """Read one file, which must have `rows` scores. Raises InputError with the file and line."""
     model, template = _parse_name(path, kind)
-    text, digest = read_text(path, "give a file with one score a line", wanted="give a file of GEST predictions")
+    text, digest = read_text(path, "give a file with one score per line", wanted="give a file of GEST predictions")
     lines = text.splitlines()
     scores = tuple(_score(line, path, number) for number, line in enumerate(lines, start=1))
     if len(scores) != rows:

@@ -64,7 +64,7 @@ def fetch_published(names: Sequence[str], base: str = PUBLIC) -> Iterator[Step]:
                 yield Step(f"{part.name}: {str(error).removesuffix(f': {BY_HAND}')}", wrong=True)  # no --data has scores
         yield Step(f"{part.name}: {len(there)} of {len(part.files)} files in {cache_folder() / PUBLISHED} ({fetched} fetched)")
         if part.name in ONLY_FETCHED:
-            yield Step(f"{part.name}: no run is made of it: {ONLY_FETCHED[part.name]}")
+            yield Step(f"{part.name}: not imported as a run: {ONLY_FETCHED[part.name]}")
         elif there:
             yield from _imported(part, there, base)
 

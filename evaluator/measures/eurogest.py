@@ -136,7 +136,7 @@ def _ranks(rates: pl.DataFrame) -> pl.DataFrame:
 
 
 def _strata(scores: pl.DataFrame, languages: Sequence[str], scale: Scale) -> Iterator[Units]:
-    """A stratum a stereotype: GEST's rows that any language has, a column a language (0 where it hasn't), then their counts.
+    """One stratum per stereotype: GEST's rows in any language, one column per language (0 if missing), then their counts.
 
     The units of one language are called by its own samples.
     """

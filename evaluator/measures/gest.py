@@ -153,7 +153,7 @@ def _correlations(q: pl.LazyFrame, kinds: pl.LazyFrame) -> list[pl.LazyFrame]:
 
 @dataclass(frozen=True, slots=True)
 class _Matrix:
-    """One model's scores as arrays: a stratum a group, with columns for the templates' scores, then their masses."""
+    """One model's scores as arrays: one stratum per group, with columns for the templates' scores, then their masses."""
 
     templates: tuple[str, ...]
     groups: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Units of a mean log ratio, and the exact conversions between them (method.md §0, the base-10 trap).
+"""Units of a mean log ratio, and the exact conversions between them (method.md §0).
 
 The released code of the papers takes log10 of each sample's ratio and then, for GEST, exp of the mean: what it prints
 is ratio^(1/ln 10). Scores in this program are natural logarithms; a scale is chosen when a report is written.

@@ -66,7 +66,7 @@ def _with_interval(r: float | None, n: int, variance: Callable[[float], float]) 
 
 
 def points(gest: pl.DataFrame, winobias: pl.DataFrame) -> pl.DataFrame:
-    """What is correlated, from the tidy rows of both tasks: a row a model × language × WinoBias split × GEST rate.
+    """What is correlated, from the tidy rows of both tasks: one row per model × language × WinoBias split × GEST rate.
 
     Columns: `model`, `language` (of GEST's sentences, `all` for the mean over several), `template` (the split), `group` (`g_s`,
     or a stereotype for its q_i), `x`, `x_low`, `x_high` (GEST's rate: the overall g_s, or q_i over all templates, else the mean

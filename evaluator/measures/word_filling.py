@@ -62,7 +62,7 @@ def statistics(keyword: bool) -> list[Statistic]:
 
 
 def wide(scores: pl.DataFrame) -> pl.DataFrame:
-    """A row a model and sample: `f, kept, original` and the other scores with a column for each of the two groups."""
+    """One row per model and sample: `f, kept, original` and the other scores with a column for each of the two groups."""
     keys = [*CELL, "sample"]
     columns = ("ss", "cs", "csk", "tokens_stereotype", "tokens_anti", "stereotype", "anti")
     return scores.group_by(keys, maintain_order=True).agg(

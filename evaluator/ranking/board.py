@@ -18,8 +18,8 @@ VALUES: dict[str, pl.DataType] = {
     "way": pl.String(),
     "partial": pl.String(),
 }
-"""A row a model and column that has a value. `entry` and `column` are places in the board's lists; `way` is how the model was
-asked: values are ranked among those of the same way; `partial` is why a value isn't ranked at all, else null."""
+"""One row per model and column that has a value. `entry` and `column` are places in the board's lists; `way` are the
+model's settings: values are ranked among models with the same settings; `partial` is why a value is not ranked, else null."""
 
 RANKED: dict[str, pl.DataType] = {
     **VALUES,
@@ -65,7 +65,7 @@ class Board:
         columns, entries: main numbers and models.
         values: columns VALUES.
         draws: [rows of `values`, resamples], each row's value in each resample, NaN where unknown; None without resamples.
-        choices: scale, interval and seed in words, a line each.
+        choices: scale, interval and seed in words, one per line.
     """
 
     title: str
@@ -91,7 +91,7 @@ class Board:
         return self.values.with_columns(added)
 
     def wide(self, ranked: pl.DataFrame) -> pl.DataFrame:
-        """A row a model: its facts, then of each column value, interval, rank and how the model was asked."""
+        """One row per model: its facts, then of each column value, interval, rank and how the model was asked."""
         facts: Mapping[str, list[object]] = {
             name: [getattr(entry, name) for entry in self.entries] for name in BoardRow.__dataclass_fields__
         }

@@ -1,4 +1,4 @@
-"""A board as files: leaderboard.csv, a row a model, and leaderboard.html, one page that needs nothing else."""
+"""A board as files: leaderboard.csv, one row per model, and leaderboard.html, one page that needs nothing else."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -97,7 +97,7 @@ def render(board: Board, ranked: pl.DataFrame) -> str:
 
 
 def page_data(board: Board, ranked: pl.DataFrame) -> dict[str, Any]:
-    """What the page's script draws: columns, the ways in which models were asked, and a row a model."""
+    """What the page's script draws: columns, the ways in which models were asked, and one row per model."""
     ways = ranked["way"].unique(maintain_order=True).to_list()
     place = {way: at for at, way in enumerate(ways)}
     cells: list[list[Any]] = [[None] * len(board.columns) for _ in board.entries]

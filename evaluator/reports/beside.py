@@ -148,7 +148,7 @@ def why_partial(run: Run, task: str, model: str) -> str | None:
     entry, whole = run.record["models"][model], run.record["tasks"][task].get("samples", 0)
     asked = entry.get("asked", {}).get(task, {})
     if asked.get("limit") is not None and asked["limit"] < whole:
-        return f"only {asked['limit']:,} of {whole:,} samples were asked (limit)"
+        return f"only {asked['limit']:,} of {whole:,} samples were scored (limit)"
     if left := run.unanswered(task, [model]).get(model):
         return f"{left[0]:,} of {left[1]:,} requests have no answer yet"
     return None
@@ -187,17 +187,17 @@ def _rows(source: Source, section: Section, options: MeasureOptions, own: Mappin
         if why_partial(source.run, section.task, model) is None
     }
     if partial := len(models) - len(ways):
-        notes.append(f"{partial} of {len(models)} {source.label} models are not compared: not all samples were asked of them")
+        notes.append(f"{partial} of {len(models)} {source.label} models are not compared: they were not scored on all samples")
     wanted = set(own.values())
     if own and (other := [way for way in ways.values() if way not in wanted]):
         kinds = "; ".join(f"{other.count(way)} {way.replace(';', ',')}" for way in dict.fromkeys(other))
         notes.append(
-            f"{len(other)} of {len(models)} {source.label} models are not compared, as they were asked otherwise: {kinds}"
+            f"{len(other)} of {len(models)} {source.label} models are not compared, because their settings differ: {kinds}"
         )
     for way in dict.fromkeys(own.values()):
         if way not in ways.values():
             names = ", ".join(name for name, its in own.items() if its == way)
-            notes.append(f"{names}: no {source.label} model was asked in the same way ({way})")
+            notes.append(f"{names}: no {source.label} model has the same settings ({way})")
     kept = {model: way for model, way in ways.items() if way in wanted}
     return rows.filter(pl.col("model").is_in(kept)).with_columns(
         source=pl.lit(source.label), way=pl.col("model").replace_strict(kept, default=None, return_dtype=pl.String)
@@ -287,7 +287,7 @@ def sentences(section: Section) -> Iterator[str]:
     """The place of each model's main value, a sentence each where they are few."""
     found = places(section)
     if len(found) > SENTENCES:
-        yield f"The table “{_title(section, found[0].measure)}” has the place of each model among the references."
+        yield f"The table “{_title(section, found[0].measure)}” has each model's rank among the references."
         return
     models_, languages = len({place.model for place in found}), len({place.language for place in found})
     digits = digits_for(max((abs(place.value) for place in found), default=None))

@@ -118,7 +118,7 @@ def correlation(row: Mapping[str, Any]) -> str:
 
 
 def by_model(block: Block) -> list[Block]:
-    """A table whose columns have two-line headers (model, template) as one table a model."""
+    """A table whose columns have two-line headers (model, template) as one table per model."""
     parts = []
     columns = enumerate(block.columns[1:])
     for model, group in groupby(columns, key=lambda column: column[1].partition("\n")[0]):

@@ -51,7 +51,7 @@ _MINUS = re.compile(r"(?<!\w)-(?=[\d.])")
 
 
 def render(report: Report, *, long: bool = False) -> str:
-    """A table a task with a row a model; or (`long`) all tables. The choices behind the numbers and the notes are comments."""
+    """One table per task, one row per model; or (`long`) all tables. Options and notes are written as comments."""
     lines = [PREAMBLE_LONG if long else PREAMBLE]
     lines += [f"% {line}" for line in report.choices]
     lines += [f"% note: {text}" for text in report.notes]

@@ -8,7 +8,7 @@ from evaluator.reports.report import Report
 
 
 def render(report: Report) -> str:
-    """A document with a section a task, then where the numbers come from."""
+    """A document with one section per task, then where the numbers come from."""
     return "\n".join(_lines(report)).rstrip() + "\n"
 
 

@@ -1,4 +1,4 @@
-"""The table of a paper's results section: a row a model, and as many of a task's rates as fit on a page. Pure."""
+"""The table of a paper's results section: one row per model, and as many of a task's rates as fit on a page. Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

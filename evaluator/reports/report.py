@@ -68,7 +68,7 @@ class Report:
         path: the run's folder.
         record: run.json.
         options: the choices made for this report.
-        sections: a section a task.
+        sections: one section per task.
         failures: columns FAILURES (see `evaluator.store.run`), of the whole run.
     """
 
@@ -116,7 +116,7 @@ class Report:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """Scale, interval and protocol in words, a line each."""
+        """Scale, interval and protocol in words, one per line."""
         options = self.options
         interval = f"interval: 95%, {BOOTSTRAPS[options.interval]}, {options.resamples:,} resamples, seed {options.seed}"
         if not set(self.rows["interval"].drop_nulls()) <= set(BOOTSTRAPS.values()):

@@ -110,8 +110,9 @@ class Results:
         return found if found["text"].is_not_null().any() else found.select(list(ANSWERS))
 
     def candidates(self, task: str | None = None) -> pl.DataFrame:
-        """What scores are made of, a row a model × sample × request × candidate (see `evaluator.tasks.base.CANDIDATES`): its
-        role, its tokens, their log-probability (natural log, the sum), the value that is compared; and `id`.
+        """The candidates behind the scores, one row per model × sample × request × candidate.
+
+        For the columns see `evaluator.tasks.base.CANDIDATES`; `id` is the sample's id in its data set.
         """
         return candidates_of(self._run, self._only(task))
 

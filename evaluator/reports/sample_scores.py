@@ -26,7 +26,7 @@ def sample_scores(
     """The scores of the run's tasks, or of those named, below each other: columns SCORES and `id`; empty where there are none.
 
     Args:
-        candidates: what scores are made of instead, a row a candidate (columns CANDIDATES).
+        candidates: what scores are made of instead, one row per candidate (columns CANDIDATES).
         text: also the columns `text`, the sample's sentence, and `group_name`, null where groups have no names.
         samples, encoding: the file of a task of the user's own, for `text`; data: folder of the data sets.
 
@@ -36,7 +36,7 @@ def sample_scores(
     if unknown := set(tasks) - set(opened.tasks):
         raise InputError(f"{opened.shown} has no task {', '.join(sorted(unknown))}: it has {', '.join(opened.tasks) or 'none'}")
     if samples is not None and not text:
-        raise InputError("--samples goes with --text: leave it out")
+        raise InputError("--samples requires --text")
     schema = CANDIDATES if candidates else {**SCORES, "id": pl.String()}
     made = (
         candidates_of(opened, task) if candidates else with_ids(opened, task, scores_of(opened, task))

@@ -25,12 +25,12 @@ def sample_texts(
         encoding = encoding or next((how["encoding"] for how in known.values()), None)
         task = task.reading(samples, encoding) if encoding else task.reading(samples)
     elif task.own_samples:
-        raise InputError(f"{name} was made from your own file: give it with --samples")
+        raise InputError(f"{name} was made from a custom file: give it with --samples")
     loaded = task.load(DataSource(data, run.protocol))
     known = run.record["tasks"][name].get("sha256", {})
     for file, digest in loaded.sha256.items():
         if known.get(file, digest) != digest or (known and file not in known):
-            way = "--samples (a file of your own) or --data" if "samples" in type(task.parameters).model_fields else "--data"
+            way = "--samples (a custom file) or --data" if "samples" in type(task.parameters).model_fields else "--data"
             raise InputError(
                 f"{file} differs from the data that {run.shown} scored on {name} (sha256): give that file with {way}"
             )

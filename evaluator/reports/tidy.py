@@ -11,5 +11,5 @@ def csv_text(rows: pl.DataFrame) -> str:
 
 
 def json_text(rows: pl.DataFrame) -> str:
-    """A JSON array with an object a row."""
+    """A JSON array with one object per row."""
     return json.dumps(rows.to_dicts(), ensure_ascii=False, indent=1, allow_nan=False) + "\n"

@@ -59,7 +59,7 @@ def check_validity(
     if words is not None and not _tasks_with(opened, validity.CHECK):
         if plot or figures:
             option = "--plot" if plot else "--figures"
-            raise InputError(f"{option} shows {name} against WinoBias, which {opened.shown} doesn't have: leave it out")
+            raise InputError(f"{option} shows {name} against WinoBias, which {opened.shown} doesn't have: remove it")
         if words.is_empty():
             spoken = ", ".join(_tasks_with(opened, validity.SPOKEN))
             raise InputError(f"{opened.shown}: no model has both {name} and {spoken} scores: score both tasks on each model")

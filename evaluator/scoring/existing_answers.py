@@ -22,9 +22,9 @@ def perform(spec: RunSpec, score: Callable[[RunSpec], Outcome] = execute) -> Out
     if not spec.tasks:
         raise InputError("no task is given: name at least one, e.g. gest")
     if asking and not spec.models:
-        raise InputError(f"{asking[0].name} asks models and none is given: name at least one, e.g. gpt2")
+        raise InputError(f"{asking[0].name} scores models and none is given: name at least one, e.g. gpt2")
     if spec.models and not asking:
-        raise InputError(f"{silent[0].name} asks no model: leave the models out")
+        raise InputError(f"{silent[0].name} scores no model: remove the models")
     given = score_given(replace(spec, models=(), tasks=silent)) if silent else None
     if given is None:
         return score(spec.asking)
@@ -41,7 +41,7 @@ def score_given(spec: RunSpec) -> Outcome:
     done = []
     for task in spec.tasks:
         if spec.limit is not None:
-            raise InputError(f"{task.name} reads whole files of answers: leave --limit out")
+            raise InputError(f"{task.name} reads whole files of answers: remove --limit")
         samples = task.load(spec.data)
         parts = task.given(samples)
         table = task.render(samples, frozenset(), spec.protocol).table

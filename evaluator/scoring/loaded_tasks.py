@@ -27,7 +27,7 @@ def load_tasks(spec: RunSpec) -> list[LoadedTask]:
     for task in spec.tasks:
         if spec.protocol not in task.protocols:
             known = ", ".join(sorted(task.protocols))
-            raise InputError(f"task {task.name} has no protocol {spec.protocol}: choose {known}, or leave the task out")
+            raise InputError(f"task {task.name} has no protocol {spec.protocol}: choose {known}, or remove the task")
     data = replace(spec.data, protocol=spec.protocol)
     return [LoadedTask(task, task.load_limited(data, spec.limit)) for task in spec.tasks]
 

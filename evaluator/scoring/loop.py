@@ -55,7 +55,7 @@ class Loop:
         done = [model.name for model in models if not model.encoded]
         self._run.clear_model_failure(*done)
         for name in done:
-            self._view.state(name, "done", "all answers are there already")
+            self._view.state(name, "done", "all answers are already stored")
         self._run.merge_timings()
         state = self._state
         self._meter.begin(state)
@@ -260,7 +260,7 @@ class Loop:
         """A replica ends while its model has work: at once while it loads, else with the chunks that it holds."""
         if active not in self._state.active_replicas or not active.model.has_work:
             return
-        self._view.state(active.model.name, "running", "ends early: its devices are wanted", replica=active.number)
+        self._view.state(active.model.name, "running", "ends early: its devices are needed", replica=active.number)
         if active.loaded is None:
             self._drop(active)
         else:
@@ -298,7 +298,7 @@ class Loop:
         model = active.model
         if not active.in_flight:
             if active.loaded is None:
-                self._start_failed(active, f"died while it loaded ({how})", START_ATTEMPTS)
+                self._start_failed(active, f"died while loading ({how})", START_ATTEMPTS)
             else:  # it was closing
                 self._drop(active)
                 self._finish(model)
@@ -310,7 +310,7 @@ class Loop:
             model.work.give_back(chunk)
         given_up = model.work.killed(suspect)
         self._meter.chunk_failed(model.name)
-        note = f"replica {active.number} died while it scored ({how}), its chunks wait again"
+        note = f"replica {active.number} died while scoring ({how}), its chunks are queued again"
         self._view.state(model.name, "loading", note, replica=active.number, chunk=chunk_name(suspect))
         self._requests_failed(model, given_up, EngineError("the worker died every time it scored this request"))
         self._drop(active)
@@ -335,7 +335,7 @@ class Loop:
         tried = f"a replica {reason}; {model.start_failures} starts in a row failed"
         if any(other.loaded is not None for other in self._state.replicas_of(model)):
             # The model isn't at fault: another replica of it is active. The source may still start one where that pays.
-            self._view.state(model.name, "running", f"{tried}, the others go on", replica=active.number)
+            self._view.state(model.name, "running", f"{tried}, the others continue", replica=active.number)
         else:
             self._give_up(model, EngineError(f"{model.name}: {tried}"))
 

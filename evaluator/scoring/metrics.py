@@ -29,14 +29,14 @@ class Metric:
 
 SENTENCES = Metric("evaluator_sentences_total", "counter", "Sentences (a task's samples) whose last answer was stored.")
 REQUESTS = Metric("evaluator_requests_total", "counter", "Requests whose answers were stored.")
-ROWS = Metric("evaluator_rows_total", "counter", "Token rows that went through the model.")
-TOKENS = Metric("evaluator_tokens_total", "counter", "Tokens that went through the model.")
+ROWS = Metric("evaluator_rows_total", "counter", "Token rows that were scored.")
+TOKENS = Metric("evaluator_tokens_total", "counter", "Tokens that were scored.")
 LEFT = Metric("evaluator_requests_left", "gauge", "Requests that have neither an answer nor failed.")
-FAILURES = Metric("evaluator_request_failures_total", "counter", "Requests that failed and were left out.")
+FAILURES = Metric("evaluator_request_failures_total", "counter", "Requests that failed.")
 CHUNKS = Metric("evaluator_chunks", "gauge", "Chunks of work by state: waiting, in_flight.", ("run", "model", "state"))
 CHUNK_FAILURES = Metric("evaluator_chunk_failures_total", "counter", "Chunks that failed or whose replica died.")
-REPLICAS = Metric("evaluator_replicas", "gauge", "Replicas at work on the model, loading ones included.")
-RESTARTS = Metric("evaluator_replica_restarts_total", "counter", "Replicas that died or didn't load, and were asked for again.")
+REPLICAS = Metric("evaluator_replicas", "gauge", "Active replicas of the model, including loading ones.")
+RESTARTS = Metric("evaluator_replica_restarts_total", "counter", "Replicas that died or failed to load and were restarted.")
 STAGES = Metric(
     "evaluator_stage_seconds_total",
     "counter",
@@ -46,13 +46,13 @@ STAGES = Metric(
 DEVICE_MEMORY = Metric(
     "evaluator_device_memory_peak_bytes",
     "gauge",
-    "Most device memory that a replica's process has held, 0 without a GPU.",
+    "Peak device memory of a replica's process, 0 without a GPU.",
     ("run", "model", "replica"),
 )
 HOST_MEMORY = Metric(
     "evaluator_host_memory_peak_bytes",
     "gauge",
-    "Most memory that a replica's process has held.",
+    "Peak memory of a replica's process.",
     ("run", "model", "replica"),
 )
 PROGRESS = Metric("evaluator_last_progress_timestamp_seconds", "gauge", "Unix time of the last progress.", ("run",))

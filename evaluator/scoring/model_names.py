@@ -17,7 +17,7 @@ def check_names(models: Sequence[ModelSpec]) -> None:
     by_folder: dict[str, ModelSpec] = {}
     for model in models:
         if model.name == "all":
-            raise InputError(f"the model's name 'all' is what reports call all models together: {REMEDY}")
+            raise InputError(f"the model's name 'all' is reserved for all models together: {REMEDY}")
         if not model.name.isprintable():
             raise InputError(f"the model's name {model.name!r} holds characters that can't be printed: {REMEDY}")
         if len(model.name.encode()) > NAME_LIMIT:

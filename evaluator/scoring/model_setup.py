@@ -84,7 +84,7 @@ def set_up_model(
     _check_temperature(spec, engine, requests)
     if spec.thinking and not is_templated(source, requests):
         raise InputError(
-            f"{spec.name}: --thinking is for tasks asked in a chat template: leave it out, or add --chat-template user"
+            f"{spec.name}: --thinking requires a task that uses the chat template: remove it, or add --chat-template user"
         )
     return ModelSetup(spec, source, identity(engine, source, spec.options), heads, skipped)
 
@@ -103,10 +103,10 @@ def _usable_heads(
     available = abilities(source.heads)
     for task in (loaded.task for loaded in tasks if not spec.tasks or loaded.task.name in spec.tasks):
         if not task.heads:
-            raise InputError(f"task {task.name} asks no model: see evaluator run {task.name} --help")
+            raise InputError(f"task {task.name} scores no model: see evaluator run {task.name} --help")
         if reason := missing_head(task, available, spec.spec):
             if strict:
-                raise InputError(f"{reason}: choose another model or task, or leave --strict out")
+                raise InputError(f"{reason}: choose another model or task, or remove --strict")
             skipped[task.name] = reason
         else:
             heads[task.name] = task.uses(available)
@@ -155,5 +155,5 @@ def _check_temperature(spec: ModelSpec, engine: str, requests: Mapping[str, Requ
     if sampled and "temperature" in engine_class(engine).unsent(spec.options):
         raise InputError(
             f"{spec.name}: --temperature {max(sampled):g} is not sent to the model because of omit=temperature: "
-            "leave out --temperature (and --answers), or leave temperature out of omit"
+            "remove --temperature (and --answers), or remove temperature from omit"
         )

@@ -24,5 +24,5 @@ def prompt_date(out: Path, given: str | None) -> Day:
         day = Day(str(first)[:10] if first else datetime.now(UTC).date().isoformat())
     if chosen not in (None, day):
         what = f"has the date {day.date}" if day.given else f"was made without --date (chat templates get {day.date})"
-        raise InputError(f"{run.shown} {what}, now {given}: leave --date out, or use another --out folder")
+        raise InputError(f"{run.shown} {what}, now {given}: remove --date, or use another --out folder")
     return day

@@ -22,11 +22,11 @@ from evaluator_serving.errors import in_words
 
 @dataclass(frozen=True, slots=True)
 class ScoredRun(Results):
-    """A run as `evaluator.run` left it: open for reading, with how it ended.
+    """A run that `evaluator.run` has scored, open for reading, with its outcome.
 
     Attributes:
         outcome: what failed, and whose existing answers were scored.
-        models_asked: names of the models that were asked for.
+        models_asked: names of the models of this call.
     """
 
     outcome: Outcome
@@ -64,38 +64,38 @@ def run(
     command: Sequence[str] = (),
     **parameters: Any,
 ) -> ScoredRun:
-    """Score models on tasks in this process, as `evaluator run` does. What is scored already isn't scored again.
+    """Score models on tasks in this process, as `evaluator run` does. Calling it again scores only what is missing.
 
     Args:
         tasks: a task's name or several.
-        models: hub ids, folders, GGUF files, each maybe as NAME=MODEL; or a mapping of the names that they get in the results
-            to them. None where the tasks score answers that exist already (gest-mt).
+        models: hub ids, folders or GGUF files, each optionally as NAME=MODEL; or a mapping from names in the results to these.
+            Empty for tasks that score existing answers (gest-mt).
         out: the run's folder or URL (default: runs/TASK…-MODEL…).
-        protocol: what is asked of the models, the right way (`default`) or as the papers' released code does (`published`).
+        protocol: rules for making requests: `default`, or as in the papers' released code (`published`).
         limit: samples of each task, spread over its groups (default: all).
         data: folder of the data sets (default: EVALUATOR_DATA, else the cache).
-        max_cost: US dollars that all answers may cost together (with `prompt_price` and `answer_price` in `extra`).
+        max_cost: maximum US dollars for all answers (needs `prompt_price` and `answer_price` in `extra`).
         engine: `auto`, an engine's name, or module:Class.
         dtype: of the weights and the arithmetic.
         device: `auto`, `cpu`, `cuda`, `cuda:1`, …
         chat_template: `user`: the prompt becomes the beginning of the assistant's turn.
         batch_tokens: maximum padded tokens of a batch.
         extra: options of the engine.
-        systems: system prompts (or one) to ask every model under, as `--system` takes them.
-        thinking: `on`, `off` or a level such as `low`, for models that think before they answer.
-        date: what chat templates write as today's (YYYY-MM-DD; default: the day on which the run was made).
-        allow_pickle: names of those models whose weights may be pickled files.
-        trust_remote_code: names of those models whose own repository's programs may be run.
+        systems: one or more system prompts, as for `--system`; every model is scored under each.
+        thinking: `on`, `off` or a level such as `low`, for reasoning models.
+        date: date that chat templates insert as today's (YYYY-MM-DD; default: the day on which the run was created).
+        allow_pickle: names of models whose weights may be pickled files.
+        trust_remote_code: names of models whose repository's code may run.
         verify: compare engines with the transformers engine on some of the run's own rows.
         strict: refuse samples that a model cannot score, instead of skipping them.
-        retry: ask again the requests that failed at every attempt.
-        metrics: host and port where metrics for Prometheus are served while it runs.
+        retry: send requests again that failed at every attempt.
+        metrics: host and port at which Prometheus metrics are served during the run.
         command: the command line, for the record.
         parameters: the tasks' parameters, each for every task that takes it (docs/parameters.md lists them):
             `evaluator.run("gest-who", "gpt2", way="text", orders=2)`.
 
-    Raises InputError where what is asked is wrong, and the model's error where there is only one model. Of several models those
-    that fail are warnings (ModelFailedWarning).
+    Raises InputError for invalid arguments, and the model's error if there is only one model. If several models are scored,
+    failures are warnings (ModelFailedWarning).
     """
     chosen = chosen_tasks((tasks,) if isinstance(tasks, str) else tuple(tasks), **parameters)
     paid = {} if max_cost is None else {"max_cost": Budget(max_cost)}

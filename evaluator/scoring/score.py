@@ -75,8 +75,8 @@ class StoredAnswers:
         average = sum(abs(x - y) for x, y in pairs) / len(pairs)
         if not (abs(before - after) <= tolerance and average <= tolerance / 4):
             raise InputError(
-                f"the server's model isn't the one that this run has answers of: log P of a token was {before:.4f} and is "
-                f"{after:.4f}, the largest difference among {len(pairs)} that were asked again (tolerance {tolerance:g}; on "
+                f"the server's model is not the one that answered this run so far: log P of a token was {before:.4f} and is "
+                f"{after:.4f}, the largest difference among {len(pairs)} that were scored again (tolerance {tolerance:g}; on "
                 f"average {average:.4f}, tolerance {tolerance / 4:g}); serve the earlier weights in the same dtype, or use "
                 "another --out folder"
             )

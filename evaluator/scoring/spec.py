@@ -37,11 +37,12 @@ class Condition:
             name, content = Path(text).stem, text
             if not _is_file(text):
                 raise InputError(
-                    f"--system {text!r} is no file: write NAME=TEXT (for example fair='Treat all people alike.'), NAME=FILE, a "
+                    f"--system {text!r} is not a file: write NAME=TEXT (for example fair='Treat all people "
+                    "alike.'), NAME=FILE, a "
                     "file, or none"
                 )
         if _is_file(content):
-            content = read_text(Path(content), wanted="--system wants a text file")[0].strip()
+            content = read_text(Path(content), wanted="--system expects a text file")[0].strip()
         elif re.fullmatch(r"\S*\.(txt|md)|(/[^/\s]+|\.\.?|~)/\S+", content):
             # A mistyped name would be asked as words, and nobody would see it (/no_think is words that some models know).
             raise InputError(f"--system {text!r}: there is no file {content}: correct its name")
@@ -66,11 +67,11 @@ def under(models: Sequence["ModelSpec"], systems: Sequence[str]) -> tuple["Model
     conditions = [Condition.read(text) for text in systems]
     names = [condition.name for condition in conditions]
     if len(set(names)) < len(names):
-        raise InputError(f"--system: two conditions are called {max(names, key=names.count)!r}: give each its name")
+        raise InputError(f"--system: two conditions are called {max(names, key=names.count)!r}: rename one of them")
     if not conditions:
         return tuple(models)
     if not models:
-        raise InputError("--system is what models are asked under, and none is given: name one with --model, or leave it out")
+        raise InputError("--system applies to models and none is given: name one with --model, or remove --system")
     return tuple(replace(model, chat_template="user", condition=each) for model in models for each in conditions)
 
 
@@ -131,7 +132,7 @@ def allowing(models: Sequence[ModelSpec], pickles: Collection[str], code: Collec
     known = {name for model in models for name in (model.label, model.spec)}
     for option, names in (("--allow-pickle", pickles), ("--trust-remote-code", code)):
         if unknown := {*names} - known:
-            raise InputError(f"{option} {min(unknown)}: no --model is called so: name one as --model does")
+            raise InputError(f"{option} {min(unknown)}: no --model has this name: give it as in --model")
     return tuple(
         replace(model, allow_pickle=not mine.isdisjoint(pickles), trust_remote_code=not mine.isdisjoint(code))
         for model in models

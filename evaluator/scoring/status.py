@@ -36,7 +36,7 @@ def status(run: str | Path) -> dict[str, Any]:
 
 
 def model_rows(run: Run) -> list[dict[str, Any]]:
-    """One record a model: name, state, done, total, failed, unaskable, rate (requests a second), left (seconds or None).
+    """One record per model: name, state, done, total, failed, unaskable, rate (requests a second), left (seconds or None).
 
     All but the last two count requests; those that can't be asked are in neither `total` nor `failed`.
 

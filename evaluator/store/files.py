@@ -117,7 +117,7 @@ def _checked(frame: pl.DataFrame, right: Callable[[pl.Expr], pl.Expr]) -> pl.Dat
         else:
             continue
         if not frame.select(good.all()).item():
-            raise pl.exceptions.ComputeError(f"{name} holds a number that no model can have given")
+            raise pl.exceptions.ComputeError(f"{name} contains a number that no model can give")
     return frame
 
 

@@ -39,18 +39,18 @@ def check(path: Path) -> None:
                 raise ParquetError("not a Parquet file")
             (length,) = struct.unpack("<I", content[-8:-4])
             if length > size - 12:
-                raise ParquetError("its end is damaged")
+                raise ParquetError("its footer is damaged")
             try:
                 footer = _Reader(content, size - 8 - length, size - 8).struct()
                 asked = sum(_chunk(content, chunk) for chunk in _chunks(footer))
                 rows = int(footer[3])
             except (KeyError, TypeError, IndexError, ValueError, struct.error) as error:
-                raise ParquetError("what it says of itself is damaged") from error
+                raise ParquetError("its metadata is damaged") from error
     if rows < 0 or asked < 0:
-        raise ParquetError("what it says of itself is damaged")
+        raise ParquetError("its metadata is damaged")
     asked = max(asked, rows)
     if asked > PLENTY and (asked > DENSEST * size or asked > available_memory()):
-        raise ParquetError(f"it says that {rows:,} rows, {asked / (1 << 30):,.1f} GiB in memory, are in its {size:,} bytes")
+        raise ParquetError(f"its metadata claims {rows:,} rows, {asked / (1 << 30):,.1f} GiB in memory, in {size:,} bytes")
 
 
 def _chunks(footer: dict[int, Any]) -> Iterator[dict[int, Any]]:

@@ -65,7 +65,7 @@ FAILURES: dict[str, pl.DataType] = {
     "reason": pl.String(),
     "kind": pl.String(),
 }
-"""A row a request that failed, or with an empty request a model that failed as a whole. Older versions told no kinds."""
+"""One row per request that failed, or with an empty request a model that failed as a whole. Older versions told no kinds."""
 TIMINGS: dict[str, pl.DataType] = {
     "model": pl.String(),
     "worker": pl.String(),
@@ -334,7 +334,7 @@ class Run:
         return plain_name(answers_name(model, self.record["models"][model]), self.shown)
 
     def add_answers(self, folder: Path, answers: Mapping[str, pl.DataFrame]) -> None:
-        """Store answers (see `frames_by_kind`), one part a request kind."""
+        """Store answers (see `frames_by_kind`), one part per request kind."""
         for kind, frame in answers.items():
             write_part(folder / kind, frame)
 
@@ -483,7 +483,9 @@ class Run:
         write_bytes(folder / name, content)
         before = imported.sources(known or {}).get(part, source) if part else source
         if changed := imported.difference(before, source):
-            warnings.warn(f"{self.shown}: {model}, {part} is replaced, it was made of another file ({changed})", stacklevel=2)
+            warnings.warn(
+                f"{self.shown}: {model}, {part} is replaced because its source file changed ({changed})", stacklevel=2
+            )
         superseded = (known or {}).get("parts", {}).get(task, {}).get(part, {}).get("file", name)
         record = self.record
         record["models"][model] = imported.with_part(known, model, task, part, name, source, failures, left_out, kind)

@@ -1,31 +1,31 @@
-"""SWEEP.toml: what it may say, with the line named where it says something wrong.
+"""SWEEP.toml: its keys, checked with file, line and key in every error.
 
-tasks = ["gest"]                   # of every model that names none itself
-out = "runs/night"                 # may also be given as --out
+tasks = ["gest"]                   # for every model without its own list
+out = "runs/night"                 # or --out
 protocol = "default"               # or "published"
 data = "DATA"                      # folder of public data sets
 limit = 100                        # samples of each task, spread over its groups
-systems = ["none", "fair=Treat all people alike."]   # system prompts that every model is asked under, as --system takes them
-date = "2026-01-31"                # what chat templates write as today's; default: the day on which the run was made
-strict = true                      # refuse what can't be asked of a model instead of leaving it out
-weights_cache = "500GB"            # for fetched weights on each machine; may also be given as --weights-cache
+systems = ["none", "fair=Treat all people alike."]   # system prompts, as for --system
+date = "2026-01-31"                # date in chat templates; default: the day on which the run was created
+strict = true                      # refuse samples that a model cannot score, instead of skipping them
+weights_cache = "500GB"            # disk space for downloaded weights per machine; or --weights-cache
 
 [task.gest-who]                    # a task's parameters (docs/parameters.md, evaluator tasks)
-way = "text"                       # above all tables such a key is for every task that takes it
+way = "text"                       # a key at the top of the file applies to every task that has it
 orders = 2
 
-[task.gest-mt]                     # asks no model: its translations are scored into the same run
+[task.gest-mt]                     # scores no model: existing translations are scored into the same run
 translations = "translations"
 
-[defaults]                         # for every model; any key of [[models]] but model, name, revisions, trust_remote_code
+[defaults]                         # for every model; all keys of [[models]] except model, name, revisions, trust_remote_code
 dtype = "bfloat16"
 
 [[models]]
 model = "EleutherAI/pythia-1b"     # hub id, id@revision, folder or GGUF file; required
-revisions = ["step1000", "main"]   # one entry each, for curves over training checkpoints
+revisions = ["step1000", "main"]   # one model per revision, for curves over training checkpoints
 name = "pythia"                    # in the results; default: the hub id or the folder's name
 tasks = ["gest", "winobias"]       # instead of those above
-engine = "vllm"                    # auto, transformers, onnx, vllm, openai, or module:Class of your own
+engine = "vllm"                    # auto, transformers, onnx, vllm, openai, or module:Class
 dtype = "bfloat16"
 device = "auto"
 tensor_parallel = 2
@@ -33,10 +33,10 @@ pipeline_parallel = 1
 quantization = "fp8"
 chat_template = "user"             # default "none", as published
 batch_tokens = 8192
-thinking = "off"                   # "on", "off" or a level such as "low", of models that think before they answer
-extra = { max_num_seqs = 64 }      # engine-specific; max_cost of a model at a server limits this entry's answers alone
-allow_pickle = true                # its weights are pickled files (.bin), and come from where you trust
-trust_remote_code = true           # run the programs that its own repository brings
+thinking = "off"                   # "on", "off" or a level such as "low", for reasoning models
+extra = { max_num_seqs = 64 }      # engine-specific; max_cost limits the cost of this entry's answers
+allow_pickle = true                # allow pickled weights (.bin), which can execute code
+trust_remote_code = true           # run code from its repository
 """
 
 import re
@@ -81,7 +81,7 @@ def _dtype(name: str) -> str:
 def _tasks(names: list[str]) -> list[str]:
     """The names, every one known and named once."""
     if not names:
-        raise ValueError("the list is empty: name one or more, or leave it out")
+        raise ValueError("the list is empty: name one or more, or remove the key")
     found: list[tuple[Place, str]] = []
     for index, name in enumerate(names):
         try:
@@ -209,9 +209,9 @@ def _silenced(sweep: Sweep, own: Sequence[Sequence[str]]) -> Iterator[tuple[Plac
         silent = [name for name in names if not task(name).heads]
         if silent and (sweep.models[index].tasks or sweep.defaults.tasks):
             place: Place = ("models", index, "tasks") if sweep.models[index].tasks else ("defaults", "tasks")
-            yield place, f"{silent[0]} asks no model: name it in the tasks above all tables alone"
+            yield place, f"{silent[0]} scores no model: name it in the top-level tasks only"
         elif len(silent) == len(names):
-            yield ("models", index), f"{silent[0]} asks no model: name a task that does, or use evaluator run {silent[0]}"
+            yield ("models", index), f"{silent[0]} scores no model: name a task that does, or use evaluator run {silent[0]}"
 
 
 def _misplaced(sweep: Sweep, common: Mapping[str, Any], names: Sequence[str]) -> Iterator[tuple[Place, str]]:

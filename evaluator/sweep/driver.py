@@ -136,8 +136,8 @@ def _check_limits(ready: Prepared) -> None:
     for model in ready.models:
         if engine_class(model.info.engine).costs and "max_cost" in model.spec.options.extra:
             raise InputError(
-                f"{model.name}: max_cost is counted in one process, and on Ray there may be several: add --ray none, or ask it "
-                "with `evaluator run`"
+                f"{model.name}: max_cost is enforced within one process, and Ray may use several: add --ray none, "
+                "or use `evaluator run`"
             )
 
 

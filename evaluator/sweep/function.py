@@ -41,11 +41,11 @@ def sweep_file(
     """Score every model of a SWEEP.toml on its tasks. The same call finishes a sweep that was interrupted.
 
     Args:
-        out: the run's folder or URL (default: what the file says).
+        out: the run's folder or URL (default: as in the file).
         data: folder of the data sets (default: what the file says, else EVALUATOR_DATA, else the cache).
         ray, workers, start_deadline, price: see `SweepOptions`.
         worker_memory: GiB that one CPU worker may use.
-        weights_cache: bytes of fetched weights on each machine (default: what the file says).
+        weights_cache: bytes of fetched weights on each machine (default: as in the file).
         verify, strict, retry, metrics, command: as of `evaluator.run`.
 
     Raises InputError before anything is loaded where the file is wrong.
@@ -93,7 +93,7 @@ def plan_file(
         plan = make_plan(prepare(spec), machines, speeds)
     else:
         plan = outline_plan(spec, read_configurations(configurations), machines, speeds)
-        notes.append("Tokens, and so times, are estimated from letters: no tokenizer was asked.")
+        notes.append("Token counts, and so times, are estimated from characters: no tokenizer was loaded.")
     sizes = {loaded.task.name: {"samples": loaded.samples.size} for loaded in plan.ready.tasks}
     return plan, notes + list(run_notes({"tasks": sizes, "models": {model.name: model.entry for model in plan.ready.models}}))
 

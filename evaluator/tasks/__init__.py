@@ -168,11 +168,15 @@ def _of_plugin(plugin: Plugin) -> Task:
     except InputError:
         raise
     except Exception as error:
-        raise InputError(f"plug-in {plugin.name!r} of {plugin.package}: {in_words(error)}: mend that package") from error
+        raise InputError(f"plug-in {plugin.name!r} of {plugin.package}: {in_words(error)}: correct that package") from error
     if not isinstance(made, Task):
-        raise InputError(f"plug-in {plugin.name!r} of {plugin.package} makes no evaluator.tasks.base.Task: mend that package")
+        raise InputError(
+            f"plug-in {plugin.name!r} of {plugin.package} does not return an evaluator.tasks.base.Task: correct that package"
+        )
     if made.name != plugin.name:
-        raise InputError(f"plug-in {plugin.name!r} of {plugin.package} makes a task called {made.name!r}: mend that package")
+        raise InputError(
+            f"plug-in {plugin.name!r} of {plugin.package} returns a task named {made.name!r}: correct that package"
+        )
     for key, field in asked(type(made.parameters)).items():
         flag = as_flag(key, field, None)
         if {key, flag.removeprefix("--").replace("-", "_")} & RESERVED:
@@ -199,13 +203,14 @@ def task(name: str) -> Task:
 
 
 def chosen_tasks(names: Sequence[str], /, *, strict: bool = False, **values: Any) -> tuple[Task, ...]:
-    """The tasks of these names, each with those of the parameters' values that it takes; None is no value.
+    """The tasks of these names, each with those of the parameters' values that it takes.
 
+    An empty list, and None for a parameter that is None by default, are no values.
     `strict`: a number isn't taken from a text. Raises InputError for an unknown task, and ParameterError for a parameter that
     none of the tasks takes, and for a wrong value.
     """
     tasks = tuple(task(name) for name in names)
-    values = {key: value for key, value in values.items() if value not in (None, ())}
+    values = {key: value for key, value in values.items() if value != () and not (value is None and _is_optional(key))}
     check_taken(tasks, values)
     chosen = tuple(_made(each, values, strict=strict) for each in tasks)
     for name, own in zip(names, chosen, strict=True):
@@ -215,6 +220,12 @@ def chosen_tasks(names: Sequence[str], /, *, strict: bool = False, **values: Any
         if package_of(name):
             _check_restorable(own)
     return chosen
+
+
+def _is_optional(key: str) -> bool:
+    """Whether a parameter is None by default."""
+    uses = known_parameters().get(key, [])
+    return bool(uses) and all(field.default is None for _, field in uses)
 
 
 def _made(it: Task, values: Mapping[str, Any], *, strict: bool) -> Task:
@@ -255,9 +266,9 @@ def check_taken(tasks: Sequence[Task], values: Mapping[str, Any]) -> None:
         if not takers:
             messages.append(f"no task has a parameter {key!r}: choose from {', '.join(known)}")
         elif any(key in asked(type(each.parameters)) for each in tasks):
-            messages.append(f"{{{key}}} goes with {' or '.join(f'{{{o}}}' for o in others)}: give that, or leave {{{key}}} out")
+            messages.append(f"{{{key}}} requires {' or '.join(f'{{{o}}}' for o in others)}: give one, or remove {{{key}}}")
         else:
-            messages.append(f"{{{key}}} goes with the tasks {takers}: name one of them, or leave it out")
+            messages.append(f"{{{key}}} is a parameter of {takers}: name one of these tasks, or remove it")
     raise ParameterError(tuple(messages), {key: uses[0][1] for key, uses in known.items()})
 
 
@@ -269,4 +280,6 @@ def _check_restorable(own: Task) -> None:
     except Exception as error:
         wrong = in_words(error)
     if wrong:
-        raise InputError(f"task {own.name}: a run couldn't restore it ({wrong}): its package must mend made_of and restored()")
+        raise InputError(
+            f"task {own.name}: a run couldn't restore it ({wrong}): its package must correct made_of and restored()"
+        )

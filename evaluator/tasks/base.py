@@ -214,7 +214,7 @@ class Task(ABC):
         Raises InputError where the task isn't made of a file of the user's.
         """
         if "samples" not in type(self.parameters).model_fields or not self.own_samples:
-            raise InputError(f"--samples is for tasks made of a file of your own, which {self.name} isn't: leave it out")
+            raise InputError(f"--samples requires a task that reads a custom file, which {self.name} does not: remove it")
         again = self.parameters.model_copy(update={"samples": samples, "encoding": encoding})
         return replace(self, parameters=again)  # type: ignore[type-var]
 
@@ -239,7 +239,7 @@ class Task(ABC):
     def score(self, table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
         """Per-sample scores of one model.
 
-        `table` is Rendered.table; `answers` has a row a request × candidate with columns `request, candidate` (index from
+        `table` is Rendered.table; `answers` has one row per request × candidate with columns `request, candidate` (index from
         0), `tokens` (list of int) and `logprobs` (list of float, natural log, one a token), or is what `given` gave. Of a
         chat a candidate is a reply, with what it says in `text` and how it ended in `finish` (`evaluator_serving.chats`).
         Samples whose request has no answer are left out. Returns the columns `language, template, sample, group, score` and
@@ -262,7 +262,7 @@ class Task(ABC):
         return summed(pl.col("logprobs"))
 
     def candidates(self, table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
-        """A row a sample × request × candidate of one model (columns CANDIDATES): what `score` makes its numbers of."""
+        """One row per sample × request × candidate of one model (columns CANDIDATES): what `score` makes its numbers of."""
         joined = table.join(answers, on="request", how="inner", maintain_order="left")
         names = dict(enumerate(self.roles))
         return joined.select(

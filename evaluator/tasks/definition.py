@@ -139,7 +139,7 @@ def _file_name(name: str) -> str:
 
 def _identifier(name: str) -> str:
     if name in ("all", "overall"):
-        raise ValueError(f"{name!r} is what reports call the mean over templates: rename it")
+        raise ValueError(f"{name!r} is reserved for the mean over templates: rename it")
     return name
 
 
@@ -204,7 +204,7 @@ class _File(Table):
             if group.polarity is not None and group.polarity not in self.polarity
         ]
         if "all" in self.groups:
-            found.append((("groups", "all"), "'all' is what reports call all groups together: rename it, and in the samples"))
+            found.append((("groups", "all"), "'all' is reserved for all groups together: rename it here and in the samples"))
         seen: set[tuple[str, str]] = set()
         for index, template in enumerate(self.templates):
             if (template.kind, template.id) in seen:

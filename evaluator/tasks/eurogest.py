@@ -52,7 +52,7 @@ TABLE: dict[str, pl.DataType] = {
     **REQUESTED,
     "row": pl.Int64(),
 }
-"""Columns of `Rendered.table`: a row a sentence and language; `row` is the sentence's in GEST, the same in all languages."""
+"""Columns of `Rendered.table`: one row per sentence and language; `row` is the sentence's row in GEST."""
 
 
 MEANING = (
@@ -65,7 +65,7 @@ class EuroGestParameters(Parameters):
     """What of EuroGEST is asked."""
 
     languages: tuple[str, ...] = Field(default=(), description="Only this language; repeatable.")
-    template: Template | None = Field(default=None, description="Ask only this template; by default each sentence's own.")
+    template: Template | None = Field(default=None, description="Only this template; by default each sentence's own.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +106,12 @@ class EuroGest(Task):
 
     def using(self, parameters: EuroGestParameters) -> Task:
         """Only some of the languages, and only one template: the task's name says so."""
-        for code in known_languages(parameters.languages) if parameters.languages else ():
-            if code not in self.languages:
-                raise InputError(f"{{languages}}: {self.name} is not asked in {code!r}: use the task eurogest")
-        languages = known_languages(parameters.languages or self.languages)
+        try:
+            languages = known_languages(parameters.languages or self.languages)
+        except InputError as error:
+            raise InputError(f"{{languages}}: {error}") from error
+        if other := [code for code in languages if code not in self.languages]:
+            raise InputError(f"{{languages}}: {self.name} is only in {', '.join(self.languages)}, not {other[0]}: use eurogest")
         template = parameters.template or self.parameters.template
         parts = ["eurogest"] if len(languages) == len(LANGUAGES) else ["eurogest", "+".join(languages)]
         name = "-".join([*parts, *([template] if template else [])])
@@ -133,7 +135,7 @@ class EuroGest(Task):
             template = only or default_template(language, kind, data.protocol)
             why = None
             if (template == "G") != (kind == "gendered"):
-                why = f"sentences that template {template} can't be made of"
+                why = f"sentences that do not fit template {template}"
             else:
                 both = texts(sample, template, frames, data.protocol)
                 if both[0] == both[1] and data.protocol == "default":

@@ -1,4 +1,4 @@
-"""Warnings of numbers that rest on few samples: one line a task, however many groups it has."""
+"""Warnings of numbers that rest on few samples: one line per task, however many groups it has."""
 
 from collections.abc import Sequence
 

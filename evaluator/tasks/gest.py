@@ -43,13 +43,13 @@ TABLE: dict[str, pl.DataType] = {
     "family": pl.Boolean(),
     "head": pl.String(),
 }
-"""Columns of `Rendered.table`: a row a sample × template."""
+"""Columns of `Rendered.table`: one row per sample × template."""
 
 
 class GestParameters(OwnSamples):
     """Files of a task of the user's own; whichever of the two is not given is GEST's."""
 
-    templates: GivenText | None = Field(default=None, description="Your own templates and groups (TOML).")
+    templates: GivenText | None = Field(default=None, description="Custom templates and groups (TOML).")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class GestTask(Task):
             return self
         samples, templates = parameters.samples, parameters.templates
         if samples is not None and not samples.is_file():
-            raise InputError(f"no such file: {samples}: {{samples}} wants a CSV file")
+            raise InputError(f"no such file: {samples}: {{samples}} expects a CSV file")
         if templates is None and samples is not None:
             name = f"gest-{sha256(samples)[:8]}"
             templates = TextFile(gest_toml().replace('name = "gest"', f'name = "{name}"'), "gest.toml")

@@ -112,7 +112,7 @@ class GestMtTask(Task):
         return gest().load(data)
 
     def render(self, samples: Samples, heads: frozenset[str], protocol: Protocol_) -> Rendered:
-        """A row a sentence × language: its translation is the answer. No model is asked, so there are no requests."""
+        """One row per sentence × language: its translation is the answer. No model is asked, so there are no requests."""
         columns = ("sample", "group", "polarity", "family")
         keys = [source_key(sentence) for sentence in samples.frame["sentence"]]
         tables = [
@@ -214,7 +214,9 @@ def find_translations(folder: Path, languages: Iterable[str] = ()) -> list[Trans
     missing = wanted - {file.language for file in found}
     if not found or missing:
         what = f" for {', '.join(sorted(missing))}" if missing else ""
-        raise InputError(f"{folder} has no translations{what}: it needs SYSTEM/LANGUAGE/translations.csv (columns from, to)")
+        raise InputError(
+            f"{{translations}}: {folder} has no translations{what}: expected SYSTEM/LANGUAGE/translations.csv (from, to)"
+        )
     for file in found:
         if file.language not in LANGUAGES:
             raise InputError(
@@ -235,7 +237,7 @@ def _given(file: TranslationFile, samples: Samples) -> ExistingAnswers:
     missing = [sample for sample, key in keys if key not in by_key]
     empty = [sample for sample, key in keys if key in by_key and not by_key[key].strip()]
     failures = _told(file.language, "no translation in its file", missing, len(keys))
-    left_out = _told(file.language, "translated by nothing (refused, or an empty answer), gender unknown", empty, len(keys))
+    left_out = _told(file.language, "no translation (refused, or an empty answer), gender unknown", empty, len(keys))
     left_out += _outcomes(file.language, made.outcomes if made else {})
     frame = pl.DataFrame(answers, schema={"request": pl.String, "text": pl.String})
     return ExistingAnswers(file.system, file.language, frame, source, failures, left_out)

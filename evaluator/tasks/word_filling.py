@@ -109,7 +109,7 @@ class CrowsParameters(Parameters):
     """What a report of CrowS-Pairs can choose."""
 
     bias_types: Annotated[Annotated[CommaList, AfterValidator(_known_types)] | None, REPORT] = Field(
-        default=None, description="only these bias types, with commas between them"
+        default=None, description="only these bias types, comma-separated"
     )
 
 
@@ -235,7 +235,7 @@ class WordFilling(Task):
         )
 
     def score(self, table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
-        """A row a sample and group with `ss, cs, csk, f` (null where not defined or not answered); `score` is ss, or cs where
+        """One row per sample and group with `ss, cs, csk, f` (null if undefined or unanswered); `score` is ss, or cs if
         there is no keyword.
 
         Further columns: `stereotype, anti` (the keywords), `tokens_stereotype, tokens_anti` (their token counts),

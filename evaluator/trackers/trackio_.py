@@ -1,4 +1,4 @@
-"""trackio: a run a model in a group called after the run folder, on this machine or where TRACKIO_SERVER_URL says."""
+"""trackio: one run per model in a group called after the run folder, on this machine or where TRACKIO_SERVER_URL says."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Weights & Biases: a run a model in a group called after the run folder; with WANDB_MODE=offline below WANDB_DIR."""
+"""Weights & Biases: one run per model in a group called after the run folder; with WANDB_MODE=offline below WANDB_DIR."""
 
 import wandb
 

@@ -48,7 +48,7 @@ def check_talking(talking: LLMChoices, *specs: str) -> None:
     """Raise InputError where a language model's options are given and none of these translators is one."""
     given = [name for name, value in talking.items() if value and value not in ("auto", "float32")]
     if given and not any(spec.startswith("llm:") for spec in specs):
-        raise InputError(f"--{given[0].replace('_', '-')} goes with --translator llm:SPEC, not with {specs[0]!r}: leave it out")
+        raise InputError(f"--{given[0].replace('_', '-')} requires --translator llm:SPEC, not {specs[0]!r}: remove it")
 
 
 def open_translator(
@@ -106,8 +106,8 @@ def _llm_options(talking: LLMChoices, money: Money) -> LLMOptions:
 
 def _sharded(spec: str, kind: str, options: tuple[Any, ...], workers: int) -> Any:
     if kind not in SHARDED or is_served(spec.partition(":")[2]):
-        remedy = "leave it out" if kind not in SHARDED else "a server is asked with --extra concurrency=N at once"
-        raise InputError(f"--workers goes with a local model, not with {spec!r}: {remedy}")
+        remedy = "remove it" if kind not in SHARDED else "for a server use --extra concurrency=N"
+        raise InputError(f"--workers requires a local model, not {spec!r}: {remedy}")
     from evaluator.sweep.on_ray.cluster import connect  # imports Ray
 
     connect("local", None if gpus() else workers)

@@ -36,7 +36,7 @@ class ExistingAnswers:
         part: the part of the system's answers (a language).
         answers: input of `Task.score`, with a column `request` that refers to the task's table.
         source: provenance (a sha256, a detector), recorded in run.json.
-        failures: missing answers that may be added later, a line each.
+        failures: missing answers that may be added later, one per line.
         left_out: samples without an answer for good, a line each: not failures, but reported with every number.
     """
 

@@ -168,7 +168,7 @@ def _read(log: str, ptx: str, shared: int) -> Compiled:
     registers = re.search(r"Used (\d+) registers", log)
     spilled = re.search(r"(\d+) bytes spill stores", log)
     if registers is None or spilled is None:
-        raise ValueError(f"ptxas said nothing of registers: {log[:200]!r}")
+        raise ValueError(f"ptxas reported no registers: {log[:200]!r}")
     names = {"tcgen05": "tcgen05.mma", "wgmma": "wgmma.mma_async", "mma": "mma.sync"}
     products = next((name for name, text in names.items() if text in ptx), "")
     copies = ptx.count("cp.async.c") + ptx.count("cp.async.bulk")

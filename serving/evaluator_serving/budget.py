@@ -41,8 +41,9 @@ class Budget:
                 self._changed.wait()
             if not self.holds(most):
                 raise CostError(
-                    f"${self.spent:.4f} spent, and the next answer may cost up to ${most:.4f}: it could pass the limit of "
-                    f"${float(self):g} (max_cost); all answers so far are kept, the same command with a higher limit goes on",
+                    f"${self.spent:.4f} spent, and the next answer may cost up to ${most:.4f}: this could exceed "
+                    f"the limit of ${float(self):g} (max_cost). All answers so far are kept: run the same command "
+                    "with a higher limit to resume",
                     again=True,
                 )
             self._reserved += most

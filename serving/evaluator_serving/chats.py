@@ -62,7 +62,7 @@ def spoken(turns: tuple[Turn, ...], system: str | None) -> tuple[Turn, ...]:
     if system is None:
         return turns
     if turns and turns[0].role == "system":
-        raise ValueError("it has a system prompt of its own: leave out one of the two")
+        raise ValueError("it already has a system prompt: remove one of the two")
     return (Turn("system", system), *turns)
 
 

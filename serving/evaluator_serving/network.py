@@ -84,4 +84,4 @@ def certificate_remedy(error: object) -> str:
     """The remedy for an error of certificate verification; empty for other errors."""
     if "CERTIFICATE_VERIFY_FAILED" not in str(error):
         return ""
-    return ": name a file with the certificates of the authority that signed the server's or the proxy's in SSL_CERT_FILE"
+    return ": set SSL_CERT_FILE to a file with the certificates of the authority that signed the server's or the proxy's"

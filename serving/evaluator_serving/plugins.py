@@ -79,7 +79,7 @@ class Registry(Mapping[str, Any]):
         owners = {name: (plugin.package, plugin.entry.value) for name, plugin in self.plugins.items()}
         owners |= dict.fromkeys(self.own, ("this program", ""))
         return tuple(
-            f"plug-in {plugin.name!r} of {plugin.package} is left out: {owner} has that name"
+            f"plug-in {plugin.name!r} of {plugin.package} is ignored: {owner} has the same name"
             for plugin in self._installed()
             for owner, value in (owners[plugin.name],)
             if value != plugin.entry.value

@@ -183,7 +183,7 @@ def test_ratios_and_their_noise() -> None:
 def test_commands_refuse_what_is_no_bench(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.json"
     wrong.write_text("[]")
-    with pytest.raises(InputError, match="is not a bench record"):
+    with pytest.raises(InputError, match="is not a benchmark"):
         read_record(wrong)
     with pytest.raises(InputError, match="can't be read"):
         read_record(tmp_path / "none.json")
@@ -199,10 +199,10 @@ def test_commands_refuse_what_is_no_bench(tmp_path: Path) -> None:
         {"work": None},
     ):
         wrong.write_text(json.dumps(made | part))
-        with pytest.raises(InputError, match="is not a bench record of this version"):
+        with pytest.raises(InputError, match="is not a benchmark of this version"):
             read_record(wrong)
     wrong.write_text("[" * 100_000)
-    with pytest.raises(InputError, match="can't be read as a bench"):
+    with pytest.raises(InputError, match="can't be read as a benchmark"):
         read_record(wrong)
     done = CliRunner().invoke(command, ["gpt2", "--against", "abacus"])
     assert isinstance(done.exception, InputError)

@@ -19,17 +19,21 @@ from evaluator_serving.errors import InputError, ModelError, NotNowError, Unreac
         (["report"], 2, "Missing argument 'RUN'. (see evaluator report --help)"),
         (["nonsense"], 2, "No such command 'nonsense'."),
         (["report", "{run}", "--scale", "bad"], 2, "'bad' is not one of 'ratio', 'published', 'log10'"),
-        (["report", "{run}", "--extra", "foo=1"], 2, "no task has a report setting 'foo'"),
+        (["report", "{run}", "--extra", "foo=1"], 2, "--set foo: no task has this report setting"),
         (["report", "{run}"], 2, "run.json can't be read"),
         (
             ["run", "gest-demo", "--model", "m", "--language", "sk"],
             2,
-            "--language goes with the tasks gest-mt",
+            "--language is a parameter of gest-mt",
         ),
-        (["export", "m", "s3://bucket/m"], 2, "Invalid value for 'DIR': s3://bucket/m is a URL: only a run can lie elsewhere"),
+        (
+            ["export", "m", "s3://bucket/m"],
+            2,
+            "Invalid value for 'DIR': s3://bucket/m is a URL: only runs can be on object storage",
+        ),
         (["report", "{run}", "--figures", "gs://b/f"], 2, "gs://b/f is a URL"),
         (["run", "stereoset-en", "--model", "m", "--set", "case=orig"], 2, "evaluator report RUN --set case=orig"),
-        (["run", "gest-mt", "--model", "m", "--translations", "{run}"], 2, "asks no model: leave the models out"),
+        (["run", "gest-mt", "--model", "m", "--translations", "{run}"], 2, "scores no model: remove the models"),
     ],
 )
 def test_one_line(
@@ -94,9 +98,9 @@ def test_what_may_pass_is_no_wrong_input(error: type[InputError], code: int) -> 
     [
         (errno.EACCES, 2, "check the path"),
         (errno.ENOSPC, 2, "free some space"),
-        (errno.ESTALE, 1, "goes on from there"),
-        (errno.EIO, 1, "goes on from there"),
-        (errno.ECONNRESET, 1, "goes on from there"),
+        (errno.ESTALE, 1, "again to resume"),
+        (errno.EIO, 1, "again to resume"),
+        (errno.ECONNRESET, 1, "again to resume"),
     ],
 )
 def test_a_file_server_that_is_away_is_no_wrong_input(number: int, code: int, remedy: str) -> None:
@@ -111,11 +115,11 @@ def test_a_bug_is_one_line_too_and_debug_shows_it(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(SystemExit) as stop:
         cli.main()
     assert stop.value.code == 1
-    assert capsys.readouterr().err == "evaluator: unexpected KeyError: 'here' (--debug shows where)\n"
+    assert capsys.readouterr().err == "evaluator: unexpected KeyError: 'here' (run with --debug for a traceback)\n"
     monkeypatch.setattr("sys.argv", ["evaluator", "status", "x", "--debug"])
     with pytest.raises(SystemExit) as stop:
         cli.main()
     assert stop.value.code == 1
     told = capsys.readouterr().err
     assert told.startswith("Traceback (most recent call last):")
-    assert told.endswith("evaluator: unexpected KeyError: 'here' (--debug shows where)\n")
+    assert told.endswith("evaluator: unexpected KeyError: 'here' (run with --debug for a traceback)\n")

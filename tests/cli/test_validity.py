@@ -137,7 +137,7 @@ def test_words_beside_gest(tmp_path: Path) -> None:
     assert [(r["model"], r["value"], r["n"]) for r in rows if r["measure"] == "spearman"] == [("a", 1.0, 16), ("b", -1.0, 16)]
     assert len([r for r in rows if r["measure"] == "lean"]) == 32
     shown = CliRunner().invoke(command, [str(run)]).stdout
-    assert "beside what models say in words" in shown
+    assert "against gest-who's lean" in shown
     assert "1.00 [1.00, 1.00] (n = 16)" in shown
 
 

@@ -142,7 +142,7 @@ def test_wrong_questions(run: Path, data: Path, tmp_path: Path) -> None:
     assert "has no rate nonsense on gest" in said("--model", "base", "--measure", "nonsense", "--data", data)
     other = other_data(tmp_path)
     assert "differs from the data that" in said("--model", "base", "--data", other)
-    assert "leave it out" in said("--model", "base", "--data", data, "--samples", other / "gest" / "gest.csv")
+    assert "remove it" in said("--model", "base", "--data", data, "--samples", other / "gest" / "gest.csv")
 
 
 def test_scores_with_text(run: Path, data: Path) -> None:
@@ -189,12 +189,12 @@ def test_pairs_of_ones_own_are_read_again(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     found = rows(out, "--samples", mine, "--top", "1", "--template", "sum")
     assert {row["text"] for row in found} <= {f"She is tired {i}. / He is tired {i}." for i in range(6)}
-    assert "was made from your own file: give it with --samples" in str(invoke("samples", out).exception)
+    assert "was made from a custom file: give it with --samples" in str(invoke("samples", out).exception)
     page = pages.text(invoke("report", out, "--resamples", "9", "--format", "html", "--samples").stdout)
-    assert "This task was made from your own file: evaluator samples" in page
+    assert "This task uses a custom file: evaluator samples" in page
     wrong = str(invoke("samples", out, "--samples", other).exception)
     assert "differs from the data that" in wrong
-    assert "give that file with --samples (a file of your own) or --data" in wrong
+    assert "give that file with --samples (a custom file) or --data" in wrong
 
 
 def word_filling(kind: str) -> pl.DataFrame:

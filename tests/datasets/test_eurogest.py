@@ -164,7 +164,7 @@ def test_a_language_without_a_column_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_hubs_layout(tmp_path: Path) -> None:
-    """A file a language; English is a file or GEST 1.1."""
+    """One file per language; English is a file or GEST 1.1."""
     table(
         tmp_path / "Czech.csv",
         [

@@ -132,8 +132,8 @@ def test_a_new_parameter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     helped = " ".join(CliRunner().invoke(cli, ["run", "--help"]).stdout.split())
     assert "--shift night|evening The shift that is compared with the day." in helped
     listed = CliRunner().invoke(cli, ["tasks"]).stdout
-    assert "takes --shift; asks models" in listed
-    assert "--set caution=…: what readers of the report must know" in listed
+    assert "options --shift; heads" in listed
+    assert "--set caution=…: A warning for readers of the report." in listed
     done = CliRunner().invoke(
         cli, ["run", "any-shift", "--shift", "evening", "--model", model, "--engine", "transformers", "--out", "run"]
     )
@@ -164,7 +164,7 @@ def test_a_new_parameter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     Path("sweep.toml").write_text(sweep.format("noon", model))
     with pytest.raises(InputError, match=r"^sweep\.toml, line 4: task\.any-shift\.shift: 'noon' is not one of night, evening$"):
         read_sweep(Path("sweep.toml"))
-    with pytest.raises(InputError, match="no task has a report setting 'shift': choose from caution"):
+    with pytest.raises(InputError, match="--set shift: no task has this report setting: choose from caution"):
         evaluator.open("run").rates(settings={"shift": "night"})
     for module in ("night_shift", "any_shift"):
         sys.modules.pop(module)
@@ -208,7 +208,7 @@ def test_a_new_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed
     monkeypatch.chdir(tmp_path)
     listing, run = commands(text)
     told = CliRunner().invoke(cli, listing)
-    listed = "unigram [unigram-engine 1.0]: token frequencies of a text file, whatever stands around a token" in told.stdout
+    listed = "unigram [unigram-engine 1.0]: token frequencies of a text file, independent of context" in told.stdout
     assert listed == installed
     run = [str(model) if word == "some/model" else word for word in run]
     if not installed:

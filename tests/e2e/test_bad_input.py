@@ -189,7 +189,7 @@ def test_extension_scores_only_what_is_new(call: Call, few: Path, tiny_gpt2: Pat
     answers = {p: p.stat().st_mtime_ns for p in out.glob("logprobs/*/*/part-*")}
     ended = run_own(call, few, tiny_gpt2, out, "--model", str(tiny_bert))
     assert ended.code == 0, ended.err
-    assert "all answers are there already" in ended.err
+    assert "all answers are already stored" in ended.err
     after = {p: p.stat().st_mtime_ns for p in out.glob("logprobs/*/*/part-*")}
     assert answers.items() < after.items()
     assert "tiny-bert" in ended.out

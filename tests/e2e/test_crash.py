@@ -143,7 +143,7 @@ def test_ctrl_c_ends_cleanly_and_resumes(
     assert_equal_runs(undisturbed, out)
     again = evaluator(*command)
     assert again.returncode == 0
-    assert "all answers are there already" in again.stderr
+    assert "all answers are already stored" in again.stderr
     assert again.stdout == done.stdout
 
 

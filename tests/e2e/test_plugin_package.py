@@ -185,4 +185,4 @@ def test_a_measure_and_an_engine_of_another_package(python: Path, tmp_path: Path
     assert (entry["engine"], entry["versions"]["length-measure"]) == ("letters", "0.3")
     wrong = evaluator(python, "report", run, "--format", "csv", "--set", "time=2")
     assert (wrong.returncode, wrong.stdout) == (2, "")
-    assert "no task has a report setting 'time': choose from times" in wrong.stderr
+    assert "--set time: no task has this report setting: choose from times" in wrong.stderr

@@ -89,7 +89,7 @@ def test_an_exported_model_is_scored_without_torch_and_transformers(tmp_path: Pa
     assert after.equals(before)
     record = {name: results.record["models"]["m"] for name, results in (("first", first), ("second", second))}
     assert "verified against transformers:" in record["first"]["verified"]
-    assert "verified against transformers (as remembered):" in record["second"]["verified"]
+    assert "verified against transformers (cached):" in record["second"]["verified"]
     assert record["first"]["fingerprint"] == record["second"]["fingerprint"]
     assert "earlier run's rows" in third.record["models"]["m"]["verified"]
     exact = CliRunner().invoke(cli, [*probe, "--engine", "transformers", "--dtype", "float64"])

@@ -150,8 +150,8 @@ def test_lm_evaluation_harness(run: Path, translated: Path, rates: pl.DataFrame,
 
 def test_wrong_choices(run: Path, tmp_path: Path) -> None:
     for options, said in {
-        ("--format", "lm-eval", "--instances"): "lm-eval has no records of single samples: leave --instances out",
-        ("--format", "every-eval-ever", "--text"): "--text goes with --instances: leave it out",
+        ("--format", "lm-eval", "--instances"): "lm-eval has no records of single samples: remove --instances",
+        ("--format", "every-eval-ever", "--text"): "--text requires --instances",
     }.items():
         done = CliRunner().invoke(cli, ["export-results", str(run), "--out", str(tmp_path), *options])
         assert said in str(done.exception)

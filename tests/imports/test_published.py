@@ -105,7 +105,7 @@ def test_what_is_there_becomes_a_run_and_the_rest_is_told(
     assert all(line.startswith("evaluator: published-") and "--data" not in line for line in lines)
     assert sum("gpt2_template-0.txt has changed (sha256" in line for line in lines) == 1
     assert sum("gpt2_template-1.txt" in line and "404" in line for line in lines) == 1
-    assert "published-gest-slavic: no run is made of it: the pairs" in out
+    assert "published-gest-slavic: not imported as a run: the pairs" in out
     run = Run.open(published_run())
     stereoset = ["bert-base-cased_BertLM_BertNextSentence", "gpt2_GPT2LM_GPT2LM_d"]
     assert run.models == ["Mistral-7B-Instruct-v0.2", "pythia-70m", *stereoset]

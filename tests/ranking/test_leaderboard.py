@@ -133,7 +133,7 @@ def test_part_of_the_samples_is_not_ranked(runs: list[Path], tmp_path: Path) -> 
     finally:
         (runs[0] / "run.json").write_text(before)
     row = table.filter(model="b").row(0, named=True)
-    assert (row["gest.g_s.rank"], row["gest.g_s.partial"]) == (None, "only 32 of 160 samples were asked (limit)")
+    assert (row["gest.g_s.rank"], row["gest.g_s.partial"]) == (None, "only 32 of 160 samples were scored (limit)")
     assert table.filter(model="<b>c")["gest.g_s.rank"].to_list() == [1]
 
 

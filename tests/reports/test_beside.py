@@ -168,7 +168,7 @@ def test_other_kinds_templates_and_data_are_not_compared_and_the_report_says_why
     (section,) = report(run).sections
     assert [place.of for place in places(section)] == [1]
     assert told(section) == [
-        "2 of 3 published models are not compared, as they were asked otherwise: 1 masked, templates 1, 2, 3, 4; "
+        "2 of 3 published models are not compared, because their settings differ: 1 masked, templates 1, 2, 3, 4; "
         "1 generative, templates 3",
     ]
     own(tmp_path / "masked", data, {"bert": 0.1}, kind="masked")
@@ -195,7 +195,7 @@ def test_another_protocol_has_a_caveat_and_a_limit_is_not_compared(tmp_path: Pat
     (run.path / "run.json").write_text(json.dumps(record))
     (section,) = report(run).sections
     assert places(section) == []
-    assert told(section)[0] == "mine is not compared with references: only 16 of 64 samples were asked (limit)"
+    assert told(section)[0] == "mine is not compared with references: only 16 of 64 samples were scored (limit)"
 
 
 def test_runs_stand_beside_in_the_same_way(tmp_path: Path, data: DataSource) -> None:

@@ -106,7 +106,7 @@ def test_an_endpoint_with_every_fault(data: Path, tmp_path: Path) -> None:
 def test_a_limit_on_the_cost_ends_the_run_and_a_higher_one_goes_on(data: Path, tmp_path: Path) -> None:
     prices = {"prompt_price": "2", "answer_price": "10"}
     with ChatServer() as server:
-        with pytest.raises(EngineError, match=r"could pass the limit of \$0\.002 .*with a higher limit goes on"):
+        with pytest.raises(EngineError, match=r"this could exceed the limit of \$0\.002 .*with a higher limit"):
             execute(spec(server, data, tmp_path / "run", max_cost="0.002", **prices))
         spent = sum(server.answered.values()) * EACH
         assert 0.001 < spent <= 0.002
@@ -122,7 +122,7 @@ def test_one_limit_holds_for_all_conditions_of_a_call(data: Path, tmp_path: Path
     prices = {"prompt_price": "2", "answer_price": "10", "concurrency": "4"}
     how: Any = {"data": data, "extra": prices, "systems": ["none", "fair=Be fair."]}
     with ChatServer() as server:
-        with pytest.warns(UserWarning, match=r"talker\+fair failed: .* could pass the limit"):
+        with pytest.warns(UserWarning, match=r"talker\+fair failed: .* could exceed the limit"):
             evaluator.run("gest-who", server.spec, tmp_path / "run", max_cost=ASKED * EACH * 1.5, **how)
         assert ASKED < len(server.bodies) <= 1.5 * ASKED
         evaluator.run("gest-who", server.spec, tmp_path / "run", max_cost=1.0, **how)
@@ -220,7 +220,7 @@ def test_a_sweep_asks_an_endpoint_beside_other_models(data: Path, talker: Path, 
     with ChatServer() as server:
         both = spec(server, data, tmp_path / "run", max_cost="1", prompt_price="2")
         both = replace(both, models=(*both.models, ModelSpec(str(talker), label="here")))
-        with pytest.raises(InputError, match=r"max_cost is counted in one process.*--ray none"):
+        with pytest.raises(InputError, match=r"max_cost is enforced within one process.*--ray none"):
             sweep(both, SweepOptions("local"))
         run = sweep(both, SweepOptions("none")).run
         assert set(server.asked.values()) == {1}

@@ -85,7 +85,7 @@ def test_other_weights_under_the_same_name_are_refused(
     extended = spec(folder, data, tmp_path / "run", server, more)
     near = shifted(server, 0.1)
     monkeypatch.setattr(server, "complete", shifted(server, shift))
-    with pytest.raises(InputError, match=r"the server's model isn't the one .*was -\d.* and is -\d.*another --out folder"):
+    with pytest.raises(InputError, match=r"the server's model is not the one .*was -\d.* and is -\d.*another --out folder"):
         execute(extended)
     assert run.answers("here").equals(before)
     monkeypatch.setattr(server, "complete", near)  # no more than bfloat16 moves, and nothing says that it isn't

@@ -107,7 +107,7 @@ def test_a_chat_is_asked_under_it(model: Path) -> None:
     assert row.chat.turns[0] == Turn("system", FAIR)
     rows = encoder.encode(Choice((Turn("user", "who"),), (" he", " she"))).rows
     assert all(list(each.ids[: len(expected)]) == list(expected)[: len(each.ids)] for each in rows)
-    with pytest.raises(InputError, match="system prompt of its own"):
+    with pytest.raises(InputError, match="already has a system prompt"):
         encoder.encode(Chat((Turn("system", "b"), Turn("user", "who"))))
 
 
@@ -245,5 +245,5 @@ def test_sweeps_have_them(tmp_path: Path) -> None:
     file.write_text(text)
     assert [model.name for model in read_sweep(file).models] == ["gpt2+chat-user+none", "gpt2+chat-user+fair"]
     file.write_text(text.replace('"fair=Be fair."', '"words"'))
-    with pytest.raises(InputError, match=r"sweep\.toml, line 3: systems: --system 'words' is no file"):
+    with pytest.raises(InputError, match=r"sweep\.toml, line 3: systems: --system 'words' is not a file"):
         read_sweep(file)

@@ -52,7 +52,7 @@ def test_starts_that_fail_end_a_model_that_no_other_replica_scores(at_work: bool
     for number in range(START_ATTEMPTS + 1):
         active = ActiveReplica(model, "loading", number, 0.0)  # type: ignore[arg-type]
         loop._state.active_replicas.append(active)
-        loop._start_failed(active, "died while it loaded (killed)", START_ATTEMPTS)
+        loop._start_failed(active, "died while loading (killed)", START_ATTEMPTS)
         assert asked == list(range(min(number + 1, START_ATTEMPTS - 1)))
         assert len(given_up) == (0 if at_work else max(0, number + 2 - START_ATTEMPTS))
     assert loop._state.active_replicas == ([scoring] if at_work else [])

@@ -296,7 +296,7 @@ def test_ctrl_c_ends_the_command_and_the_same_one_goes_on(command: Command, rows
     ended = command(out, **models)
     thread.join(timeout=60)
     assert ended.code == 130
-    assert ended.said[-1] == "interrupted: all finished work is kept; run the same command again to go on"
+    assert ended.said[-1] == "interrupted: all finished work is kept; run the same command again to resume"
     assert ended.run.failures().is_empty()
     assert 0 < len(ended.run.done("held")) < len(rows_that_break.run.done("clean"))
     mark.touch()

@@ -119,7 +119,7 @@ def test_one_date_for_the_whole_run(
     asked(models["dated"], data, tmp_path / "run")
     assert written
     assert all(Day(made).strftime("%d %b %Y") in text for text in written)
-    with pytest.raises(InputError, match=r"was made without --date .*, now 2025-03-09: leave --date out"):
+    with pytest.raises(InputError, match=r"was made without --date .*, now 2025-03-09: remove --date"):
         asked(models["dated"], data, tmp_path / "run", date="2025-03-09")
     record = run.record
     del record["date"], record["models"]["m"]["date"]
@@ -206,7 +206,7 @@ def test_thinking_at_a_server(data: Path, tmp_path: Path) -> None:
 
 
 def test_a_text_without_a_chat_has_no_thinking(models: dict[str, Path], data: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"thinks\+thinking-off: --thinking is for tasks asked in a chat template"):
+    with pytest.raises(InputError, match=r"thinks\+thinking-off: --thinking requires a task that uses the chat template"):
         evaluator.run("gest", str(models["thinks"]), tmp_path / "run", data=data, thinking="off", engine="transformers")
 
 

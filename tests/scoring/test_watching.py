@@ -147,7 +147,7 @@ def test_a_port_that_is_taken_is_one_line_before_anything_is_made(tmp_path: Path
 @pytest.mark.parametrize("given", ["0", "65536", "x", ":9400", "9400:"])
 def test_a_wrong_port_is_refused(given: str) -> None:
     done = CliRunner().invoke(cli.cli, ["run", "gest-demo", "--model", "none", "--metrics-port", given])
-    assert (done.exit_code, "is no port" in done.output) == (2, True), done.output
+    assert (done.exit_code, "is not a port" in done.output) == (2, True), done.output
 
 
 @pytest.mark.slow

@@ -489,7 +489,7 @@ def test_the_limit_is_never_passed(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.jsonl")
     with ChatServer(delay=0.02) as server:
         with engine(server, max_cost=str(limit), **PRICES) as talker:
-            with pytest.raises(CostError, match=r"could pass the limit of \$.*all answers so far are kept"):
+            with pytest.raises(CostError, match=r"this could exceed the limit of \$.*All answers so far are kept"):
                 talker.generate(rows(server.spec, max_tokens=20), journal)
             before = sum(server.answered.values())
             assert before * EACH <= limit

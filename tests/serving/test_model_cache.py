@@ -173,7 +173,7 @@ def no_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_oracle_is_not_loaded_again_for_the_same_rows(checked: tuple[Shifted, ModelSource, float]) -> None:
     engine, source, difference = checked
     found = verify_engine(engine, source, EngineOptions(device="cpu"), ROWS[::2])
-    assert found.method == "transformers (as remembered)"
+    assert found.method == "transformers (cached)"
     assert found.difference == pytest.approx(difference, abs=1e-12)
 
 
@@ -184,7 +184,7 @@ def test_rows_that_are_no_longer_are_checked_by_those_of_an_earlier_run_and_alon
     engine, source, _ = checked
     others = [replace(row, lookups=((0, 7),)) for row in ROWS[1:20:3]]
     found = verify_engine(engine, source, EngineOptions(device="cpu"), others)
-    assert found.method.startswith("transformers (as remembered of an earlier run's rows) and itself")
+    assert found.method.startswith("transformers (cached from an earlier run's rows) and itself")
     assert found.reads == len(others) + 2 * 12
     assert found.difference < 1e-4
 
@@ -217,7 +217,7 @@ def test_a_wrong_engine_is_told_by_what_is_remembered(
 ) -> None:
     engine, source, _ = checked
     monkeypatch.setattr(engine, "by", 0.01)
-    with pytest.raises(InputError, match=r"where transformers \(as remembered"):
+    with pytest.raises(InputError, match=r"by transformers \(cached"):
         verify_engine(engine, source, EngineOptions(device="cpu"), rows)
 
 

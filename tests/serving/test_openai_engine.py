@@ -231,7 +231,7 @@ def test_an_answer_that_leaves_something_out(serve: Any) -> None:
         return (200, {**answer, "choices": [{"index": 0, "logprobs": None}] * len(answer["choices"])}) if before > 1 else None
 
     server = serve(failure=forgetful)
-    with opened(server) as engine, pytest.raises(EngineError, match="left out log-probabilities"):
+    with opened(server) as engine, pytest.raises(EngineError, match="did not return log-probabilities"):
         engine.score(ROWS)
 
 

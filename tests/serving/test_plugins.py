@@ -154,8 +154,8 @@ def test_names_that_are_taken(install: Install) -> None:
     assert engine_class("onnx").__module__ == "evaluator_serving.onnx.engine"
     told = CliRunner().invoke(cli, ["engines"])
     assert told.stderr.splitlines() == [
-        "plug-in 'made' of b-engine 1.5 is left out: a-engine 1.5 has that name",
-        "plug-in 'onnx' of b-engine 1.5 is left out: this program has that name",
+        "plug-in 'made' of b-engine 1.5 is ignored: a-engine 1.5 has the same name",
+        "plug-in 'onnx' of b-engine 1.5 is ignored: this program has the same name",
     ]
 
 

@@ -218,7 +218,7 @@ def test_another_version_is_said() -> None:
         (Row("causal", tuple(range(65)), ((0, 1),)), "row 1: 65 tokens, the engine was sized for 64"),
         (Row("causal", (1, 10**6), ((0, 1),)), "row 1: a token id outside the vocabulary"),
         (Row("causal", (1, 2), ((0, -1),)), "row 1: a token id outside the vocabulary"),
-        (Row("masked", (1, 2), ((0, 1),)), "row 1: vLLM answers causal rows only"),
+        (Row("masked", (1, 2), ((0, 1),)), "row 1: vLLM scores causal rows only"),
     ],
 )
 def test_a_row_that_does_not_fit_is_named(engine: VllmEngine, row: Row, message: str) -> None:

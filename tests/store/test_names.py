@@ -67,5 +67,5 @@ def test_names_that_would_share_a_folder_are_refused() -> None:
         check_names([ModelSpec("a", label="../x"), ModelSpec("b", label="..--x")])
     with pytest.raises(InputError, match=re.escape("can't be printed")):
         check_names([ModelSpec("a", label="a\0b")])
-    with pytest.raises(InputError, match="'all' is what reports call all models together"):
+    with pytest.raises(InputError, match="'all' is reserved for all models together"):
         check_names([ModelSpec("a", label="all")])

@@ -80,14 +80,14 @@ def made(
 
 
 HOSTILE = {
-    "rows": (made(rows=HUGE, values=HUGE, page_values=(1 << 31) - 1), "it says that 1,099,511,627,776 rows"),
-    "values": (made(values=HUGE), "it says that 3 rows, 16,384.0 GiB in memory, are in its"),
-    "bytes": (made(column_bytes=HUGE), "it says that 3 rows, 1,024.0 GiB in memory, are in its"),
-    "page": (made(page_bytes=(1 << 31) - 1, codec=6), "it says that 3 rows, 2.0 GiB in memory, are in its"),
-    "page values": (made(page_values=(1 << 31) - 1), "it says that 3 rows, 32.0 GiB in memory, are in its"),
-    "list": (made(columns=1 << 31), "what it says of itself is damaged"),
-    "less than nothing": (made(rows=-1), "what it says of itself is damaged"),
-    "page before": (made(page_bytes=-1), "what it says of itself is damaged"),
+    "rows": (made(rows=HUGE, values=HUGE, page_values=(1 << 31) - 1), "its metadata claims 1,099,511,627,776 rows"),
+    "values": (made(values=HUGE), "its metadata claims 3 rows, 16,384.0 GiB in memory, in"),
+    "bytes": (made(column_bytes=HUGE), "its metadata claims 3 rows, 1,024.0 GiB in memory, in"),
+    "page": (made(page_bytes=(1 << 31) - 1, codec=6), "its metadata claims 3 rows, 2.0 GiB in memory, in"),
+    "page values": (made(page_values=(1 << 31) - 1), "its metadata claims 3 rows, 32.0 GiB in memory, in"),
+    "list": (made(columns=1 << 31), "its metadata is damaged"),
+    "less than nothing": (made(rows=-1), "its metadata is damaged"),
+    "page before": (made(page_bytes=-1), "its metadata is damaged"),
 }
 
 

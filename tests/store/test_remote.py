@@ -277,7 +277,7 @@ def test_a_writer_that_was_cut_off_writes_nothing_after_it_was_taken_over(machin
                 line.down = False
                 remote._mirrors.update(mine)
                 time.sleep(2 * lease.beat_seconds(lease.lease_seconds()))
-                with pytest.raises(StoreError, match=r"taken .* over while this one was cut off"):
+                with pytest.raises(StoreError, match=r"took over .* while this one was disconnected"):
                     cut.update_model("m", verified="wrong")
     assert contents(machine("reader")) == record
 
@@ -307,7 +307,7 @@ def test_a_network_that_is_gone_for_seconds_is_waited_for(machine: Machine, serv
                     time.sleep(0.05)
                 line.down = False
                 storing.result()
-            assert "trying again for up to 600 s" in str(reported[0].message)
+            assert "retrying for up to 600 s" in str(reported[0].message)
     assert Run.open(machine("reader")).done("m") == {"r001", "r002"}
 
 
@@ -392,7 +392,7 @@ def test_another_bucket_than_a_runs_is_refused(machine: Machine, url: str) -> No
     with pytest.raises(InputError, match=r"is not a run \(no run.json"):
         Run.open(machine("reader"))
     folder = machine("other")
-    with pytest.raises(InputError, match="holds something that is not a run"):
+    with pytest.raises(InputError, match="contains something other than a run"):
         begin(folder)
 
 

@@ -95,6 +95,7 @@ def test_chat_template_shows_in_the_name(tmp_path: Path) -> None:
         (('protocol = "published"', 'protocol = "odd"'), r"line 3: protocol: 'odd' is not one of default, published"),
         (('tasks = ["gest-demo"]', 'tasks = ["gets"]'), r"line 1: tasks\[0\]: unknown task 'gets'"),
         (("limit = 7", "limit = = 7"), r"not valid TOML: .*line 4"),
+        (("limit = 7", "limit = 7\nlimit = 8"), r"line 5: limit is defined twice"),
         (('name = "bee"', 'name = "org/a"\n'), None),
         (("[r1, r2]", "[r1, r1]"), r"would both be called 'org/a@r1'"),
     ],
@@ -192,7 +193,7 @@ def test_a_task_of_ones_own_is_called_gest_in_a_models_tasks_too(tmp_path: Path)
         (('tasks = ["gest-demo"]', 'tasks = "gest-demo"'), r"line 10: models\[1\]\.tasks: expected a list"),
         (('tasks = ["gest-demo", "winobias"]\n', ""), r"line 4: models\[0\]: tasks is missing: .* or in every \[\[models\]\]"),
         (("strict = true", "strict = 1"), r"line 3: strict: expected true or false, not 1"),
-        (("strict = true", 'samples = "own.csv"'), r"line 3: samples: samples goes with the tasks gest, gest-slavic"),
+        (("strict = true", 'samples = "own.csv"'), r"line 3: samples: samples is a parameter of gest, gest-slavic"),
     ],
 )
 def test_mistakes_in_a_models_tasks_are_named_with_their_line(tmp_path: Path, change: tuple[str, str], message: str) -> None:
@@ -353,11 +354,11 @@ def test_each_task_of_a_sweep_is_given_its_own(given_files: Path) -> None:
         (("seed = 3", 'seed = 3\nwording = "none.toml"'), r"line 5: wording: .*none\.toml"),
         (
             ('tasks = ["pairs", "gest"]', 'tasks = ["gest-mt"]'),
-            r"line 27: models\[1\]\.tasks: gest-mt asks no model: name it in",
+            r"line 27: models\[1\]\.tasks: gest-mt scores no model: name it in",
         ),
         (
             ('tasks = ["gest", "eurogest", "pairs", "gest-who", "gest-mt"]', 'tasks = ["gest-mt"]'),
-            r"line 2.: .*gest-mt asks no model",
+            r"line 2.: .*gest-mt scores no model",
         ),
     ],
 )

@@ -126,7 +126,7 @@ def test_the_example_is_planned_offline(data_dir: Path, monkeypatch: pytest.Monk
         assert need["demand"]["tokens"] > 5 * need["requests"]
         assert need["demand"]["weights"] >= 2 * need["demand"]["parameters"]
     assert plan["schedule"]["makespan"] > 0
-    assert "Tokens, and so times, are estimated from letters: no tokenizer was asked." in plan["notes"]
+    assert "Token counts, and so times, are estimated from characters: no tokenizer was loaded." in plan["notes"]
 
 
 @pytest.mark.parametrize(

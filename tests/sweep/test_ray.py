@@ -166,7 +166,7 @@ def test_a_cluster_that_takes_too_long_to_start_is_started_again(monkeypatch: py
         finally:
             cluster.disconnect()
         late += [1] * 10
-        with pytest.raises(EngineError, match="3 times the node of a Ray cluster wasn't up in time"):
+        with pytest.raises(EngineError, match="3 starts of a local Ray node timed out"):
             cluster.connect("local", 1)
         assert not ray.is_initialized()
     assert not [each for each in psutil.Process().children() if each.name() == "raylet" and each.status() != "zombie"]

@@ -66,10 +66,14 @@ def test_a_task_needs_five_members_and_has_defaults_for_the_rest() -> None:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({}, r"task least: score\(\) gave no column 'kept'"),
-        ({"kept": [1]}, r"task least: score\(\) gave 'kept' as Int64, it must be Boolean"),
-        ({"kept": [True], "other": [1]}, r"task least: score\(\) gave a column 'other', which Task.columns doesn't declare"),
-        ({"kept": [True], "score": ["0.5"]}, r"gave 'score' as String, it must be Float64"),
+        ({}, r"task least: score\(\) returned no column 'kept'"),
+        ({"kept": [1]}, r"task least: score\(\) returned 'kept' as Int64, it must be Boolean"),
+        (
+            {"kept": [True], "other": [1]},
+            r"task least: score\(\) returned a column 'other', which Task.columns doesn't "
+            r"declare",
+        ),
+        ({"kept": [True], "score": ["0.5"]}, r"returned 'score' as String, it must be Float64"),
     ],
 )
 def test_other_columns_than_declared_are_told(columns: dict[str, Sequence[Any]], message: str) -> None:
@@ -110,7 +114,7 @@ def test_settings_are_typed_and_told() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"cases": "d"}, "no task has a report setting 'cases': choose from case, only, at_least, words"),
+        ({"cases": "d"}, "--set cases: no task has this report setting: choose from case, only, at_least, words"),
         ({"at_least": "many"}, "least: at_least: expected a whole number, not 'many'"),
         ({"at_least": "0"}, "least: at_least: must be greater than or equal to 1, not '0'"),
     ],
@@ -134,9 +138,9 @@ def test_a_report_tells_what_was_set(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "inputs", "message"),
     [
-        (("winobias",), {"samples": Path("x")}, "samples goes with the tasks gest, gest-slavic, "),
-        (("winobias", "stereoset-en"), {"samples": Path("x")}, "samples goes with the tasks gest, gest-slavic, "),
-        (("gest",), {"languages": ("sk",)}, "languages goes with the tasks gest-mt, eurogest"),
+        (("winobias",), {"samples": Path("x")}, "samples is a parameter of gest, gest-slavic, "),
+        (("winobias", "stereoset-en"), {"samples": Path("x")}, "samples is a parameter of gest, gest-slavic, "),
+        (("gest",), {"languages": ("sk",)}, "languages is a parameter of gest-mt, eurogest"),
         (("gest-mt",), {"languages": ("sk",)}, "gest-mt scores translations: give translations=.FOLDER"),
     ],
 )
@@ -163,7 +167,7 @@ def test_models_and_translations_in_one_command(tmp_path: Path) -> None:
     (tmp_path / "data" / "gest" / "gest.csv").write_text("sentence,stereotype\nI was sad.,1\n")
     (mt,) = chosen_tasks(("gest-mt",), translations=tmp_path / "t")
     spec = RunSpec((), (mt, task("gest-demo")), tmp_path / "run", data=DataSource(tmp_path / "data"))
-    with pytest.raises(InputError, match="gest-demo asks models and none is given"):
+    with pytest.raises(InputError, match="gest-demo scores models and none is given"):
         perform(spec)
     assert not spec.out.exists()
     outcome = perform(RunSpec((), (mt,), tmp_path / "run", data=DataSource(tmp_path / "data")))

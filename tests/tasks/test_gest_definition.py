@@ -150,9 +150,9 @@ def test_a_comment_decides_nothing_of_what_a_text_defines(tmp_path: Path) -> Non
         ('topic = ["laufe", "Rente"]', 'topic = "Rente"', ", line 5: topic: expected a list, not 'Rente'"),
         ('group = "thema"', 'groups = "thema"', ", line 9: columns.groups: unknown key: choose from group, sentence"),
         ('id = "second"', "id = 2", ", line 23: templates[1].id: expected a string, not 2"),
-        ('id = "first"', 'id = "all"', ", line 17: templates[0].id: 'all' is what reports call"),
-        ('id = "first"', 'id = "overall"', ", line 17: templates[0].id: 'overall' is what reports call"),
-        ("sport = { name", "all = { name", ", line 12: groups.all: 'all' is what reports call all groups together"),
+        ('id = "first"', 'id = "all"', ", line 17: templates[0].id: 'all' is reserved for"),
+        ('id = "first"', 'id = "overall"', ", line 17: templates[0].id: 'overall' is reserved for"),
+        ("sport = { name", "all = { name", ", line 12: groups.all: 'all' is reserved for all groups together"),
         ('kind = "masked"', 'kind = "mask"', ", line 18: templates[0].kind: 'mask' is not one of masked, continuation"),
         ("„{s}“, sagt", "„s“, sagt", "templates[1].text: '„s“, sagt der[]' must contain {s} (the sentence) exactly once"),
         (
@@ -216,9 +216,9 @@ def test_a_syntax_error_names_the_line(tmp_path: Path) -> None:
 
 
 def test_files_that_are_not_there(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no such file: .*my\.toml: templates wants a TOML file"):
+    with pytest.raises(InputError, match=r"no such file: .*my\.toml: templates expects a TOML file"):
         custom(templates=tmp_path / "my.toml")
-    with pytest.raises(InputError, match=r"no such file: .*my\.csv: samples wants a CSV file"):
+    with pytest.raises(InputError, match=r"no such file: .*my\.csv: samples expects a CSV file"):
         custom(samples=tmp_path / "my.csv")
     (tmp_path / "my.toml").write_bytes(b'name = "caf\xe9"')
     with pytest.raises(InputError, match=r"my\.toml, line 1: not UTF-8 \(bytes"):

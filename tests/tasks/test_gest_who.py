@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from pydantic import Field
 
 from evaluator.measures.gest_who import COLUMNS, FEMALE, MALE, OPTIONS
 from evaluator.tasks import chosen_tasks, restore, task
@@ -311,14 +312,34 @@ def test_a_wording_of_ones_own(tmp_path: Path) -> None:
     assert restore(it.name, it.definition, it.made_of) == it
 
 
+class Toned(GestWhoParameters):
+    """As parameters of a later version may be."""
+
+    tone: str = Field(default="plain")
+
+
+def test_a_new_parameter_is_in_the_name() -> None:
+    """So that one run can hold both values; names that runs have already stay."""
+    names = [GestWho(parameters=Toned()).using(Toned(tone=tone, way="text", max_tokens=5)).name for tone in ("plain", "formal")]
+    assert names == ["gest-who-text-5tokens", "gest-who-text-5tokens-tone-formal"]
+
+
 def test_a_seed_draws_orders_whatever_the_way() -> None:
     first, second = (chosen_tasks(["gest-who"], orders=2, seed=seed)[0] for seed in (1, 2))
     assert isinstance(first, GestWho)
     assert isinstance(second, GestWho)
     drawn = [[tuple(it._orders(sample)) for sample in range(20)] for it in (first, second)]
     assert drawn[0] != drawn[1]
-    with pytest.raises(InputError, match="seed is about what a model says"):
+    with pytest.raises(InputError, match="seed applies to generated answers"):
         chosen_tasks(["gest-who"], seed=1)
+
+
+def test_none_is_no_number() -> None:
+    assert chosen_tasks(["gest-who"], way=None, wording=None) == (GestWho(),)
+    with pytest.raises(InputError, match="gest-who: max_tokens: expected a whole number, not None"):
+        chosen_tasks(["gest-who"], way="text", max_tokens=None)
+    with pytest.raises(InputError, match="no task has a parameter 'nonsense'"):
+        chosen_tasks(["gest-who"], nonsense=None)
 
 
 def test_the_defaults_need_no_definition() -> None:
@@ -332,11 +353,11 @@ def test_the_defaults_need_no_definition() -> None:
     [
         ({"way": "song"}, "way: 'song' is not one of text, logprobs"),
         ({"orders": 7}, "orders: must be less than or equal to 6, not 7"),
-        ({"answers": 2, "temperature": 1.0}, "answers is about what a model says: add way='text'"),
-        ({"answers": 2, "way": "text"}, "answers: 2 without a temperature are one answer: add temperature=1"),
+        ({"answers": 2, "temperature": 1.0}, "answers applies to generated answers: add way='text'"),
+        ({"answers": 2, "way": "text"}, "answers: 2 at temperature 0 are all the same: add temperature=1"),
         ({"way": "text", "max_tokens": 0}, "max_tokens: must be greater than or equal to 1, not 0"),
         ({"way": "text", "temperature": float("nan")}, "temperature: expected a finite number, not nan"),
-        ({"wording": Path("nowhere.toml")}, "no such file: nowhere.toml: wording wants"),
+        ({"wording": Path("nowhere.toml")}, "no such file: nowhere.toml: wording expects"),
     ],
 )
 def test_wrong_choices(inputs: dict[str, Any], message: str) -> None:

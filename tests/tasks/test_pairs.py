@@ -137,7 +137,7 @@ def test_own_file_and_definition(tmp_path: Path) -> None:
     rows = again.measure(scores_of(done, "mine"), MeasureOptions(resamples=5))
     assert set(rows["language"]) == {"nl"}
     assert set(rows.drop_nulls("group")["group"]) == {"x", "y", "all"}
-    with pytest.raises(InputError, match="task mine was made of a file: give it again with --samples"):
+    with pytest.raises(InputError, match="task mine was made from a file: give it again with --samples"):
         again.load(DataSource())
 
 
@@ -160,7 +160,7 @@ def test_a_file_in_a_published_layout_needs_no_definition(tmp_path: Path) -> Non
         ("name = 'x'\n[pairs]\nmore = 3\nless = 'b'\n", "line 3: pairs.more: expected a string, not 3"),
         (
             "name = 'x'\n[pairs]\nmore = 'a'\nless = 'b'\nlanguage = 'nl'\nlanguage_column = 'c'\n",
-            "line 6: pairs.language_column: pairs have a language or a column of languages: leave one",
+            "line 6: pairs.language_column: pairs have a language or a column of languages: remove one",
         ),
         ("name = 'x\n", "not valid TOML"),
     ],
@@ -174,7 +174,7 @@ def test_wrong_definitions_are_refused(tmp_path: Path, text: str, message: str) 
 
 
 def test_absent_samples_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="samples wants a CSV file of sentence pairs"):
+    with pytest.raises(InputError, match="samples expects a CSV file of sentence pairs"):
         own_pairs(tmp_path / "none.csv")
     (tmp_path / "my.toml").write_text('name = "mine"\n[pairs]\nmore = "a"\nless = "b"\n')
     with pytest.raises(InputError, match="need samples, a CSV file"):

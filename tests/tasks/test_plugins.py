@@ -67,8 +67,8 @@ def test_a_plug_in_task_is_a_task_by_its_name(install: Install) -> None:
 BROKEN = {
     "torn = torn:Made": ("import no_such_library", "ModuleNotFoundError: No module named 'no_such_library'"),
     "odd = odd:Made": ("raise SystemExit('bye')", "SystemExit: bye"),
-    "thing = thing:Made": ("Made = dict", "makes no evaluator.tasks.base.Task"),
-    "other = other:Made": (TASK, "makes a task called 'made'"),
+    "thing = thing:Made": ("Made = dict", "does not return an evaluator.tasks.base.Task"),
+    "other = other:Made": (TASK, "returns a task named 'made'"),
     "bare = bare:Made": (
         "from evaluator.tasks.base import Task as Made",
         "TypeError: Can't instantiate abstract class",
@@ -86,7 +86,7 @@ def test_one_that_fails_is_a_line_and_stops_no_other(install: Install) -> None:
     lines = told.stdout.splitlines()
     at = lines.index("made [made-task 1.5]: nothing much")
     assert lines[at + 1 : at + 3] == [
-        "  data made-data; asks models with a causal head",
+        "  data made-data; heads causal",
         "  --set least=…: fewest samples (default 2)",
     ]
     for entry, (_, said) in BROKEN.items():
@@ -95,7 +95,7 @@ def test_one_that_fails_is_a_line_and_stops_no_other(install: Install) -> None:
         assert said in line
         with pytest.raises(InputError, match=name):
             task(name)
-    assert told.stderr.splitlines() == ["plug-in 'gest' of made-task 1.5 is left out: this program has that name"]
+    assert told.stderr.splitlines() == ["plug-in 'gest' of made-task 1.5 is ignored: this program has the same name"]
     assert type(task("gest")).__module__ == "evaluator.tasks.gest"
 
 
@@ -191,7 +191,7 @@ def test_a_run_of_a_package_that_is_gone_names_it(install: Install, tmp_path: Pa
     run = own_run(tmp_path / "run", {"m": 0.5})
     shutil.rmtree(next(tmp_path.glob("own_task-*.dist-info")))
     importlib.invalidate_caches()
-    with pytest.raises(InputError, match=r"task own-times-3 is one of own-task 1\.5, which isn't installed here: install"):
+    with pytest.raises(InputError, match=r"task own-times-3 belongs to own-task 1\.5, which isn't installed here: install"):
         build_report(run, MeasureOptions())
 
 

@@ -49,7 +49,7 @@ def asked(rendered: Rendered) -> list[tuple[str, str, Request]]:
 
 
 def answers(values: Mapping[Request, Sequence[Sequence[float]]]) -> pl.DataFrame:
-    """Answers with these log-probabilities, a list a candidate; token ids are made up."""
+    """Answers with these log-probabilities, one list per candidate; token ids are made up."""
     rows = [
         (request_id(request), i, list(range(len(logprobs))), list(logprobs))
         for request, candidates in values.items()

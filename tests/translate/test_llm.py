@@ -222,7 +222,7 @@ def test_two_translators_of_a_command_have_one_purse(tmp_path: Path) -> None:
         money = Money(False, Budget((8 + 2.5) * each + most))
         first, other = (open_translator(f"llm:{s.spec}", tmp_path / "a.jsonl", money, talking) for s in (server, second))
         assert len(first.translate(texts, "sk")) == 8
-        with pytest.raises(CostError, match="could pass the limit"):
+        with pytest.raises(CostError, match="could exceed the limit"):
             other.translate(texts, "sk")
         assert len(second.answered) == 3
 

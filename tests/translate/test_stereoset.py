@@ -133,7 +133,7 @@ def test_the_command(tmp_path: Path, samples: Samples) -> None:
     common += ["--cache", str(tmp_path / "cache.jsonl"), "--data", str(tmp_path / "data")]
     done = CliRunner().invoke(command, common, catch_exceptions=False)
     assert "2 examples" in done.stdout
-    assert "1 translations to repair" in done.stdout
+    assert "1 translations to correct" in done.stdout
     listed = out / "stereoset" / "dev_de.failures.csv"
     repairs = tmp_path / "repairs.csv"
     repairs.write_text(listed.read_text().replace("SCHEU", "SCHEU."))

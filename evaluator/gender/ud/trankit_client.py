@@ -93,7 +93,7 @@ class TrankitParser:
         name = NAMES[language]
         get_it = (
             f"run {self._python} -c \"import trankit; trankit.Pipeline('{name}', cache_dir='{self._cache}', gpu=False)\" "
-            "where it may download"
+            "on a machine with network access"
         )
         folder = self._cache / EMBEDDING / name
         files = [folder / file.format(name) for file in (*_FILES, *_MORE_FILES.get(language, ()))]

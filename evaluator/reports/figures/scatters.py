@@ -1,4 +1,4 @@
-"""Two measures against each other: a point a model, and a language where there are several."""
+"""Two measures against each other: one point per model, and a language where there are several."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -49,7 +49,7 @@ def _under(block: Block) -> Iterator[tuple[str, TableRow]]:
 
 
 def _stacked(block: Block) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """A row a model and row of a block whose columns are models' places, in two lines."""
+    """One row per model and row of a block whose columns are models' places, in two lines."""
     named = [tuple(name.split("\n", 1)) for name in block.columns[1:]]
     places = list(dict.fromkeys(place for _, *rest in named for place in rest))
     rows = []

@@ -53,7 +53,7 @@ CLOUDS = (
         spellings=("gs", "gcs"),
         place="bucket",
         credentials="GOOGLE_APPLICATION_CREDENTIALS (a key file of a service account, a user or, with google-auth, a federated "
-        "account), what `gcloud auth application-default login` has left, or the machine's account",
+        "account), the credentials of `gcloud auth application-default login`, or the machine's account",
         address="the endpoint",
         endpoints=("GOOGLE_BASE_URL",),
         allows_http="GOOGLE_ALLOW_HTTP",

@@ -68,8 +68,8 @@ class Lease:
             raise self._taken(self._objects.get(NAME)) from None
         if not self._objects.keeps_conditions(NAME):
             raise RemoteError(
-                f"{self._objects.url}: this storage ignores conditional writes (If-None-Match), so that nothing could keep two "
-                "writers apart: use a storage that knows them, or a folder"
+                f"{self._objects.url}: this storage ignores conditional writes (If-None-Match), which are needed "
+                "to exclude a second writer: use a storage that supports them, or a folder"
             )
         self._stop.clear()
         self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
@@ -85,8 +85,8 @@ class Lease:
             self._beat(WORK)
         if self._lost:
             raise UnreachedError(
-                f"another process has taken {self._objects.url} over while this one was cut off: nothing more is written; "
-                "what was finished is kept"
+                f"another process took over {self._objects.url} while this one was disconnected: this one "
+                "stops writing, and finished work is kept"
             )
 
     def release(self) -> None:
@@ -117,7 +117,8 @@ class Lease:
 
     def _say_waiting(self, holder: str) -> None:
         warnings.warn(
-            f"{self._objects.url} was being written by {holder}, which is silent: it is taken over after {self._seconds:.0f} s",
+            f"{self._objects.url} was being written by {holder}, which has no heartbeat: it is taken over after "
+            f"{self._seconds:.0f} s",
             stacklevel=2,
         )
 

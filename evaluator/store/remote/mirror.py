@@ -91,7 +91,7 @@ class Mirror:
         deadline = time.monotonic() + LAG
         while absent := self._fetch(listed):
             if time.monotonic() > deadline:
-                warnings.warn(f"{self.url}: {len(absent)} objects are listed but not there, {min(absent)} first", stacklevel=2)
+                warnings.warn(f"{self.url}: {len(absent)} objects are listed but missing, {min(absent)} first", stacklevel=2)
                 break
             time.sleep(1)
             listed = self._listed()
@@ -113,7 +113,7 @@ class Mirror:
             if missing <= 0:
                 return listed
             if time.monotonic() > deadline:
-                warnings.warn(f"{self.url}: {missing} parts of answers that were stored aren't listed", stacklevel=2)
+                warnings.warn(f"{self.url}: {missing} stored parts of answers are not listed", stacklevel=2)
                 return listed
             time.sleep(1)
 
@@ -179,7 +179,7 @@ class Mirror:
         if self._lease.held:
             self._lease.check()
         elif self._foreign:
-            raise InputError(f"{self.url} holds something that is not a run: use another --out")
+            raise InputError(f"{self.url} contains something other than a run: use another --out")
         try:
             self._versions[name] = self._objects.put(name, content, self._versions.get(name))
         except ConflictError:

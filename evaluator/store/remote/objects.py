@@ -148,7 +148,8 @@ class Objects:
         """
         from obstore.exceptions import BaseError
 
-        begun, seconds, pause = time.monotonic(), min(_BRIEF, patience), 0.2
+        # Missing credentials show at the first attempt: it is not repeated before some request has been answered.
+        begun, seconds, pause = time.monotonic(), min(_BRIEF, patience) if self._answered else 0.0, 0.2
         while True:
             try:
                 value = call(self._store(seconds))
@@ -158,8 +159,9 @@ class Objects:
                 failure, elapsed = self._failure(error), time.monotonic() - begun
                 if elapsed >= patience or not isinstance(failure, UnreachedError):
                     raise failure from error
+                seconds = min(_BRIEF, patience)
                 if elapsed >= _BRIEF:
-                    warnings.warn(f"{self.url} fails ({_reason(error)}): trying again for up to {patience:.0f} s", stacklevel=2)
+                    warnings.warn(f"{self.url} fails ({_reason(error)}): retrying for up to {patience:.0f} s", stacklevel=2)
                     seconds = patience
             time.sleep(pause)
             pause = min(2 * pause, 10.0)
@@ -187,7 +189,7 @@ class Objects:
             missing = f"there is no such {self._cloud.place} ({reason})"
             return RemoteError(f"{self.url}: {missing}: make it first, or check its name and the endpoint")
         elif "redirect without LOCATION" in text:
-            return RemoteError(f"{self.url} lies in another region: set AWS_REGION to the bucket's")
+            return RemoteError(f"{self.url} is in another region: set AWS_REGION to the bucket's")
         elif (
             status in range(300, 500)
             and status not in (408, 425, 429)
@@ -197,7 +199,7 @@ class Objects:
             return RemoteError(f"{self.url} refuses a request ({reason}): {remedy}")
         return UnreachedError(
             f"{self.url} can't be reached ({reason}): check the network and {self._cloud.address}; "
-            "what was finished is kept, the same command goes on from there"
+            "finished work is kept: run the same command again to resume"
         )
 
 

@@ -37,7 +37,7 @@ WATCH_EVERY = 5.0
 _vital: list[psutil.Process] = []
 """Of the cluster that this process has started, not of one before it, which may still be dying. Ray ends the driver without a
 word some time after one of them died."""
-KEPT = "what was scored is kept, run the same command again"
+KEPT = "finished work is kept: run the same command again"
 
 
 class ClusterLostError(EngineError):
@@ -103,7 +103,7 @@ def _start_here(report: Callable[[str], None], **options: Any) -> None:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
             if not left:
-                what = f"{STARTS} times the node of a Ray cluster wasn't up in time: this machine is too busy for --ray local"
+                what = f"{STARTS} starts of a local Ray node timed out: this machine is too busy for --ray local"
                 raise EngineError(what) from error
         else:
             here = set(psutil.Process().children()) - before

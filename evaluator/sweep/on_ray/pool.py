@@ -360,5 +360,5 @@ class Pool:
                 self._infeasible_since[name] = now
                 self._view.state(name, "waiting", "waiting for a machine: no machine in the cluster is large enough")
             elif now - self._infeasible_since[name] > self._options.start_deadline:
-                found[name] = EngineError(f"{name}: no machine that it fits has come back")
+                found[name] = EngineError(f"{name}: no machine that is large enough has joined the cluster again")
         return found

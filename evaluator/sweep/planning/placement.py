@@ -25,9 +25,9 @@ class Placement:
 
     def __post_init__(self) -> None:
         if self.pipeline_parallel % self.nodes:
-            raise ValueError(f"{self.pipeline_parallel} pipeline stages can't be shared out evenly to {self.nodes} nodes")
+            raise ValueError(f"{self.pipeline_parallel} pipeline stages can't be divided evenly among {self.nodes} nodes")
         if self.share != 1.0 and self.devices != 1:
-            raise ValueError("only a replica on one device can share it")
+            raise ValueError("only a replica on a single device can use a share of it")
 
     @property
     def devices(self) -> int:
@@ -61,7 +61,7 @@ class Placement:
         """Ray's bundles.
 
         On one machine a single bundle holds all devices, and the engine starts its own processes on them. Over several
-        machines vLLM's Ray executor wants a bundle a device; the first bundle is the replica's own process, which has none.
+        machines vLLM's Ray executor wants one bundle per device; the first bundle is the replica's own process, which has none.
         """
         if not cuda:
             return [{"CPU": float(self.devices)}]

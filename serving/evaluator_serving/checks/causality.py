@@ -85,13 +85,13 @@ def check_causal(engine: Engine, source: ModelSource, options: EngineOptions, as
             continue
         if _apart(first, again) > limit:
             raise InputError(
-                f"model {source.spec}: gives other numbers each time it is asked (log P of one text differs by "
+                f"model {source.spec}: is not deterministic (log P of the same text differs by "
                 f"{_apart(first, again):.2g}), so they mean nothing: use another model or engine"
             )
         if (moved := _apart(first, other)) > limit:
             raise InputError(
-                f"model {source.spec}: it sees ahead (log P of earlier tokens moves by {moved:.2g} when later ones change), so "
-                f"it can't be scored as a generative model: {_remedy(source)}"
+                f"model {source.spec}: its attention is not causal (log P of earlier tokens changes by {moved:.2g} "
+                f"when later tokens change), so it can't be scored as a generative model: {_remedy(source)}"
             )
         # Of a decoder behind an encoder every text is a row of its own; in which dtype a server computes isn't known.
         if probe.one.head == "seq2seq" or not engine.reads_weights:
@@ -102,7 +102,7 @@ def check_causal(engine: Engine, source: ModelSource, options: EngineOptions, as
             continue
         if (moved := _apart(first, alone)) > far:
             raise InputError(
-                f"model {source.spec}: the probability of a token depends on how long the text after it is (log P moves by "
+                f"model {source.spec}: the probability of a token depends on the length of the text after it (log P changes by "
                 f"{moved:.2g}), so it can't be scored as a generative model: choose another model"
             )
 

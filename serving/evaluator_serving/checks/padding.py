@@ -62,8 +62,8 @@ def find_mates(score: Score, rows: Sequence[Row], context: int, dtype: str) -> P
     again = max(_difference(score, [row]) or 0.0 for row in made)
     if again > limit:
         raise InputError(
-            f"gives other numbers each time it is asked (log P of one text differs by {again:.2g}), so they mean nothing: "
-            "use another model, or take what is random out of its config.json"
+            f"is not deterministic (log P of the same text differs by {again:.2g}), so they mean nothing: "
+            "use another model, or disable what is random in its config.json"
         )
     twins = _difference(score, [made[-1], _turned(made[-1])])
     return PaddingCheck("equal" if twins is not None and twins <= limit else "none", together)

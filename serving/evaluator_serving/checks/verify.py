@@ -107,8 +107,8 @@ def verify_engine(engine: Engine, source: ModelSource, options: EngineOptions, r
     if not difference <= limit:
         worst = int(np.argmax(np.abs(a - b)))
         raise InputError(
-            f"{source.spec}: this engine is wrong here: log P {a[worst]:.6f} where {method} says {b[worst]:.6f} "
-            f"(|Δ| {difference:.1e} > {limit:g}); use --engine transformers, or --no-verify to go on regardless"
+            f"{source.spec}: this engine is wrong here: log P {a[worst]:.6f} instead of {b[worst]:.6f} by {method} "
+            f"(|Δ| {difference:.1e} > {limit:g}); use --engine transformers, or --no-verify to continue regardless"
         )
     return Verified(method, difference, limit, int(a.size))
 
@@ -131,10 +131,10 @@ def _expected(
     ):
         memory = OracleCache.of(source, dtype)
         if all(row in memory.answers for row in few):
-            return "transformers (as remembered)", few, [memory.answers[row] for row in few]
+            return "transformers (cached)", few, [memory.answers[row] for row in few]
         # What is remembered may be longer than anything that this engine has room for.
         if like := [] if engine.sized else sample_rows(memory.like(few)):
-            method = "transformers (as remembered of an earlier run's rows) and itself one row at a time"
+            method = "transformers (cached from an earlier run's rows) and itself one row at a time"
             return method, [*like, *few], [*(memory.answers[row] for row in like), *_alone(engine, few)]
     device = _oracle_device(source, options, dtype) if engine.comparable else None
     if device is None:

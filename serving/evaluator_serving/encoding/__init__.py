@@ -59,7 +59,7 @@ class Encoder:
         encode, head = _encoding(request, self.source.heads)
         if ("causal" if head == "chat" else head) not in self.source.heads:
             can = " and ".join(sorted(self.source.heads))
-            raise InputError(f"model {self.source.spec} can't answer this: it needs a {head} head, the model has {can}")
+            raise InputError(f"model {self.source.spec} can't score this request: it needs a {head} head, the model has {can}")
         rows, candidates, coverage = encode(request, self.text)
         for row in rows:
             longest = max(row.places, len(row.encoder_ids or ()))
@@ -104,7 +104,7 @@ class ServedEncoder:
     def encode(self, request: Request, name: str | None = None) -> Encoded:
         """The row of a chat (`name`: its id, if known). Raises InputError for any other request."""
         if not isinstance(request, Chat):
-            raise InputError(f"model {self.source.spec} can't answer this: it only supports chats")
+            raise InputError(f"model {self.source.spec} can't score this request: it only supports chats")
         try:
             asked = replace(request, turns=spoken(request.turns, self.source.system))
         except ValueError as error:

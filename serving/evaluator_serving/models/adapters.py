@@ -207,7 +207,7 @@ def _merge(base: ModelSource, adapter: Path, folder: Path) -> None:
         found = _logits(_load(plain_source(base.spec, scratch, trust_remote_code=base.code is not None), dtype))
         largest = float(expected.abs().max())
         if not float((found - expected).abs().max()) <= _TOLERANCE * max(1.0, largest):
-            raise ValueError("merged into the weights it gives other numbers than beside them")
+            raise ValueError("merged into the weights, it gives other numbers than applied separately")
         if not folder.exists():  # another process may have been faster
             scratch.rename(folder)
     finally:

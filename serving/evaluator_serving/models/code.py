@@ -109,9 +109,9 @@ def _file(name: str) -> str:
 
 def _of_others(names: list[str]) -> str:
     return (
-        f"it needs programs of another repository ({', '.join(names)}), which are never run: put the files beside its "
-        "config.json in a folder of your own and name them in auto_map as FILE.CLASS, or choose a model that transformers "
-        "knows by itself"
+        f"it needs code from another repository ({', '.join(names)}), which is never run: copy the files beside "
+        "its config.json in a local folder and name them in auto_map as FILE.CLASS, or choose a model that "
+        "transformers supports itself"
     )
 
 

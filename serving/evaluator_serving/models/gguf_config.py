@@ -301,7 +301,7 @@ class _Keys:
             return self.values[key]
         if default:
             return default[0]
-        raise UnusableGgufError(f"the key {self.name}.{key} is missing, and its value can't be known otherwise")
+        raise UnusableGgufError(f"the key {self.name}.{key} is missing and has no default")
 
     def require(self, key: str, *expected: Any) -> None:
         if key in self.values and self.take(key) not in expected:
@@ -324,7 +324,7 @@ class _Keys:
 
 
 def _refused(what: str) -> UnusableGgufError:
-    return UnusableGgufError(f"{what} can't be applied, and the model would be another without it")
+    return UnusableGgufError(f"{what} is not supported, and the model would be wrong without it")
 
 
 def _refuse_other_files(meta: Mapping[str, Any], name: str) -> None:
@@ -343,7 +343,7 @@ def _refuse_other_files(meta: Mapping[str, Any], name: str) -> None:
 
 def _rows(shapes: Mapping[str, Sequence[int]]) -> int:
     if "token_embd.weight" not in shapes:
-        raise UnusableGgufError("the tensor token_embd.weight is missing, so the file holds no whole model")
+        raise UnusableGgufError("the tensor token_embd.weight is missing, so the file does not contain a complete model")
     return int(shapes["token_embd.weight"][0])
 
 
@@ -393,7 +393,7 @@ def _scaling(own: _Keys, factors: Mapping[str, Any], values: Mapping[str, Any], 
     kind = own.take("rope.scaling.type", "linear")
     if missing := [name for name in LONG_FACTORS if name not in factors]:
         if len(missing) < len(LONG_FACTORS) or kind == "longrope":
-            raise UnusableGgufError(f"the tensor {missing[0]} is missing, without which LongRoPE's frequencies aren't known")
+            raise UnusableGgufError(f"the tensor {missing[0]} is missing, which LongRoPE's frequencies need")
     else:
         own.require("rope.scaling.factor", 0, 1)
         if kind not in ("linear", "none", "longrope"):

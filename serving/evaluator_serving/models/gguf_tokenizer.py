@@ -111,7 +111,7 @@ def check(meta: Mapping[str, Any], rows: int) -> None:
     pre = meta.get("tokenizer.ggml.pre")
     if family == "gpt2" and pre not in PRE_TOKENIZERS:
         said = f"tokenizer.ggml.pre is {pre!r}" if pre else "the key tokenizer.ggml.pre is missing"
-        raise UnusableGgufError(f"{said}, and how text is cut into words isn't known without it")
+        raise UnusableGgufError(f"{said}, so the pre-tokenization is unknown")
     for key in ("tokens", "token_type", "merges" if family == "gpt2" else "scores"):
         if f"{_PREFIX}{key}" not in meta:
             raise UnusableGgufError(f"the key {_PREFIX}{key} is missing")
@@ -123,7 +123,7 @@ def check(meta: Mapping[str, Any], rows: int) -> None:
     flags = [*_OFF, *(["add_space_prefix"] if family == "gpt2" else [])]
     for key in (f"{_PREFIX}{flag}" for flag in flags):
         if meta.get(key):
-            raise UnusableGgufError(f"{key} is true, which can't be applied")
+            raise UnusableGgufError(f"{key} is true, which is not supported")
     known = {f"{_PREFIX}{flag}" for flag in (*_OFF, "add_space_prefix", "add_bos_token")}
     for key in meta:
         if key.startswith("tokenizer.") and key not in known and not _HARMLESS.fullmatch(key):

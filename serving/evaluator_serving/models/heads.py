@@ -75,10 +75,10 @@ def _refusal(architectures: Sequence[str], config: Any) -> str:
 
     speech = (auto.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES, auto.MODEL_FOR_CTC_MAPPING_NAMES)
     if any(name in mapping.values() for mapping in speech for name in architectures):
-        return "transcribes speech, so it can't be scored on text alone: choose a model of text"
+        return "transcribes speech, so it can't be scored on text alone: choose a text model"
     known = {*auto.MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES, *auto.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES}
     if config.is_encoder_decoder and config.model_type in known:
-        return "encodes an image or audio before it writes text, so it can't be scored on text alone: choose a model of text"
+        return "encodes an image or audio before it writes text, so it can't be scored on text alone: choose a text model"
     return "has no language-model or next-sentence head that can be scored"
 
 

@@ -49,14 +49,14 @@ class OnnxEngine(Engine):
     """
 
     name = "onnx"
-    summary = "models of the exported families with ONNX Runtime: masked ones, on CPUs generative ones too"
+    summary = "masked models, and generative ones on CPUs, of the exported families with ONNX Runtime"
     heads = frozenset[Head]({"masked", "causal"})
     dtypes = DTYPES
     extra = (
-        Extra("folder", "what evaluator export made; default: one in the cache"),
+        Extra("folder", "folder written by evaluator export; default: one in the cache"),
         Extra("graph", "pruned [the default] or plain", harmless=True, choices=("pruned", "plain")),
-        Extra("intra_op_threads", "threads of one operator", harmless=True),
-        Extra("tensorrt", "true: TensorRT's execution provider before CUDA's", choices=("true", "false")),
+        Extra("intra_op_threads", "threads per operator", harmless=True),
+        Extra("tensorrt", "true: prefer TensorRT's execution provider to CUDA's", choices=("true", "false")),
     )
     requires = ("onnxruntime", "onnx")
     packages = ("onnxruntime", "onnxruntime-gpu", "transformers", "tokenizers")

@@ -49,7 +49,7 @@ DTYPES = ("float32", "float16", "int8")
 def refusal(source: ModelSource, head: Kind) -> str | None:
     """Why it can't, or None if it can."""
     if source.code:
-        return "its own repository's programs compute it, of which there is no graph"
+        return "its code is in its own repository, which has no ONNX graph"
     return decoder_families.refusal(source.config) if head == "causal" else families.refusal(source.config)
 
 

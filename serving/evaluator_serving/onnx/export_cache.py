@@ -43,7 +43,7 @@ def unkept(source: ModelSource, dtype: str, head: Kind) -> str | None:
     nearest = next(place for place in (folder, *folder.parents) if place.exists())
     if nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK):
         return None
-    return f"its ONNX graph can't be kept in {folder}, which can't be written (EVALUATOR_CACHE names another folder)"
+    return f"its ONNX graph can't be cached in {folder}, which is not writable (set EVALUATOR_CACHE to another folder)"
 
 
 def cached_export(source: ModelSource, dtype: str, head: Kind, users: contextlib.ExitStack | None = None) -> Path:

@@ -209,7 +209,7 @@ class Conversation:
                         f"the server at {where} only answers in streams, which this program doesn't read: {error}"
                     )
                 named = next((field for field in ("seed", "temperature") if field in error.whole), None)
-                remedy = f"; leave it out with --extra omit={','.join([*sorted(self._omit), named])}" if named else ""
+                remedy = f"; omit it with --extra omit={','.join([*sorted(self._omit), named])}" if named else ""
                 if named and _refused(error, (named,)):
                     return InputError(f"the server at {where} refuses every chat with a {named}: {error}{remedy}")
                 if any(field in error.whole for field in self._thinking):
@@ -246,7 +246,7 @@ def _read(answer: Any) -> Reply:
         message, reason = choice.get("message"), str(choice.get("finish_reason") or "").strip().lower()
         hidden = [part.get("provider_specific_fields") or {} for part in (choice, message or {})]  # LiteLLM's
         if told := next(filter(None, map(told_error, (answer, choice, message, *hidden))), ""):
-            raise ServerError(f"an error in place of an answer: {told}", 200, passing=True, perhaps_done=True)
+            raise ServerError(f"an error instead of an answer: {told}", 200, passing=True, perhaps_done=True)
         if message is None and _FINISHES.get(reason) != "filtered":
             raise ServerError("the answer holds no message", 200, perhaps_done=True)
         message, (prompt_tokens, answer_tokens) = message or {}, _counted(answer)

@@ -205,7 +205,7 @@ def _check_secret(url: str, variable: str) -> None:
     """Raise InputError if a key would be sent unencrypted over the network."""
     parts = urlsplit(url)
     if parts.scheme != "https" and not is_loopback(parts.hostname):
-        raise InputError(f"{url} is plain HTTP, over which {variable} isn't sent: use https://, or take {variable} out")
+        raise InputError(f"{url} is plain HTTP, over which {variable} isn't sent: use https://, or remove {variable}")
 
 
 def _remedy(error: Exception) -> str:
@@ -224,9 +224,9 @@ def _json(response: httpx.Response) -> Any:
         cut = "json" in kind
         message = f"the answer from {response.url} is not JSON"
         if "html" in kind:
-            message += " but a web page: correct the URL, or log in to whatever stands before the server"
+            message += " but a web page: correct the URL, or log in to the proxy in front of the server"
         elif "event-stream" in kind:
-            message += " but a stream of parts: turn streaming off at the server"
+            message += " but a stream: turn streaming off at the server"
         raise ServerError(message, response.status_code, passing=cut, perhaps_done=True, general=not cut) from error
 
 

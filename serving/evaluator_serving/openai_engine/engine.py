@@ -103,21 +103,21 @@ class OpenAIEngine(Engine):
     """
 
     name = "openai"
-    summary = "generative models behind an OpenAI-compatible server: chats of any, log-probabilities of vLLM's own"
+    summary = "generative models at an OpenAI-compatible server: chats; log-probabilities with vLLM's own server"
     heads = frozenset[Head]({"causal", "chat"})
     dtypes = tuple(BYTES)
     devices: ClassVar[tuple[DeviceKind, ...]] = ("server",)
     extra = (
         Extra("url", "the server's base URL, /v1 included"),
         Extra("served_model", "the model's name at the server, where it serves several"),
-        Extra("concurrency", "most HTTP requests in flight [32]", harmless=True),
-        Extra("retries", "how often a request is tried again", harmless=True),
-        Extra("timeout", "seconds that an answer may take", harmless=True),
+        Extra("concurrency", "maximum number of HTTP requests in flight [32]", harmless=True),
+        Extra("retries", "maximum number of retries per request", harmless=True),
+        Extra("timeout", "timeout of a request in seconds", harmless=True),
         Extra("key_env", "the environment variable that holds the API key [OPENAI_API_KEY]", harmless=True),
         Extra("header", "headers with values from the environment: NAME=VARIABLE,…", harmless=True),
         Extra("prompt_price", "US dollars per million tokens of chats", harmless=True),
         Extra("answer_price", "US dollars per million tokens of answers", harmless=True),
-        Extra("max_cost", "US dollars that one start may spend on answers (--max-cost: on those of all models)", harmless=True),
+        Extra("max_cost", "maximum US dollars per command for answers (--max-cost: for all models together)", harmless=True),
         Extra("omit", "fields of a chat's request that the server refuses: seed,temperature"),
     )
     packages = ("transformers", "tokenizers")
@@ -246,7 +246,9 @@ class OpenAIEngine(Engine):
             kind = FailingError if at_fault and error.passing else EngineError
             raise kind(f"{at}{where} failed: {error}", row=row, again=error.passing and not at_fault) from error
         except (KeyError, TypeError, IndexError) as error:
-            raise EngineError(f"the server at {self._settings.url} left out log-probabilities that were asked for") from error
+            raise EngineError(
+                f"the server at {self._settings.url} did not return log-probabilities that were requested"
+            ) from error
         if kept is not None:
             lookups = [
                 (*rows[index].lookups[cell.lookup], rows[index].ids, value)
@@ -273,7 +275,7 @@ class OpenAIEngine(Engine):
         prompts, answer = body["prompt"], self._client.ask("POST", "completions", body)
         try:
             if told := next(filter(None, map(told_error, (answer, *answer["choices"]))), ""):
-                raise ServerError(f"an error in place of an answer: {told}", 200, passing=True)
+                raise ServerError(f"an error instead of an answer: {told}", 200, passing=True)
             model, choices = answer["model"], sorted(answer["choices"], key=lambda choice: choice["index"])
         except (KeyError, TypeError) as error:
             told = told_error(answer)
@@ -290,7 +292,9 @@ class OpenAIEngine(Engine):
         try:
             served = {model["id"]: model for model in listed["data"]}
         except (KeyError, TypeError) as error:
-            raise InputError(f"{self._settings.url} is no OpenAI-compatible server: give its base URL, /v1 included") from error
+            raise InputError(
+                f"{self._settings.url} is not an OpenAI-compatible server: give its base URL, /v1 included"
+            ) from error
         names = ", ".join(map(repr, served)) or "nothing"
         wanted = self._settings.served_model or (next(iter(served)) if len(served) == 1 else None)
         if wanted is None:
@@ -381,7 +385,7 @@ def _dollars(name: str, value: Any) -> float:
 def _omitted(names: str) -> frozenset[str]:
     found = frozenset(name.strip() for name in names.split(",") if name.strip())
     if wrong := sorted(found - {"seed", "temperature"}):
-        raise InputError(f"extra option omit={wrong[0]!r}: only seed and temperature can be left out of a chat's request")
+        raise InputError(f"extra option omit={wrong[0]!r}: only seed and temperature can be omitted from a chat's request")
     return found
 
 

@@ -39,7 +39,7 @@ class TransformersEngine(Engine):
     """Scores rows with transformers models, one for each head that the rows ask for."""
 
     name = "transformers"
-    summary = "any model that transformers loads; the oracle that the others are checked against"
+    summary = "all models that transformers loads; the reference for the other engines"
     heads = frozenset[Head]({"masked", "causal", "seq2seq", "pair", "chat"})
     dtypes = tuple(DTYPES)
     spread: ClassVar[Spread] = "layers"
@@ -191,7 +191,7 @@ class TransformersEngine(Engine):
                 alone = " (text without an image or audio)" if multimodal else ""
                 raise InputError(
                     f"model {self._source.spec}: its forward pass fails on this run's rows{alone} in {self._dtype_name} "
-                    f"({first_line(error)}): choose {'a model of text' if multimodal else 'another model'} or another --dtype"
+                    f"({first_line(error)}): choose {'a text model' if multimodal else 'another model'} or another --dtype"
                 ) from error
             self._forwards[head] = forward
         return self._forwards[head]

@@ -44,18 +44,18 @@ _OWN = {
 """vLLM's arguments that this engine sets itself, so that they can't be given as extra options."""
 
 _HARMLESS = {
-    "max_num_seqs": "most sequences at once",
-    "max_num_batched_tokens": "most tokens at once (--batch-tokens)",
-    "gpu_memory_utilization": "share of a GPU's memory that vLLM may take",
+    "max_num_seqs": "maximum number of sequences per batch",
+    "max_num_batched_tokens": "maximum number of tokens per batch (--batch-tokens)",
+    "gpu_memory_utilization": "share of a GPU's memory that vLLM may use",
     "kv_cache_memory_bytes": "size of the KV cache",
     "num_gpu_blocks_override": "size of the KV cache in blocks",
-    "block_size": "tokens of a block of the KV cache",
-    "cpu_offload_gb": "weights kept in main memory",
+    "block_size": "tokens per block of the KV cache",
+    "cpu_offload_gb": "weights offloaded to main memory",
     "distributed_executor_backend": "uni, mp or ray",
-    "max_parallel_loading_workers": "workers that load weights at a time",
+    "max_parallel_loading_workers": "number of workers that load weights at the same time",
     "download_dir": "where weights are downloaded to",
     "safetensors_load_strategy": "how weights are read",
-    "disable_log_stats": "leave statistics out of the log",
+    "disable_log_stats": "do not log statistics",
     "use_tqdm_on_load": "show progress while loading",
     "hf_token": "token for the hub",
 }
@@ -254,7 +254,7 @@ class VllmEngine(Engine):
     def _check_row(self, index: int, row: Row) -> None:
         limit = self._sizes.max_model_len - 1
         if row.head not in self.heads:
-            raise EngineError(f"row {index}: vLLM answers causal rows only, not {row.head}", row=index)
+            raise EngineError(f"row {index}: vLLM scores causal rows only, not {row.head}", row=index)
         if row.places > limit:
             raise EngineError(f"row {index}: {row.places} tokens, the engine was sized for {limit}", row=index)
         if not all(0 <= token < self._vocabulary for token in (*row.ids, *(t for _, t in row.lookups))):
@@ -415,7 +415,7 @@ def _tables(output: Any, row: Row, query: Query) -> dict[str, NDArray[np.floatin
         as_asked = as_asked and tuple(prompt.token_ids[first:]) == row.ids[first + 1 : query.length]
         tables["prompt"] = np.array(prompt.logprobs, dtype=np.float32)[:, None]
     if not as_asked:
-        raise EngineError("vLLM's answer is not about the tokens that were asked for: use a supported version of vLLM")
+        raise EngineError("vLLM's answer does not match the requested tokens: use a supported version of vLLM")
     return tables
 
 
@@ -436,9 +436,7 @@ def _on_cpu() -> bool:
 def _check_device(device: str, *, on_cpu: bool) -> None:
     here = "cpu" if on_cpu else "cuda"
     if device not in ("auto", here):
-        remedy = (
-            "choose the GPU with CUDA_VISIBLE_DEVICES" if device.startswith("cuda") and not on_cpu else "leave --device out"
-        )
+        remedy = "choose the GPU with CUDA_VISIBLE_DEVICES" if device.startswith("cuda") and not on_cpu else "remove --device"
         raise InputError(f"the installed vLLM runs on {here}, not on {device}: {remedy}")
 
 
@@ -461,7 +459,7 @@ def _extra(given: dict[str, Any]) -> dict[str, Any]:
     for name in given:
         if name not in known:
             why = "is set by the program itself" if name in _OWN else "is no engine argument of vLLM"
-            raise InputError(f"extra option {name!r} {why}: leave it out")
+            raise InputError(f"extra option {name!r} {why}: remove it")
     return {name: option_value(value) for name, value in given.items()}
 
 

@@ -102,7 +102,7 @@ def fetched(model: HubModel, spec: str, *, keep: Collection[str] = (), wait: boo
             with _told_fetching(model, spec, cache):
                 snapshot_download(model.name, revision=model.commit, allow_patterns=patterns, ignore_patterns=["*/*"])
                 if missing := _missing(model, folder):
-                    raise FileNotFoundError(f"{next(iter(missing))} has not come whole")
+                    raise FileNotFoundError(f"{next(iter(missing))} is incomplete")
         yield folder
 
 
@@ -228,7 +228,7 @@ def _told_fetching(model: HubModel, spec: str, cache: Path) -> Iterator[None]:
             ) from error
         reason = first_line(error)
         raise EngineError(
-            f"model {spec}: its weights can't be fetched ({reason}); run the same command again, whole files are kept"
+            f"model {spec}: its weights can't be fetched ({reason}); run the same command again: complete files are kept"
         ) from error
 
 

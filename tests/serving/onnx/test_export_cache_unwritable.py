@@ -14,7 +14,7 @@ def test_auto_takes_transformers_where_the_cache_cannot_be_written(tmp_path: Pat
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("EVALUATOR_CACHE", str(tmp_path / "file" / "cache"))
     model = str(tiny_model("gpt2", tmp_path / "model"))
-    with pytest.warns(UserWarning, match=r"its ONNX graph can't be kept in .*, so the slower transformers engine scores it"):
+    with pytest.warns(UserWarning, match=r"its ONNX graph can't be cached in .*, so the slower transformers engine scores it"):
         run = evaluator.run("gest-demo", model, out=tmp_path / "run", limit=4)
     (entry,) = run.record["models"].values()
     assert entry["engine"] == "transformers"
