@@ -14,7 +14,7 @@ import numpy as np
 from onnx import TensorProto
 
 from evaluator_kernels.onnx_graph import ACTIVATIONS, MICROSOFT, GraphBuilder, layer_norm, linear, rms_norm
-from evaluator_serving.onnx.decoder_architecture import Decoder, DecoderLayer
+from evaluator_serving.onnx.architecture import Decoder, Layer
 
 
 def read_hidden_states(graph: GraphBuilder, model: Decoder, *, plain: bool) -> str:
@@ -65,7 +65,7 @@ class _Decoder:
             x = graph.op("Add", x, graph.op("Gather", graph.stored("position"), entries))
         return self.norm(x, "embedding_norm") if self.has("embedding_norm") else x
 
-    def layer(self, x: str, pending: str, i: int, layer: DecoderLayer, *, only_read: bool) -> tuple[str, str]:
+    def layer(self, x: str, pending: str, i: int, layer: Layer, *, only_read: bool) -> tuple[str, str]:
         """One layer over x + pending [nodes, width]; returns its output as two values that are yet to be added.
 
         With `only_read` they are [reads, width].
@@ -131,7 +131,7 @@ class _Decoder:
 
     # --- attention ----------------------------------------------------------------------------------------------
 
-    def attend(self, x: str, i: int, layer: DecoderLayer) -> str:
+    def attend(self, x: str, i: int, layer: Layer) -> str:
         """Attention's output before its projection, [rows · length, query width], from x [nodes, width]."""
         graph, model = self.graph, self.model
         packed = linear(graph, x, f"{i}.qkv")
@@ -153,7 +153,7 @@ class _Decoder:
         heads = self.norm(graph.op("Reshape", x, graph.ints(-1, self.model.head_width)), name)
         return graph.op("Reshape", heads, graph.op("Shape", x))
 
-    def _fused(self, rows: list[str], layer: DecoderLayer, *, inside: bool) -> str:
+    def _fused(self, rows: list[str], layer: Layer, *, inside: bool) -> str:
         """ONNX Runtime's attention operator over queries, keys and values [rows, length, …], or over all three in one.
 
         Causal, so that what stands in the padding behind a row isn't seen.
@@ -177,7 +177,7 @@ class _Decoder:
         )[0]
         return graph.op("Reshape", mixed, graph.ints(-1, model.query_width))
 
-    def _unfused(self, q: str, k: str, v: str, layer: DecoderLayer) -> str:
+    def _unfused(self, q: str, k: str, v: str, layer: Layer) -> str:
         """The same of standard operators."""
         graph, model = self.graph, self.model
         groups = model.heads // model.key_value_heads
@@ -256,7 +256,7 @@ class _Decoder:
         cosine, sine = (graph.op("Mul", graph.op(kind, angle), factor) for kind in ("Cos", "Sin"))
         return cosine, sine
 
-    def _rotate(self, x: str, layer: DecoderLayer) -> str:
+    def _rotate(self, x: str, layer: Layer) -> str:
         """Rotate each head's part of x [nodes, heads · head width] by its node's place."""
         graph, width = self.graph, self.model.head_width
         assert layer.rotary is not None

@@ -1,4 +1,4 @@
-"""The encoder's graph: from token ids to the hidden states at the masked positions.
+"""The encoder's graph: from token ids to the hidden states at the masked positions, and the head's own layers.
 
 Tokens are flattened to [batch · length, width] for the matrix products. In the last layer only the masked positions'
 queries, output projection and feed-forward are computed (keys and values of all tokens are still needed), unless the
@@ -13,11 +13,12 @@ import numpy as np
 from onnx import TensorProto
 
 from evaluator_kernels.onnx_graph import ACTIVATIONS, GraphBuilder, layer_norm, linear
-from evaluator_serving.onnx.architecture import Architecture, Layer, Norm
+from evaluator_serving.onnx.architecture import Encoder, Layer
 
 
-def masked_hidden_states(graph: GraphBuilder, model: Architecture, *, plain: bool) -> str:
-    """Declare the graph's inputs and build the encoder. Returns the value [N, width] at the N masked positions.
+def masked_hidden_states(graph: GraphBuilder, model: Encoder, *, plain: bool) -> str:
+    """Declare the graph's inputs and build the encoder. Returns the value [N, width] at the N masked positions that the
+    vocabulary matrix multiplies.
 
     Inputs, int64: input_ids, attention_mask [batch, length]; token_type_ids likewise where the model has several types;
     mask_positions [N, 2], each a row and a position in it. `plain` leaves out everything that was done for speed.
@@ -28,24 +29,25 @@ def masked_hidden_states(graph: GraphBuilder, model: Architecture, *, plain: boo
     last = len(model.layers) - 1
     # The convolution mixes neighbouring tokens' outputs, so the layer that it belongs to is needed at all positions.
     prune = not plain and (model.convolution is None or last > 0)
-    for i, layer in enumerate(model.layers):
-        x = encoder.layer(x, layer, fuse=not plain, only_masked=prune and i == last)
+    for i, (at, layer) in enumerate(zip(model.stored, model.layers, strict=True)):
+        x = encoder.layer(x, at, layer, fuse=not plain, only_masked=prune and i == last)
         if i == 0 and model.convolution is not None:
             x = encoder.convolve(embedded, x)
     if not prune:
         x = graph.op("Gather", x, encoder.flat)
-    return encoder.norm(x, model.final_norm) if model.final_norm else x
+    hidden = linear(graph, encoder.known_norm(x, "final_norm"), "dense")
+    return encoder.norm(ACTIVATIONS[model.head_activation](graph, hidden), "head_norm")
 
 
 class _Encoder:
     """The values that all layers share, and the pieces that layers are made of."""
 
-    def __init__(self, graph: GraphBuilder, model: Architecture) -> None:
+    def __init__(self, graph: GraphBuilder, model: Encoder) -> None:
         self.graph, self.model = graph, model
         self.ids = graph.input("input_ids", TensorProto.INT64, ["batch", "length"])
         self.mask = graph.input("attention_mask", TensorProto.INT64, ["batch", "length"])
         self.types = ""
-        if model.embeddings.types > 1:
+        if model.types > 1:
             self.types = graph.input("token_type_ids", TensorProto.INT64, ["batch", "length"])
         masked = graph.input("mask_positions", TensorProto.INT64, ["masks", 2])
         self.batch = graph.op("Shape", self.ids, start=0, end=1)
@@ -68,28 +70,24 @@ class _Encoder:
 
     def embed(self) -> str:
         """Hidden states [batch · length, width] that go into the first layer."""
-        graph, parts = self.graph, self.model.embeddings
-        x = graph.op("Gather", graph.stored(parts.word), self.ids)
-        if parts.type is not None:
-            index = self.types or graph.ints(0)
-            x = graph.op("Add", x, graph.op("Gather", graph.stored(parts.type), index))
-        if parts.position is not None:
-            x = graph.op("Add", x, graph.op("Gather", graph.stored(parts.position), self._position_ids()))
-        x = graph.op("Reshape", x, graph.ints(-1, graph.weights.tensors[parts.word].shape[1]))
-        norm, project = parts.norm, parts.projection
-        if norm and not parts.norm_last:
-            x = self.norm(x, norm)
-        if project:
-            x = linear(graph, x, project)
-        if norm and parts.norm_last:
-            x = self.norm(x, norm)
-        if parts.zero_padding:
-            x = graph.op("Mul", x, self.seen_rows())
-        return x
+        graph, stored, model = self.graph, self.graph.weights.tensors, self.model
+        x = graph.op("Gather", graph.stored("embedding"), self.ids)
+        if "type" in stored:
+            x = graph.op("Add", x, graph.op("Gather", graph.stored("type"), self.types or graph.ints(0)))
+        if "position" in stored:
+            x = graph.op("Add", x, graph.op("Gather", graph.stored("position"), self._position_ids()))
+        x = graph.op("Reshape", x, graph.ints(-1, stored["embedding"].shape[1]))
+        if not model.norm_last:
+            x = self.known_norm(x, "embedding_norm")
+        if "projection.weight" in stored:
+            x = linear(graph, x, "projection")
+        if model.norm_last:
+            x = self.known_norm(x, "embedding_norm")
+        return graph.op("Mul", x, self.seen_rows()) if model.zero_padding else x
 
     def _position_ids(self) -> str:
         """Rows of the position table, [length] or [batch, length]."""
-        graph, padding = self.graph, self.model.embeddings.padding_positions
+        graph, padding = self.graph, self.model.padding_positions
         if padding is None:
             return self.range
         present = graph.op("Not", graph.op("Equal", self.ids, graph.ints(padding)))
@@ -99,49 +97,49 @@ class _Encoder:
 
     # --- layers -------------------------------------------------------------------------------------------------
 
-    def layer(self, x: str, layer: Layer, *, fuse: bool, only_masked: bool) -> str:
-        """One layer over x [batch · length, width]; with `only_masked` its output is [N, width]."""
+    def layer(self, x: str, at: int, layer: Layer, *, fuse: bool, only_masked: bool) -> str:
+        """One layer, stored as `at`, over x [batch · length, width]; with `only_masked` its output is [N, width]."""
         graph, model = self.graph, self.model
-        y = x
-        if model.pre_norm and layer.attention_norm:
-            y = self.norm(x, layer.attention_norm)
-        q, k, v = self._project(y, layer, fuse=fuse, only_masked=only_masked)
-        attended = linear(graph, self._attend(q, k, v, layer, only_masked=only_masked), layer.out)
+        y = self.known_norm(x, f"{at}.attention_norm") if model.pre_norm else x
+        q, k, v = self._project(y, at, fuse=fuse, only_masked=only_masked)
+        attended = linear(graph, self._attend(q, k, v, at, layer, only_masked=only_masked), f"{at}.out")
         if only_masked:
             x = graph.op("Gather", x, self.flat)
         x = graph.op("Add", x, attended)
         if model.pre_norm:
-            return graph.op("Add", x, self._feed_forward(self.norm(x, layer.feed_forward_norm), layer))
-        if layer.attention_norm:
-            x = self.norm(x, layer.attention_norm)
-        return self.norm(graph.op("Add", x, self._feed_forward(x, layer)), layer.feed_forward_norm)
+            return graph.op("Add", x, self._feed_forward(self.norm(x, f"{at}.feed_forward_norm"), at))
+        x = self.norm(x, f"{at}.attention_norm")
+        return self.norm(graph.op("Add", x, self._feed_forward(x, at)), f"{at}.feed_forward_norm")
 
-    def norm(self, x: str, norm: Norm) -> str:
+    def norm(self, x: str, name: str) -> str:
         """Layer normalization."""
-        return layer_norm(self.graph, x, norm.name, norm.epsilon)
+        return layer_norm(self.graph, x, name, self.model.epsilon)
 
-    def _feed_forward(self, x: str, layer: Layer) -> str:
-        graph = self.graph
-        y = linear(graph, x, layer.up)
-        activation = ACTIVATIONS[self.model.activation]
-        if layer.gated:
+    def known_norm(self, x: str, name: str) -> str:
+        """The same, where the model has it."""
+        return self.norm(x, name) if f"{name}.weight" in self.graph.weights.tensors else x
+
+    def _feed_forward(self, x: str, at: int) -> str:
+        graph, activation = self.graph, ACTIVATIONS[self.model.activation]
+        y = linear(graph, x, f"{at}.up")
+        if self.model.gated:
             y, gate = graph.ops("Split", y, outputs=2, axis=-1, num_outputs=2)
-            return linear(graph, graph.op("Mul", activation(graph, y), gate), layer.down)
-        return linear(graph, activation(graph, y), layer.down)
+            return linear(graph, graph.op("Mul", activation(graph, y), gate), f"{at}.down")
+        return linear(graph, activation(graph, y), f"{at}.down")
 
     # --- attention ----------------------------------------------------------------------------------------------
 
-    def _project(self, x: str, layer: Layer, *, fuse: bool, only_masked: bool) -> tuple[str, str, str]:
+    def _project(self, x: str, at: int, *, fuse: bool, only_masked: bool) -> tuple[str, str, str]:
         """Queries, keys and values [batch, length, width]; with `only_masked` [N, 1, width] and [N, length, width]."""
         graph, width = self.graph, self.model.width
         if only_masked:
-            q = linear(graph, graph.op("Gather", x, self.flat), layer.query)
-            both = graph.op("Reshape", linear(graph, x, layer.key_value), self.shape(2 * width))
+            q = linear(graph, graph.op("Gather", x, self.flat), f"{at}.query")
+            both = graph.op("Reshape", linear(graph, x, f"{at}.key_value"), self.shape(2 * width))
             k, v = self._thirds(graph.op("Gather", both, self.rows), 2)
             return graph.op("Unsqueeze", q, graph.ints(1)), k, v
-        separate = {layer.query: 1, layer.key: 1, layer.value: 1}
-        in_two = {layer.query: 1, layer.key_value: 2}
-        in_one = {layer.query_key_value: 3}
+        separate = {f"{at}.query": 1, f"{at}.key": 1, f"{at}.value": 1}
+        in_two = {f"{at}.query": 1, f"{at}.key_value": 2}
+        in_one = {f"{at}.qkv": 3}
         for names in (in_one, in_two, separate) if fuse else (separate, in_two, in_one):
             if all(graph.weights.has_dense(name) for name in names):
                 break
@@ -154,7 +152,7 @@ class _Encoder:
         widths = self.graph.ints(*[self.model.width] * count)
         return [x] if count == 1 else self.graph.ops("Split", x, widths, outputs=count, axis=-1)
 
-    def _attend(self, q: str, k: str, v: str, layer: Layer, *, only_masked: bool) -> str:
+    def _attend(self, q: str, k: str, v: str, at: int, layer: Layer, *, only_masked: bool) -> str:
         """Attention's output before its projection, [batch · length, width] or [N, width]."""
         graph, model = self.graph, self.model
         by_head = graph.ints(0, 0, model.heads, model.head_width)
@@ -164,12 +162,12 @@ class _Encoder:
             k = self._rotate(k, layer, only_masked=False)
         q = graph.op("Transpose", q, perm=[0, 2, 1, 3])
         scores = graph.op("MatMul", q, graph.op("Transpose", k, perm=[0, 2, 3, 1]))
-        if layer.relative_key:
-            position = self._relative_scores(q, layer.relative_key, queries=True, only_masked=only_masked)
+        if (table := f"{at}.relative_key") in graph.weights.tensors:
+            position = self._relative_scores(q, table, queries=True, only_masked=only_masked)
             scores = graph.op("Add", scores, position)
-        if layer.relative_query:
+        if (table := f"{at}.relative_query") in graph.weights.tensors:
             k = graph.op("Transpose", k, perm=[0, 2, 1, 3])
-            position = self._relative_scores(k, layer.relative_query, queries=False, only_masked=only_masked)
+            position = self._relative_scores(k, table, queries=False, only_masked=only_masked)
             scores = graph.op("Add", scores, position)
         scores = graph.op("Mul", scores, graph.scalar(model.scale))
         scores = graph.op("Add", scores, self.attention_bias(layer.window, only_masked))
@@ -257,15 +255,14 @@ class _Encoder:
     def _relative_rows(self, queries: bool) -> str:
         """Rows [2 · length] of the relative tables, for m = 0, 1, … (see `_relative_scores`)."""
         graph = self.graph
-        assert self.model.buckets is not None
         zero, one = (graph.constant(np.array(i, np.int64)) for i in (0, 1))
         columns = graph.op("Range", zero, graph.op("Squeeze", graph.op("Mul", self.length, graph.ints(2))), one)
         apart = graph.op("Sub", columns, graph.op("Sub", self.length, graph.ints(1)))
         if queries:  # x's rows are the queries: query - key = r - c
             apart = graph.op("Neg", apart)
-        reach = (graph.weights.tensors[self.model.buckets].shape[0] - 1) // 2
+        reach = (graph.weights.tensors["buckets"].shape[0] - 1) // 2
         apart = graph.op("Min", graph.op("Max", apart, graph.ints(-reach)), graph.ints(reach))
-        return graph.op("Gather", graph.stored(self.model.buckets), graph.op("Add", apart, graph.ints(reach)))
+        return graph.op("Gather", graph.stored("buckets"), graph.op("Add", apart, graph.ints(reach)))
 
     # --- DeBERTa-v2's convolution -------------------------------------------------------------------------------
 
@@ -274,12 +271,12 @@ class _Encoder:
         graph, parts = self.graph, self.model.convolution
         assert parts is not None
         y = graph.op("Transpose", graph.op("Reshape", embedded, self.shape(self.model.width)), perm=[0, 2, 1])
-        kernel, bias = graph.stored(f"{parts.name}.weight"), graph.stored(f"{parts.name}.bias")
+        kernel, bias = graph.stored("convolution.weight"), graph.stored("convolution.bias")
         side = (parts.kernel - 1) // 2
         y = graph.op("Conv", y, kernel, bias, group=parts.groups, pads=[side, side], kernel_shape=[parts.kernel])
         y = graph.op("Reshape", graph.op("Transpose", y, perm=[0, 2, 1]), graph.ints(-1, self.model.width))
         y = ACTIVATIONS[parts.activation](graph, graph.op("Mul", y, self.seen_rows()))
-        return graph.op("Mul", self.norm(graph.op("Add", x, y), parts.norm), self.seen_rows())
+        return graph.op("Mul", self.norm(graph.op("Add", x, y), "convolution_norm"), self.seen_rows())
 
     # --- shared values ------------------------------------------------------------------------------------------
 

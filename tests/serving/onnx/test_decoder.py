@@ -18,9 +18,9 @@ from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.onnx import runners
-from evaluator_serving.onnx.decoder_families import alibi_slopes
 from evaluator_serving.onnx.engine import OnnxEngine
 from evaluator_serving.onnx.export import export, refusal
+from evaluator_serving.onnx.families import alibi_slopes
 from evaluator_serving.onnx.feeds import CausalFeeds
 from evaluator_serving.onnx.manifest import read_manifest
 from evaluator_serving.rows import Row
