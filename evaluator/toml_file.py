@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from evaluator.text_file import read_text
 from evaluator_serving.errors import InputError
 
-Place = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 """Path of a value: keys, and indices (from 0) of list items."""
 
 _PATH = r"""(?P<path>(?:"[^"]*"|'[^']*'|[\w-]+)(?:\s*\.\s*(?:"[^"]*"|'[^']*'|[\w-]+))*)"""
@@ -31,7 +31,7 @@ class Table(BaseModel):
 class MistakesError(ValueError):
     """Raised by validators for several mistakes inside a value: (place, message) pairs."""
 
-    def __init__(self, mistakes: Iterable[tuple[Place, str]]) -> None:
+    def __init__(self, mistakes: Iterable[tuple[KeyPath, str]]) -> None:
         super().__init__()
         self.mistakes = tuple(mistakes)
 
@@ -73,7 +73,7 @@ class Document:
         except ValidationError as error:
             raise self.error(*_mistakes(schema, error)) from None
 
-    def error(self, *mistakes: tuple[Place, str]) -> InputError:
+    def error(self, *mistakes: tuple[KeyPath, str]) -> InputError:
         """An InputError for (place, message) pairs."""
         lines = _lines(self.text)
         messages = dict.fromkeys((_line(lines, place), self._shown(place, what)) for place, what in mistakes)
@@ -81,7 +81,7 @@ class Document:
         return InputError("\n".join(f"{self.where}, line {line}: {what}" for line, what in ordered))
 
     @staticmethod
-    def _shown(place: Place, what: str) -> str:
+    def _shown(place: KeyPath, what: str) -> str:
         key = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place).removeprefix(".")
         return f"{key}: {what}" if key else what
 
@@ -89,8 +89,8 @@ class Document:
 # --- messages --------------------------------------------------------------------------------------------------------
 
 
-def _mistakes(schema: type[Table], error: ValidationError) -> list[tuple[Place, str]]:
-    mistakes: list[tuple[Place, str]] = []
+def _mistakes(schema: type[Table], error: ValidationError) -> list[tuple[KeyPath, str]]:
+    mistakes: list[tuple[KeyPath, str]] = []
     for entry in error.errors():
         place, cause = entry["loc"], entry.get("ctx", {}).get("error")
         if isinstance(cause, MistakesError):
@@ -100,7 +100,7 @@ def _mistakes(schema: type[Table], error: ValidationError) -> list[tuple[Place, 
     return mistakes
 
 
-def _message(schema: type[Table], place: Place, entry: Any) -> str:
+def _message(schema: type[Table], place: KeyPath, entry: Any) -> str:
     kind = entry["type"]
     if kind == "missing":
         description = _fields(schema, place[:-1])[str(place[-1])].description
@@ -134,7 +134,7 @@ def in_words(entry: Any) -> str:
     return f"{expected}, not {value!r}"
 
 
-def _fields(schema: Any, place: Place) -> dict[str, FieldInfo]:
+def _fields(schema: Any, place: KeyPath) -> dict[str, FieldInfo]:
     """The fields of the table at a place."""
     for step in place:
         if isinstance(schema, type) and issubclass(schema, Table):
@@ -156,11 +156,11 @@ def _keys(path: str) -> tuple[str, ...]:
     return tuple(part.strip("\"'") for part in re.findall(r"\"[^\"]*\"|'[^']*'|[\w-]+", path))
 
 
-def _lines(text: str) -> dict[Place, int]:
+def _lines(text: str) -> dict[KeyPath, int]:
     """Place → line (from 1) of every table header and every key at the beginning of a line."""
-    lines: dict[Place, int] = {}
-    table: Place = ()
-    items: Counter[Place] = Counter()
+    lines: dict[KeyPath, int] = {}
+    table: KeyPath = ()
+    items: Counter[KeyPath] = Counter()
     for number, line in enumerate(text.splitlines(), 1):
         if header := _HEADER.match(line):
             *above, last = _keys(header["path"])
@@ -174,9 +174,9 @@ def _lines(text: str) -> dict[Place, int]:
     return lines
 
 
-def _inside(path: Sequence[str], items: Counter[Place]) -> Place:
+def _inside(path: Sequence[str], items: Counter[KeyPath]) -> KeyPath:
     """The place that a header's path refers to: in a list of tables, the last one so far."""
-    place: Place = ()
+    place: KeyPath = ()
     for key in path:
         place = (*place, key)
         if items[place]:
@@ -184,6 +184,6 @@ def _inside(path: Sequence[str], items: Counter[Place]) -> Place:
     return place
 
 
-def _line(lines: dict[Place, int], place: Place) -> int:
+def _line(lines: dict[KeyPath, int], place: KeyPath) -> int:
     """Line of a place, or of the nearest enclosing place that has one."""
     return next((lines[place[:end]] for end in range(len(place), 0, -1) if place[:end] in lines), 1)

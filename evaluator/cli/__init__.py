@@ -89,7 +89,7 @@ _OF_PATHS = {
 """Errors of the system that the same command meets again; a broken connection or a file server that is away may pass."""
 
 
-def _told(error: Exception) -> tuple[str, int]:
+def _describe_error(error: Exception) -> tuple[str, int]:
     """One line on what went wrong and what to do, and the exit code: 2 for what the user can mend, else 1."""
     text = in_words(error)
     if isinstance(error, InputError | EngineError) and not isinstance(error, UnexpectedError):
@@ -119,11 +119,11 @@ def main() -> None:
             log.enter_context(json_stderr())
         take_every_character()
         share_authorities()
-        code = _ended(debug)
+        code = _run_command(debug)
     sys.exit(code)
 
 
-def _ended(debug: bool) -> int:
+def _run_command(debug: bool) -> int:
     """Run the command, and tell how it ended. Returns the exit code."""
     try:
         with sign_of_life():
@@ -146,6 +146,6 @@ def _ended(debug: bool) -> int:
     except Exception as error:
         if debug:
             logs.say("".join(traceback.format_exception(error)).rstrip(), "error")
-        text, code = _told(error)
+        text, code = _describe_error(error)
         logs.say(f"evaluator: {text}", "error")
     return code if isinstance(code, int) else 0

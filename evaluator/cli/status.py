@@ -25,7 +25,7 @@ from evaluator.store.run import Run
 WORDS = {
     "retryable": "failed (the same command retries it)",
     "poisonous": "failed at every attempt (--retry sends it again)",
-    "unaskable": "can't be asked",
+    "unaskable": "cannot be scored",
 }
 """What each kind of a request's failure is called."""
 OTHERS, NARROWEST = 60, 16

@@ -6,7 +6,7 @@ from evaluator.cli.listing import listed
 from evaluator.cli.options import calls
 from evaluator.tasks import TaskEntry, known_tasks, refused_plugins
 from evaluator.tasks.base import Task
-from evaluator.tasks.parameters import as_flag, asked, described
+from evaluator.tasks.parameters import as_flag, describe_settings, request_parameters
 
 
 @calls("evaluator.tasks:known_tasks")
@@ -36,13 +36,13 @@ def facts(known: TaskEntry) -> dict[str, object]:
         "options": options(made),
         "heads": sorted(made.heads),
         "measures": list(made.measures),
-        "settings": dict(described(type(made.parameters))),
+        "settings": dict(describe_settings(type(made.parameters))),
     }
 
 
 def options(task: Task) -> list[str]:
     """The flags of a task's parameters."""
-    return [as_flag(key, field, None) for key, field in asked(type(task.parameters)).items()]
+    return [as_flag(key, field, None) for key, field in request_parameters(type(task.parameters)).items()]
 
 
 def shown(known: TaskEntry) -> list[str]:
@@ -54,5 +54,5 @@ def shown(known: TaskEntry) -> list[str]:
     if flags := options(made):
         told.append(f"options {', '.join(flags)}")
     told.append(f"heads {', '.join(sorted(made.heads))}" if made.heads else "scores no model")
-    settings = [f"  --set {key}=…: {text}" for key, text in described(type(made.parameters))]
+    settings = [f"  --set {key}=…: {text}" for key, text in describe_settings(type(made.parameters))]
     return [f"{known.name}{origin}: {made.about}", f"  {'; '.join(told)}", *settings]

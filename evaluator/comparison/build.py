@@ -16,7 +16,7 @@ from evaluator.measures.sampled import Label
 from evaluator.reports.beside import Source, beside, sentences
 from evaluator.reports.blocks import MANY_GROUPS
 from evaluator.reports.local_paths import named_only, without_folders
-from evaluator.reports.notes import noted
+from evaluator.reports.notes import collect_notes
 from evaluator.reports.report import Section, measured
 from evaluator.store.run import Run
 from evaluator.tasks.stored import scores_of, task_of
@@ -89,7 +89,7 @@ def sides(runs: Sequence[Run]) -> list[Side]:
     return made
 
 
-def chosen(everything: Sequence[Side], models: Sequence[str], baseline: str | None) -> list[Side]:
+def select_sides(everything: Sequence[Side], models: Sequence[str], baseline: str | None) -> list[Side]:
     """The sides to compare, the baseline (by default the first) first. Raises InputError for a name that isn't one side's."""
     picked = [_named(everything, name) for name in dict.fromkeys(models)] or list(everything)
     if baseline is None:
@@ -260,7 +260,9 @@ def _notes(picked: Sequence[Side], tasks: Sequence[str]) -> Iterator[str]:
         mine = [side for side in picked if side.run.path == path]
         run, record = mine[0].run, named_only(mine[0].run.record)
         models = {side.name: _about(record["models"][side.name], tasks) for side in mine}
-        yield from noted({**record, "models": models, "tasks": {n: e for n, e in record["tasks"].items() if n in tasks}}).lines
+        yield from collect_notes(
+            {**record, "models": models, "tasks": {n: e for n, e in record["tasks"].items() if n in tasks}}
+        ).lines
         if run.busy:
             yield f"{without_folders(str(path))} is still being written: the comparison uses the answers stored so far."
         for name in (task for task in tasks if task in run.tasks):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import polars as pl
 
-from evaluator.comparison.build import Comparison, build, chosen, sides
+from evaluator.comparison.build import Comparison, build, select_sides, sides
 from evaluator.comparison.expressions import parse
 from evaluator.reports.beside import sources
 from evaluator.reports.results import Results, warn
@@ -44,7 +44,7 @@ def comparison(
     """
     parsed = tuple(parse(text) for text in checks)
     opened = [Run.open(each.path if isinstance(each, Results) else run_folder(each)) for each in runs]
-    picked = chosen(sides(opened), models, baseline)
+    picked = select_sides(sides(opened), models, baseline)
     references = sources(published, [run_folder(each) for each in beside], [run.path for run in opened])
     protocol = picked[0].run.protocol if picked else "default"
     return build(

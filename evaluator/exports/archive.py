@@ -37,7 +37,7 @@ from evaluator.tasks.stored import settings_of, task_of
 from evaluator.vocabulary import TIDY, Interval, MeasureOptions, Scale
 from evaluator_serving.errors import InputError
 
-KEPT = ("logprobs/*/*/*.parquet", "samples/*.parquet", "imported/*/*.parquet", "failures/*.parquet")
+ARCHIVED = ("logprobs/*/*/*.parquet", "samples/*.parquet", "imported/*/*.parquet", "failures/*.parquet")
 RATES, OPTIONS, CITATION = "rates.csv", "options.json", "citation.bib"
 TOLERANCE = 1e-12
 """Largest relative difference of a recomputed number (absolute below 1)."""
@@ -84,7 +84,7 @@ def archive(
         OPTIONS: _json(choices),
         CITATION: bibtex(record, tasks).encode(),
         "run/run.json": _json(record),
-        **{f"run/{path.relative_to(opened.path).as_posix()}": path.read_bytes() for path in _kept(opened.path)},
+        **{f"run/{path.relative_to(opened.path).as_posix()}": path.read_bytes() for path in _archived_files(opened.path)},
     }
     texts: dict[str, str] = {}
     for name in opened.tasks if text else ():
@@ -168,8 +168,8 @@ def _rates(run: Run, choices: Mapping[str, Any]) -> pl.DataFrame:
     return build_report(run, MeasureOptions(**how, protocol=run.protocol, settings=own)).rows
 
 
-def _kept(folder: Path) -> Iterator[Path]:
-    for pattern in KEPT:
+def _archived_files(folder: Path) -> Iterator[Path]:
+    for pattern in ARCHIVED:
         yield from sorted(folder.glob(pattern))
 
 

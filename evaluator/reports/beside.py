@@ -214,7 +214,7 @@ def reference_called(scores: pl.DataFrame, name: str) -> pl.DataFrame | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ReferenceRank:
     """Where a model's value lies among those of one source's references that were asked in the same way.
 
     Attributes:
@@ -236,7 +236,7 @@ class Place:
     nearest_value: float
 
 
-def places(section: Section, measure: str | None = None) -> list[Place]:
+def reference_ranks(section: Section, measure: str | None = None) -> list[ReferenceRank]:
     """The places of every model's main value, or of this measure's; none without references."""
     reference = section.reference
     if reference is None or reference.rows is None:
@@ -256,7 +256,7 @@ def places(section: Section, measure: str | None = None) -> list[Place]:
             near = others.row(far.index(min(far)), named=True)
             higher = others.filter(pl.col("value") < row["value"]).height
             place = (row["model"], row["language"], row["template"], measure, row["value"], label, _kind(way))
-            made.append(Place(*place, higher, others.height, near["model"], near["value"]))
+            made.append(ReferenceRank(*place, higher, others.height, near["model"], near["value"]))
     return made
 
 
@@ -285,7 +285,7 @@ def marked(model: str, source: str) -> str:
 
 def sentences(section: Section) -> Iterator[str]:
     """The place of each model's main value, a sentence each where they are few."""
-    found = places(section)
+    found = reference_ranks(section)
     if len(found) > SENTENCES:
         yield f"The table “{_title(section, found[0].measure)}” has each model's rank among the references."
         return
@@ -307,7 +307,7 @@ def _title(section: Section, measure: str) -> str:
 
 def table(section: Section) -> Block | None:
     """The main values of models and references, the highest first; references are marked. None without references."""
-    found = places(section)
+    found = reference_ranks(section)
     reference = section.reference
     if not found or reference is None:
         return None

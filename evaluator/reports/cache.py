@@ -44,7 +44,7 @@ class Measured:
     warnings: tuple[str, ...]
 
 
-def kept(run: Run, task: Task, options: MeasureOptions, compute: Callable[[], Measured]) -> Measured:
+def cached(run: Run, task: Task, options: MeasureOptions, compute: Callable[[], Measured]) -> Measured:
     """What is kept of this task and these options, else what `compute` makes, which is kept then."""
     folder = run.path / "tables" / FOLDER
     path = folder / f"{folder_name(task.name)}-{_digest(run, task, options)}.parquet"

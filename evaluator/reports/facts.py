@@ -50,12 +50,12 @@ def model_facts(models: Mapping[str, Mapping[str, Any]], table: Path | None = No
         known = entry.get("facts", {})
         base = entry.get("adapter", {}).get("base")
         made[name] = ModelFacts(known.get("parameters"), known.get("family"), base=specs.get(base, base))
-    for name, told in _told(table, set(models)) if table else ():
+    for name, told in _read_rows(table, set(models)) if table else ():
         made[name] = replace(made[name], **told)
     return made
 
 
-def _told(path: Path, models: set[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _read_rows(path: Path, models: set[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """(name, what the table says of it) of the table's models that the run has; empty fields say nothing."""
     header = columns_of(path, WANTED)
     if wrong := [name for name in header if name not in (NAME, *COLUMNS)]:

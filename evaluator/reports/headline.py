@@ -22,7 +22,7 @@ def headline(section: Section) -> tuple[str, ...]:
     meaning = (f"{main.meaning}.",) if main.meaning else ()
     parts = _values(section, main).partition_by("template", as_dict=True, maintain_order=True)
     told = (
-        (f"{_called(str(template))}: " if len(parts) > 1 else "") + _found(section.layout.shown(main.measure), main, rows)
+        (f"{_called(str(template))}: " if len(parts) > 1 else "") + _extremes(section.layout.shown(main.measure), main, rows)
         for (template,), rows in parts.items()
     )
     return (*meaning, *told, *sentences(section))
@@ -38,12 +38,12 @@ def _called(template: str) -> str:
     return "Over all templates" if template in OVER_ALL else f"Template {template}" if template else "Without a template"
 
 
-def _found(measure: str, main: Overview, rows: pl.DataFrame) -> str:
+def _extremes(measure: str, main: Overview, rows: pl.DataFrame) -> str:
     known = rows.drop_nulls("value")
     several = known["language"].n_unique() > 1
     digits = digits_for(known["value"].abs().max())  # type: ignore[arg-type]
 
-    def told(row: dict[str, Any]) -> str:
+    def value_of(row: dict[str, Any]) -> str:
         return f"{with_interval(row, digits)} ({row['model']}{', ' + row['language'] if several else ''})"
 
     if known.is_empty():
@@ -54,7 +54,7 @@ def _found(measure: str, main: Overview, rows: pl.DataFrame) -> str:
         return f"{measure} of {row['model']} is {with_interval(row, digits)} (95% interval)" + (f": {side}." if side else ".")
     lowest, highest = (known.row(at, named=True) for at in (known["value"].arg_min(), known["value"].arg_max()))
     what = "pairs of model and language" if several else "models"
-    ends = f"The highest {measure} is {told(highest)}, the lowest {told(lowest)}, with 95% intervals."
+    ends = f"The highest {measure} is {value_of(highest)}, the lowest {value_of(lowest)}, with 95% intervals."
     absent = f" It is {UNDEFINED} for {rows.height - known.height} of them." if known.height < rows.height else ""
     if main.neutral is None:
         return f"{rows.height} {what}. {ends}{absent}"

@@ -46,7 +46,7 @@ class RunNotes:
         return tuple(made)
 
 
-def noted(record: Mapping[str, Any]) -> RunNotes:
+def collect_notes(record: Mapping[str, Any]) -> RunNotes:
     """The notes of a run; `record` is run.json. What was not asked comes first."""
     models, tasks = record.get("models", {}), record.get("tasks", {})
     facts = [*_facts(MODEL_NOTES, models), *_facts(TASK_NOTES, tasks)]
@@ -61,7 +61,7 @@ def noted(record: Mapping[str, Any]) -> RunNotes:
 
 def run_notes(record: Mapping[str, Any]) -> tuple[str, ...]:
     """All notes of a run, the details last."""
-    found = noted(record)
+    found = collect_notes(record)
     return (*found.main, *(note for notes in found.details.values() for note in notes))
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import polars as pl
 
 from evaluator.measures.intervals import BOOTSTRAPS
-from evaluator.reports.cache import Measured, kept
+from evaluator.reports.cache import Measured, cached
 from evaluator.reports.facts import ModelFacts, model_facts
 from evaluator.reports.local_paths import named_only, without_folders
-from evaluator.reports.notes import RunNotes, grouped, noted
+from evaluator.reports.notes import RunNotes, collect_notes, grouped
 from evaluator.store.run import Run
 from evaluator.tasks.base import Task
 from evaluator.tasks.few import few_by_group
@@ -106,7 +106,7 @@ class Report:
         shown = {section.task for section in self.sections}
         tasks = {name: entry for name, entry in self.record["tasks"].items() if name in shown}
         settings = (f"{name}: {chosen}." for name, chosen in self.options.settings.items() if name in shown and str(chosen))
-        found = noted({**self.record, "tasks": tasks})
+        found = collect_notes({**self.record, "tasks": tasks})
         return RunNotes((*settings, *found.main), found.details)
 
     @property
@@ -166,7 +166,7 @@ def measured(run: Run, name: str, options: MeasureOptions) -> Section:
         warnings = task.warnings(scores, options)
         return Measured(rows, grouped([*_unanswered(run, name, scores), *warnings]))
 
-    found = kept(run, task, options, compute)
+    found = cached(run, task, options, compute)
     layout = task.layout(options) or plain_layout(found.rows)
     return Section(name, found.rows, layout, (*found.warnings, *few_by_group(found.rows, layout)), task.about)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from evaluator.scoring.replica import ActiveReplica, Model
+from evaluator.scoring.replica import ActiveReplica, ModelState
 from evaluator.scoring.score import Scored
 from evaluator.store.run import TIMINGS_APART, Run
 from evaluator.store.settings import seconds
@@ -56,13 +56,13 @@ class Commits:
             return False
         return self._paid or self._size >= BYTES or time.monotonic() - self._last >= self.seconds
 
-    def take(self) -> Iterator[tuple[Model, list[Arrival]]]:
+    def take(self) -> Iterator[tuple[ModelState, list[Arrival]]]:
         """What waits, by model; each is to be written, or lost."""
         waiting, self._waiting, self._size, self._paid, self._last = self._waiting, {}, 0, False, time.monotonic()
         for arrivals in waiting.values():
             yield arrivals[0].active.model, arrivals
 
-    def write(self, model: Model, arrivals: list[Arrival]) -> None:
+    def write(self, model: ModelState, arrivals: list[Arrival]) -> None:
         """Write a model's answers, a part for each kind of request, and how long its chunks took."""
         frames: dict[str, list[pl.DataFrame]] = {}
         for arrival in arrivals:

@@ -8,7 +8,7 @@ from evaluator.scoring.failures import Failures
 from evaluator.scoring.record import provenance
 from evaluator.scoring.spec import RunSpec
 from evaluator.store.run import Run
-from evaluator.tasks.stored import checked, task_entry
+from evaluator.tasks.stored import task_entry, validate_scores
 from evaluator_serving.errors import InputError
 
 
@@ -45,7 +45,9 @@ def score_given(spec: RunSpec) -> Outcome:
         samples = task.load(spec.data)
         parts = task.given(samples)
         table = task.render(samples, frozenset(), spec.protocol).table
-        done.append((task, samples, [(part, checked(task, task.score(table, part.answers, spec.protocol))) for part in parts]))
+        done.append(
+            (task, samples, [(part, validate_scores(task, task.score(table, part.answers, spec.protocol))) for part in parts])
+        )
     attempt = provenance(spec.command)
     run = Run.create_or_open(spec.out, protocol=spec.protocol, provenance=attempt)
     with run.locked():

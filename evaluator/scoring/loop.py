@@ -15,7 +15,7 @@ from evaluator.scoring.pending_chunks import PendingChunks, chunk_name
 from evaluator.scoring.prepared_model import PreparedModel, engine_rows
 from evaluator.scoring.progress import ProgressView
 from evaluator.scoring.recovery import answers_to_repeat, recover
-from evaluator.scoring.replica import ActiveReplica, Assignment, Call, LoopState, LostError, Model, ReplicaSource
+from evaluator.scoring.replica import ActiveReplica, Assignment, Call, LoopState, LostError, ModelState, ReplicaSource
 from evaluator.scoring.score import Scored, requests_of_row, start_record
 from evaluator.scoring.skip_rules import name_samples
 from evaluator.scoring.worker import Load, Loaded
@@ -51,7 +51,7 @@ class Loop:
 
     def execute(self, models: Sequence[PreparedModel]) -> dict[str, Exception]:
         """Score all models. Returns the errors of those that could not be finished."""
-        self._state = LoopState({model.name: Model(model, failed=len(model.given_up)) for model in models})
+        self._state = LoopState({model.name: ModelState(model, failed=len(model.given_up)) for model in models})
         done = [model.name for model in models if not model.encoded]
         self._run.clear_model_failure(*done)
         for name in done:
@@ -93,7 +93,7 @@ class Loop:
             self._give_up(self._state.models[name], error)
 
     @contextlib.contextmanager
-    def _guarded(self, model: Model) -> Iterator[None]:
+    def _guarded(self, model: ModelState) -> Iterator[None]:
         """Whatever one model throws in the body ends that model alone."""
         caught = Failures()
         with caught.of(model.name):
@@ -143,7 +143,7 @@ class Loop:
                 self._view.state(model.name, "loading", note, replica=active.number)
             active.pending_call = "fetch", active.replica.fetch(load)
 
-    def _size(self, model: Model) -> None:
+    def _size(self, model: ModelState) -> None:
         """Say what an engine is loaded with: room for all models that it may score."""
         alike = [other for other in self._state.sharing_weights(model) if other.has_work]
         rows, workload = engine_rows([other.prepared for other in alike])
@@ -213,7 +213,7 @@ class Loop:
         held = [chunk for _, chunk in active.in_flight]
         return len(held) < self._replica_source.depth and not any(map(work.doubtful, [*held, work.next]))
 
-    def _go_over(self, active: ActiveReplica, other: Model) -> None:
+    def _go_over(self, active: ActiveReplica, other: ModelState) -> None:
         """A replica is done with its model, and goes on with another one of which it has loaded all."""
         replica = self._replica_source.reuse(active, other.name, self._state)
         self._state.active_replicas.remove(active)
@@ -271,7 +271,7 @@ class Loop:
             self._state.active_replicas.remove(active)
             self._replica_source.end(active.replica)
 
-    def _finish(self, model: Model) -> None:
+    def _finish(self, model: ModelState) -> None:
         """A model is done when its last replica is: those that still load would find nothing to do."""
         self._commit()
         if model.error is None and not model.has_work and all(m.loaded is None for m in self._state.replicas_of(model)):
@@ -282,7 +282,7 @@ class Loop:
             self._run.clear_model_failure(model.name)
             self._view.state(model.name, "done")
 
-    def _note_replies(self, model: Model) -> None:
+    def _note_replies(self, model: ModelState) -> None:
         """Write down what its answers to chats took, and who gave them."""
         if CHAT in model.prepared.encoded.columns.kinds:
             made, facts = engine_class(model.prepared.info.engine), self._run.reply_facts(model.name)
@@ -356,7 +356,7 @@ class Loop:
         self._requests_failed(model, model.work.failed(chunk, requests_of_row(chunk, row)), error)
         self._feed(active)
 
-    def _requests_failed(self, model: Model, requests: Sequence[str], error: EngineError) -> None:
+    def _requests_failed(self, model: ModelState, requests: Sequence[str], error: EngineError) -> None:
         """Write down requests that failed alone. Raises where that ends the model: so many that it is at fault, or `strict`."""
         if not requests:
             return
@@ -375,7 +375,7 @@ class Loop:
             many = f"{model.failed:,} of its {total:,} requests failed, the last one"
             raise wrong(f"{model.name}: {many} {reasons[-1]}") from error
 
-    def _give_up(self, model: Model, error: Exception) -> None:
+    def _give_up(self, model: ModelState, error: Exception) -> None:
         if model.error is None:
             model.error = error
             self._commit()
@@ -387,7 +387,7 @@ class Loop:
             self._drop(active)
 
 
-def _cut(model: Model, device: DeviceKind) -> None:
+def _cut(model: ModelState, device: DeviceKind) -> None:
     """Cut a model's pending requests into chunks for the kind of device that its first replica is on."""
     model.work = PendingChunks.of(model.prepared.pending_chunks(device))
     model.chunks = len(model.work.waiting)

@@ -28,12 +28,12 @@ def recover(run: Run, model: PreparedModel) -> None:
     if model.encoded and path.is_file():
         done, journal = run.done(model.name), Journal(path)
         left = model.encoded.only([request for request in model.encoded.requests if request not in done])
-        found = [(item, _kept(item, journal)) for item in left]
+        found = [(item, _journal_values(item, journal)) for item in left]
         answers = [answer for item, values in found if values for answer in assemble(make_chunk([item]), values)]
         run.add_answers(run.answers_folder(model.name), frames_by_kind(answers))
 
 
-def _kept(item: Encoded, journal: Journal) -> list[Values] | None:
+def _journal_values(item: Encoded, journal: Journal) -> list[Values] | None:
     """What the journal has for every row of a request's chunk; None where anything is missing."""
     made: list[Values] = []
     for row in make_chunk([item]).rows:

@@ -62,7 +62,7 @@ class Replica(Protocol):
 
 
 @dataclass(slots=True)
-class Model:
+class ModelState:
     """A model in the loop: its work and the state of that work.
 
     Attributes:
@@ -115,7 +115,7 @@ class ActiveReplica:
         pending_call: the other call that it is running: fetch, load or close.
     """
 
-    model: Model
+    model: ModelState
     replica: Replica
     number: int
     started_at: float
@@ -140,18 +140,18 @@ class ActiveReplica:
 class LoopState:
     """The models by name, and the active replicas. A replica source reads it; only the loop changes it."""
 
-    models: dict[str, Model]
+    models: dict[str, ModelState]
     active_replicas: list[ActiveReplica] = field(default_factory=list)
 
-    def replicas_of(self, model: Model) -> list[ActiveReplica]:
+    def replicas_of(self, model: ModelState) -> list[ActiveReplica]:
         """The active replicas of a model."""
         return [active for active in self.active_replicas if active.model is model]
 
-    def sharing_weights(self, model: Model) -> list[Model]:
+    def sharing_weights(self, model: ModelState) -> list[ModelState]:
         """The model and the others that load the same weights: a replica of one of them can score the next."""
         return [other for other in self.models.values() if other.prepared.load_key == model.prepared.load_key]
 
-    def next_sharing_weights(self, model: Model) -> Model | None:
+    def next_sharing_weights(self, model: ModelState) -> ModelState | None:
         """The next model with the same weights, one without an active replica first; None if there is none."""
         waiting = [other for other in self.sharing_weights(model) if other is not model and other.has_work]
         return min(waiting, key=lambda other: len(self.replicas_of(other)), default=None)

@@ -13,7 +13,7 @@ from evaluator.scoring.spec import ModelSpec, RunSpec, allowing, default_folder,
 from evaluator.store.remote import run_folder
 from evaluator.tasks import chosen_tasks
 from evaluator.tasks.base import Task
-from evaluator.tasks.parameters import asked
+from evaluator.tasks.parameters import request_parameters
 from evaluator.vocabulary import DataSource, Protocol_
 from evaluator_serving.budget import Budget
 from evaluator_serving.engine import EngineOptions
@@ -136,5 +136,5 @@ def _labelled(models: str | Sequence[str] | Mapping[str, str]) -> list[tuple[str
 
 def _first_given(tasks: Sequence[Task], parameters: Mapping[str, Any]) -> list[str]:
     """The first parameter that is given to a task, which names the folder of a run without models."""
-    keys = [key for task in tasks for key in asked(type(task.parameters)) if parameters.get(key) not in (None, ())]
+    keys = [key for task in tasks for key in request_parameters(type(task.parameters)) if parameters.get(key) not in (None, ())]
     return keys[:1]

@@ -36,9 +36,9 @@ class Skipped:
     def too_much(self, task: Task) -> bool:
         """Whether so many samples are skipped that the whole task is.
 
-        A task that `skips_unaskable` samples expects many of them: it is skipped only if no request is left.
+        A task that `skips_unscorable` samples expects many of them: it is skipped only if no request is left.
         """
-        if task.skips_unaskable:
+        if task.skips_unscorable:
             return self.whole
         return PendingChunks.hopeless(self.samples, self.of)
 

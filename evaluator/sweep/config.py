@@ -52,8 +52,8 @@ from evaluator.scoring.spec import ModelSpec, RunSpec, under
 from evaluator.store.remote import run_folder
 from evaluator.tasks import check_taken, chosen_tasks, known_parameters, task
 from evaluator.tasks.base import Task
-from evaluator.tasks.parameters import ParameterError, asked, taken
-from evaluator.toml_file import Document, MistakesError, Place, Table
+from evaluator.tasks.parameters import ParameterError, request_parameters, select_parameters
+from evaluator.toml_file import Document, KeyPath, MistakesError, Table
 from evaluator.vocabulary import DataSource, Protocol_
 from evaluator_serving.engine import BYTES, EngineOptions
 from evaluator_serving.errors import InputError
@@ -82,7 +82,7 @@ def _tasks(names: list[str]) -> list[str]:
     """The names, every one known and named once."""
     if not names:
         raise ValueError("the list is empty: name one or more, or remove the key")
-    found: list[tuple[Place, str]] = []
+    found: list[tuple[KeyPath, str]] = []
     for index, name in enumerate(names):
         try:
             task(name)
@@ -171,7 +171,7 @@ class Sweep(Table):
     def entry(self, index: int) -> ModelEntry:
         """A model's table, with the defaults for what it doesn't name."""
         own = self.models[index]
-        given = {**_given(self.defaults), **_given(own)}
+        given = {**_explicit_keys(self.defaults), **_explicit_keys(own)}
         return own.model_copy(update=given)
 
     def own_tasks(self) -> list[list[str]]:
@@ -179,12 +179,14 @@ class Sweep(Table):
         return [entry.tasks or self.defaults.tasks or self.tasks for entry in self.models]
 
 
-def _given(table: Table) -> dict[str, Any]:
+def _explicit_keys(table: Table) -> dict[str, Any]:
     """The keys of a table that its file gives, in the order of the class: a set's own order differs from start to start."""
     return {key: getattr(table, key) for key in type(table).model_fields if key in table.model_fields_set}
 
 
-def _asked(document: Document, sweep: Sweep, common: Mapping[str, Any]) -> tuple[tuple[Task, ...], list[tuple[str, ...]]]:
+def _select_tasks(
+    document: Document, sweep: Sweep, common: Mapping[str, Any]
+) -> tuple[tuple[Task, ...], list[tuple[str, ...]]]:
     """The tasks of the run, and for each model the names of its own where they aren't all that ask models."""
     own = sweep.own_tasks()
     missing = 'tasks is missing: a sweep needs tasks = ["gest", …], for all models or in every [[models]]'
@@ -203,18 +205,18 @@ def _asked(document: Document, sweep: Sweep, common: Mapping[str, Any]) -> tuple
     ]
 
 
-def _silenced(sweep: Sweep, own: Sequence[Sequence[str]]) -> Iterator[tuple[Place, str]]:
+def _silenced(sweep: Sweep, own: Sequence[Sequence[str]]) -> Iterator[tuple[KeyPath, str]]:
     """Models that are to be asked tasks which ask none."""
     for index, names in enumerate(own):
         silent = [name for name in names if not task(name).heads]
         if silent and (sweep.models[index].tasks or sweep.defaults.tasks):
-            place: Place = ("models", index, "tasks") if sweep.models[index].tasks else ("defaults", "tasks")
+            place: KeyPath = ("models", index, "tasks") if sweep.models[index].tasks else ("defaults", "tasks")
             yield place, f"{silent[0]} scores no model: name it in the top-level tasks only"
         elif len(silent) == len(names):
             yield ("models", index), f"{silent[0]} scores no model: name a task that does, or use evaluator run {silent[0]}"
 
 
-def _misplaced(sweep: Sweep, common: Mapping[str, Any], names: Sequence[str]) -> Iterator[tuple[Place, str]]:
+def _misplaced(sweep: Sweep, common: Mapping[str, Any], names: Sequence[str]) -> Iterator[tuple[KeyPath, str]]:
     """Parameters of a task that isn't asked or doesn't have them, and above all tables those that no task of the sweep has."""
     known = {name: task(name) for name in names}
     every = {**common, **{key: value for table in sweep.task.values() for key, value in table.items()}}
@@ -228,7 +230,7 @@ def _misplaced(sweep: Sweep, common: Mapping[str, Any], names: Sequence[str]) ->
         if name not in known:
             yield ("task", name), f"the sweep has no task {name}: its tasks are {', '.join(names)}"
             continue
-        fields = asked(type(known[name].parameters))
+        fields = request_parameters(type(known[name].parameters))
         has = f"it has {', '.join(sorted(fields))}" if fields else "it has none"
         yield from ((("task", name, key), f"{name} has no such parameter: {has}") for key in given if key not in fields)
 
@@ -236,21 +238,21 @@ def _misplaced(sweep: Sweep, common: Mapping[str, Any], names: Sequence[str]) ->
 def _with_parameters(document: Document, sweep: Sweep, common: Mapping[str, Any], name: str) -> Task:
     """The task with its parameters: of its own table, else above all tables."""
     own = sweep.task.get(name, {})
-    values = taken(type(task(name).parameters), {**common, **own}) | own
+    values = select_parameters(type(task(name).parameters), {**common, **own}) | own
     try:
         (made,) = chosen_tasks((name,), strict=True, **values)
     except ParameterError as error:
-        mistakes: list[tuple[Place, str]] = []
+        mistakes: list[tuple[KeyPath, str]] = []
         for key, what in error.about():
             known = key if key in values else next(iter(values), None)
-            place: Place = ("tasks",) if known is None else ("task", name, known) if known in own else (known,)
+            place: KeyPath = ("tasks",) if known is None else ("task", name, known) if known in own else (known,)
             mistakes.append((place, what))
         raise document.error(*mistakes) from error
     return made
 
 
 def _models(entry: ModelEntry, tasks: Sequence[str]) -> list[ModelSpec]:
-    options = EngineOptions(**{key: value for key, value in _given(entry).items() if key in OPTIONS})
+    options = EngineOptions(**{key: value for key, value in _explicit_keys(entry).items() if key in OPTIONS})
     made = []
     for spec in entry.specs():
         label = entry.name if not entry.name or spec == entry.model else f"{entry.name}@{spec.rpartition('@')[2]}"
@@ -269,7 +271,7 @@ def read_sweep(path: Path, *, out: Path | None = None) -> RunSpec:
     content = document.content()
     common = {key: content.pop(key) for key in known_parameters() if key in content}
     sweep = document.checked(Sweep, content)
-    tasks, own = _asked(document, sweep, common)
+    tasks, own = _select_tasks(document, sweep, common)
     plain = [made for index, names in enumerate(own) for made in _models(sweep.entry(index), names)]
     try:
         models = under(plain, sweep.systems)

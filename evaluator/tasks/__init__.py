@@ -13,7 +13,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from evaluator.tasks.base import Task
-from evaluator.tasks.parameters import ParameterError, With, as_flag, asked, checked, is_list, taken
+from evaluator.tasks.parameters import ParameterError, With, as_flag, is_list, request_parameters, select_parameters, validate
 from evaluator.vocabulary import DataSource
 from evaluator_serving.errors import InputError, in_words
 from evaluator_serving.plugins import Plugin, Registry, load_object
@@ -177,7 +177,7 @@ def _of_plugin(plugin: Plugin) -> Task:
         raise InputError(
             f"plug-in {plugin.name!r} of {plugin.package} returns a task named {made.name!r}: correct that package"
         )
-    for key, field in asked(type(made.parameters)).items():
+    for key, field in request_parameters(type(made.parameters)).items():
         flag = as_flag(key, field, None)
         if {key, flag.removeprefix("--").replace("-", "_")} & RESERVED:
             raise InputError(
@@ -212,7 +212,7 @@ def chosen_tasks(names: Sequence[str], /, *, strict: bool = False, **values: Any
     tasks = tuple(task(name) for name in names)
     values = {key: value for key, value in values.items() if value != () and not (value is None and _is_optional(key))}
     check_taken(tasks, values)
-    chosen = tuple(_made(each, values, strict=strict) for each in tasks)
+    chosen = tuple(_with_parameters(each, values, strict=strict) for each in tasks)
     for name, own in zip(names, chosen, strict=True):
         if own.definition is not None and own.name in task_names():
             where = values.get("templates", own.made_of)
@@ -228,12 +228,12 @@ def _is_optional(key: str) -> bool:
     return bool(uses) and all(field.default is None for _, field in uses)
 
 
-def _made(it: Task, values: Mapping[str, Any], *, strict: bool) -> Task:
+def _with_parameters(it: Task, values: Mapping[str, Any], *, strict: bool) -> Task:
     model = type(it.parameters)
-    own = taken(model, values)
+    own = select_parameters(model, values)
     if not strict:  # from Python one item may stand for a list of it
         own = {k: (v,) if isinstance(v, str) and is_list(model.model_fields[k]) else v for k, v in own.items()}
-    parameters = checked(model, own, it.name, strict=strict)
+    parameters = validate(model, own, it.name, strict=strict)
     try:
         return it.using(parameters)
     except ParameterError:
@@ -246,7 +246,7 @@ def known_parameters() -> dict[str, list[tuple[str, FieldInfo]]]:
     """Every parameter that is chosen before models are asked, with the tasks that take it."""
     found: dict[str, list[tuple[str, FieldInfo]]] = {}
     for known in known_tasks():
-        for key, field in asked(type(known.made.parameters)).items() if known.made else ():
+        for key, field in request_parameters(type(known.made.parameters)).items() if known.made else ():
             found.setdefault(key, []).append((known.name, field))
     return found
 
@@ -254,7 +254,7 @@ def known_parameters() -> dict[str, list[tuple[str, FieldInfo]]]:
 def check_taken(tasks: Sequence[Task], values: Mapping[str, Any]) -> None:
     """Raise ParameterError, with a message for each, for parameters that none of the tasks takes."""
     for each in tasks:
-        values = {key: value for key, value in values.items() if key not in taken(type(each.parameters), values)}
+        values = {key: value for key, value in values.items() if key not in select_parameters(type(each.parameters), values)}
     if not values:
         return
     known = known_parameters()
@@ -265,7 +265,7 @@ def check_taken(tasks: Sequence[Task], values: Mapping[str, Any]) -> None:
         others = dict.fromkeys(mark.other for _, field in uses for mark in field.metadata if isinstance(mark, With))
         if not takers:
             messages.append(f"no task has a parameter {key!r}: choose from {', '.join(known)}")
-        elif any(key in asked(type(each.parameters)) for each in tasks):
+        elif any(key in request_parameters(type(each.parameters)) for each in tasks):
             messages.append(f"{{{key}}} requires {' or '.join(f'{{{o}}}' for o in others)}: give one, or remove {{{key}}}")
         else:
             messages.append(f"{{{key}}} is a parameter of {takers}: name one of these tasks, or remove it")

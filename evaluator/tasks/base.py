@@ -19,7 +19,7 @@ from evaluator.datasets.registry import datasets
 from evaluator.measures.estimate import KEYS, estimates
 from evaluator.measures.sampled import Sampled
 from evaluator.tasks.limit import limited
-from evaluator.tasks.parameters import Parameters, defined, definition, suffix
+from evaluator.tasks.parameters import Parameters, definition, from_definition, suffix
 from evaluator.vocabulary import (
     TIDY,
     DataSource,
@@ -160,7 +160,7 @@ class Task(ABC):
         return ()
 
     @property
-    def skips_unaskable(self) -> bool:
+    def skips_unscorable(self) -> bool:
         """Whether many samples that can't be asked of a model (a word unknown to its tokenizer, a text longer than its context)
         are expected. They are always left out; where they are many, a model isn't asked a task that doesn't expect it."""
         return False
@@ -180,7 +180,7 @@ class Task(ABC):
 
         It must be able to score and measure what the run has; what it was loaded from need not be there any more.
         """
-        return self.using(defined(type(self.parameters), json.loads(definition)))
+        return self.using(from_definition(type(self.parameters), json.loads(definition)))
 
     @property
     def own_samples(self) -> bool:

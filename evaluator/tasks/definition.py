@@ -24,7 +24,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from evaluator.toml_file import Document, MistakesError, Place, Table
+from evaluator.toml_file import Document, KeyPath, MistakesError, Table
 from evaluator.vocabulary import Protocol_
 from evaluator_serving.requests import Continuation, Masked, Request
 
@@ -171,7 +171,7 @@ class _Template(Table):
 
     @model_validator(mode="after")
     def _marked(self) -> Self:
-        found: list[tuple[Place, str]] = [
+        found: list[tuple[KeyPath, str]] = [
             (("text",), f"{self.text!r} must contain {marker} ({meaning}) exactly once")
             for marker, meaning in ((SENTENCE, "the sentence"), (SLOT, "the words"))
             if self.text.count(marker) != 1
@@ -195,7 +195,7 @@ class _File(Table):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        found: list[tuple[Place, str]] = [
+        found: list[tuple[KeyPath, str]] = [
             (
                 ("groups", key, "polarity"),
                 f"{group.polarity!r} is not one of {', '.join(self.polarity)} (the key polarity names the two)",

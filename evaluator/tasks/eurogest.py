@@ -40,7 +40,7 @@ from evaluator.tasks.base import PLACE, REQUESTED, Task, averaged, summed, with_
 from evaluator.tasks.definition import gest_definition
 from evaluator.tasks.eurogest_texts import Template, default_template, texts
 from evaluator.tasks.pair_requests import compared, one_word_apart, split
-from evaluator.tasks.parameters import Parameters, defined, definition
+from evaluator.tasks.parameters import Parameters, definition, from_definition
 from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Overview, Protocol_, Rendered, Samples, Scale
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Continuation, Request, request_id
@@ -78,7 +78,7 @@ class EuroGest(Task):
     """
 
     methods: ClassVar[Sequence[str]] = ("eurogest",)
-    skips_unaskable: ClassVar[bool] = True
+    skips_unscorable: ClassVar[bool] = True
     strata: ClassVar[tuple[str, ...]] = ("language", "group")
     heads: ClassVar[frozenset[str]] = frozenset({"masked", "causal"})
     about: ClassVar[str] = "GEST's stereotypes in 30 languages, by language: q_i, inclination_i, g_s"
@@ -120,9 +120,9 @@ class EuroGest(Task):
     def restored(self, definition: str) -> Task:
         """The task of a definition; older ones are TOML."""
         if definition.startswith("{"):
-            return self.using(defined(EuroGestParameters, json.loads(definition)))
+            return self.using(from_definition(EuroGestParameters, json.loads(definition)))
         values = tomllib.loads(definition)["eurogest"]
-        return EuroGest(values.pop("name"), defined(EuroGestParameters, values))
+        return EuroGest(values.pop("name"), from_definition(EuroGestParameters, values))
 
     def load(self, data: DataSource) -> Samples:
         """The sentences with both their texts (columns `masculine`, `feminine`) under the template of each."""

@@ -31,7 +31,7 @@ from evaluator.tasks.base import PLACE, REQUESTED, Task, averaged, summed, with_
 from evaluator.tasks.definition import HEADS, Definition, gest_definition, gest_toml, parse_definition
 from evaluator.tasks.gest_layout import rates_layout
 from evaluator.tasks.limit import limited, spread
-from evaluator.tasks.parameters import GivenText, OwnSamples, Parameters, TextFile, defined, definition
+from evaluator.tasks.parameters import GivenText, OwnSamples, Parameters, TextFile, definition, from_definition
 from evaluator.text_file import encoding_of
 from evaluator.vocabulary import ORDER, DataSource, Layout, MeasureOptions, Protocol_, Rendered, Samples
 from evaluator_serving.errors import InputError
@@ -123,7 +123,7 @@ class GestTask(Task):
     def restored(self, definition: str) -> Task:
         """The user's own task; its sentences are in the run, not on the disk. Older definitions are the TOML text alone."""
         values = json.loads(definition) if definition.startswith("{") else {"templates": definition}
-        return self.using(defined(GestParameters, values))
+        return self.using(from_definition(GestParameters, values))
 
     @property
     def heads(self) -> frozenset[str]:

@@ -132,7 +132,7 @@ class GestMtTask(Task):
         A sentence's translation is found by its text with typographic differences levelled (some files have straight
         apostrophes where others have curly ones). Raises InputError for a file that isn't right or contradicts itself.
         """
-        return [_given(file, samples) for file in self.files]
+        return [_translated_answers(file, samples) for file in self.files]
 
     def score(self, table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
         """1 where the speaker is a man, 0 where she is a woman, null where the translation says neither.
@@ -226,7 +226,7 @@ def find_translations(folder: Path, languages: Iterable[str] = ()) -> list[Trans
     return found
 
 
-def _given(file: TranslationFile, samples: Samples) -> ExistingAnswers:
+def _translated_answers(file: TranslationFile, samples: Samples) -> ExistingAnswers:
     by_key = {source_key(source): target for source, target in read_translations(file.path, file.encoding).items()}
     answers = {"request": [f"{file.language} {key}" for key in by_key], "text": list(by_key.values())}
     made = TranslationRecord.of(file.path)
@@ -236,8 +236,8 @@ def _given(file: TranslationFile, samples: Samples) -> ExistingAnswers:
     keys = [(sample, source_key(sentence)) for sample, sentence in samples.frame.select("sample", "sentence").iter_rows()]
     missing = [sample for sample, key in keys if key not in by_key]
     empty = [sample for sample, key in keys if key in by_key and not by_key[key].strip()]
-    failures = _told(file.language, "no translation in its file", missing, len(keys))
-    left_out = _told(file.language, "no translation (refused, or an empty answer), gender unknown", empty, len(keys))
+    failures = _sample_note(file.language, "no translation in its file", missing, len(keys))
+    left_out = _sample_note(file.language, "no translation (refused, or an empty answer), gender unknown", empty, len(keys))
     left_out += _outcomes(file.language, made.outcomes if made else {})
     frame = pl.DataFrame(answers, schema={"request": pl.String, "text": pl.String})
     return ExistingAnswers(file.system, file.language, frame, source, failures, left_out)
@@ -251,7 +251,7 @@ def _outcomes(language: str, outcomes: Mapping[str, int]) -> tuple[str, ...]:
     return (f"{language}: the model's answers to {sum(outcomes.values())} texts: {counted}",)
 
 
-def _told(language: str, what: str, samples: Sequence[int], of: int) -> tuple[str, ...]:
+def _sample_note(language: str, what: str, samples: Sequence[int], of: int) -> tuple[str, ...]:
     """A line on the samples of which something is to be said, the first ones named; none where there are no such samples."""
     if not samples:
         return ()

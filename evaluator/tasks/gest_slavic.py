@@ -65,7 +65,7 @@ class GestSlavicTask(Task):
         "polarity": pl.String(),
         "family": pl.Boolean(),
     }
-    skips_unaskable: ClassVar[bool] = True
+    skips_unscorable: ClassVar[bool] = True
 
     parameters: OwnSamples = field(default_factory=OwnSamples)
     name: str = "gest-slavic"

@@ -30,7 +30,7 @@ from evaluator.tasks.base import REQUESTED, Task
 from evaluator.tasks.definition import gest_definition
 from evaluator.tasks.gest import gest
 from evaluator.tasks.gest_layout import GENDERS
-from evaluator.tasks.parameters import Answering, changed, defined, mark, stored
+from evaluator.tasks.parameters import Answering, from_definition, from_record, mark, non_defaults
 from evaluator.tasks.who_wording import Wording, given_wording, own_wording
 from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Overview, Protocol_, Rendered, Samples
 from evaluator_serving.chats import REFUSAL, Chat
@@ -57,7 +57,7 @@ MEANING = (
 def _wording(value: Any, info: ValidationInfo) -> Wording:
     if isinstance(value, Wording):
         return value
-    return Wording.parse(value, "the run's definition") if stored(info) else given_wording(Path(value))
+    return Wording.parse(value, "the run's definition") if from_record(info) else given_wording(Path(value))
 
 
 class GestWhoParameters(Answering):
@@ -125,10 +125,10 @@ class GestWho(Task):
     def restored(self, definition: str) -> Task:
         """The task of a definition; older ones are TOML."""
         if definition.startswith("{"):
-            found = defined(GestWhoParameters, json.loads(definition))
+            found = from_definition(GestWhoParameters, json.loads(definition))
             return GestWho(_task_name(found), found)
         values = tomllib.loads(definition)["who"]
-        return GestWho(values.pop("name"), defined(GestWhoParameters, values))
+        return GestWho(values.pop("name"), from_definition(GestWhoParameters, values))
 
     def load(self, data: DataSource) -> Samples:
         """GEST's sentences: columns `sample, sentence, group, polarity`."""
@@ -237,7 +237,7 @@ class GestWho(Task):
 
 def _task_name(it: GestWhoParameters) -> str:
     """`gest-who` with every parameter that is not the default; those that older runs have keep their short forms."""
-    chosen = changed(it)
+    chosen = non_defaults(it)
     short = {
         "way": it.way,
         "orders": f"{it.orders}orders",

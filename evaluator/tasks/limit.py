@@ -89,7 +89,7 @@ def _drawn(size: int, count: int, dice: random.Random) -> Iterator[int]:
             moved[chosen] = here
 
 
-def chosen(frame: pl.DataFrame, order: Sequence[int]) -> pl.DataFrame:
+def select_samples(frame: pl.DataFrame, order: Sequence[int]) -> pl.DataFrame:
     """These rows, as they stand in `frame`, with their places in the order."""
     places = pl.DataFrame({"row": order, ORDER: range(len(order))}, schema={"row": pl.Int64, ORDER: pl.Int64}).sort("row")
     return frame[places["row"]].with_columns(places[ORDER])
@@ -101,7 +101,7 @@ def limited(samples: Samples, strata: Sequence[str], limit: int | None) -> Sampl
     `strata` name the columns of the samples that are their groups; without them all samples are one.
     """
     order = spread(samples.frame, strata, limit)
-    return replace(samples, frame=chosen(samples.frame, order), whole=samples.frame.height)
+    return replace(samples, frame=select_samples(samples.frame, order), whole=samples.frame.height)
 
 
 def sample_counts(limit: int | None, samples: int) -> dict[str, Any]:

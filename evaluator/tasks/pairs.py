@@ -34,7 +34,7 @@ from evaluator.datasets.registry import locate
 from evaluator.measures.pairs import MEASURES, sampled, with_summaries
 from evaluator.measures.sampled import Sampled
 from evaluator.tasks.base import PLACE, REQUESTED, Task, summed, with_candidates
-from evaluator.tasks.parameters import GivenText, OwnSamples, TextFile, defined
+from evaluator.tasks.parameters import GivenText, OwnSamples, TextFile, from_definition
 from evaluator.toml_file import Document, MistakesError, Table
 from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Overview, Protocol_, Rendered, Samples
 from evaluator_serving.errors import InputError
@@ -73,7 +73,7 @@ class Pairs(Task):
     """
 
     methods: ClassVar[Sequence[str]] = ("crows_pairs", "pll_word_l2r", "aul")
-    skips_unaskable: ClassVar[bool] = True
+    skips_unscorable: ClassVar[bool] = True
     strata: ClassVar[tuple[str, ...]] = ("language", "group")
     heads: ClassVar[frozenset[str]] = frozenset({"masked", "causal"})
     about: ClassVar[str] = "which of two sentences is likelier, under every metric that the model allows: share, mean"
@@ -109,7 +109,7 @@ class Pairs(Task):
     def restored(self, definition: str) -> Task:
         """The user's own pairs; the sentences are in the run, not on the disk. Older definitions are the TOML text alone."""
         values = json.loads(definition) if definition.startswith("{") else {"templates": definition}
-        found = defined(PairsParameters, values)
+        found = from_definition(PairsParameters, values)
         return Pairs(parse(found.templates.text if found.templates else "", "the run's definition")[0], found)
 
     def load(self, data: DataSource) -> Samples:

@@ -59,19 +59,19 @@ class With:
     other: str
 
 
-def asked(model: type[Parameters]) -> dict[str, FieldInfo]:
+def request_parameters(model: type[Parameters]) -> dict[str, FieldInfo]:
     """Parameters that are chosen before a model is asked."""
     return {key: field for key, field in model.model_fields.items() if REPORT not in field.metadata}
 
 
-def reported(model: type[Parameters]) -> dict[str, FieldInfo]:
+def report_parameters(model: type[Parameters]) -> dict[str, FieldInfo]:
     """Parameters that are chosen for a report."""
     return {key: field for key, field in model.model_fields.items() if REPORT in field.metadata}
 
 
-def taken(model: type[Parameters], values: Mapping[str, Any]) -> dict[str, Any]:
+def select_parameters(model: type[Parameters], values: Mapping[str, Any]) -> dict[str, Any]:
     """Those of the values that are parameters of this model, less those of a parameter that isn't given (see `With`)."""
-    fields = asked(model)
+    fields = request_parameters(model)
     return {
         key: value
         for key, value in values.items()
@@ -103,7 +103,7 @@ class TextFile:
     where: str = member(compare=False)
 
 
-def stored(info: Info) -> bool:
+def from_record(info: Info) -> bool:
     """Whether a validator is given what a definition kept, not what a user gave."""
     return bool(info.context and info.context.get("stored"))
 
@@ -111,7 +111,7 @@ def stored(info: Info) -> bool:
 def _text_file(value: Any, info: Info) -> Any:
     if isinstance(value, TextFile):
         return value
-    if stored(info):
+    if from_record(info):
         return TextFile(value, "the run's definition")
     return TextFile(read_text(_local(Path(value)), wanted=f"{{{info.field_name}}} expects a TOML file")[0], str(value))
 
@@ -201,7 +201,7 @@ class ParameterError(InputError):
             yield key, self.written(message.removeprefix(f"{{{key}}}: "), as_key)
 
 
-def checked(model: type[P], values: Mapping[str, Any], task: str = "", *, strict: bool = False) -> P:
+def validate(model: type[P], values: Mapping[str, Any], task: str = "", *, strict: bool = False) -> P:
     """The parameters with these values. Raises ParameterError; `strict`: a number isn't taken from a text."""
     try:
         if strict:
@@ -214,15 +214,15 @@ def checked(model: type[P], values: Mapping[str, Any], task: str = "", *, strict
         raise ParameterError((str(error),), model.model_fields, task) from error
 
 
-def changed(parameters: Parameters) -> dict[str, Any]:
+def non_defaults(parameters: Parameters) -> dict[str, Any]:
     """Parameters that are part of a task's name: those of its requests that are not the default."""
-    fields = {key: field for key, field in asked(type(parameters)).items() if not field.exclude}
+    fields = {key: field for key, field in request_parameters(type(parameters)).items() if not field.exclude}
     return {key: value for key, field in fields.items() if (value := getattr(parameters, key)) != field.default}
 
 
 def suffix(parameters: Parameters) -> str:
     """The part of a task's name for these parameters: `-shift-late`; empty for the defaults."""
-    return "".join(f"-{key}-{mark(value)}" for key, value in changed(parameters).items())
+    return "".join(f"-{key}-{mark(value)}" for key, value in non_defaults(parameters).items())
 
 
 def mark(value: Any) -> str:
@@ -233,11 +233,11 @@ def mark(value: Any) -> str:
 
 def definition(parameters: Parameters) -> str:
     """What run.json keeps: the parameters that decide what a model is asked, as JSON."""
-    values = parameters.model_dump(mode="json", exclude_none=True, include=set(asked(type(parameters))))
+    values = parameters.model_dump(mode="json", exclude_none=True, include=set(request_parameters(type(parameters))))
     return json.dumps(values, ensure_ascii=False)
 
 
-def defined(model: type[P], values: Mapping[str, Any]) -> P:
+def from_definition(model: type[P], values: Mapping[str, Any]) -> P:
     """The parameters that a definition keeps."""
     return model.model_validate_json(json.dumps(values), context={"stored": True})
 
@@ -289,9 +289,9 @@ def default_of(field: FieldInfo) -> str:
     return "" if field.default in (None, ()) else _text(field.default)
 
 
-def described(model: type[Parameters]) -> Iterator[tuple[str, str]]:
+def describe_settings(model: type[Parameters]) -> Iterator[tuple[str, str]]:
     """Each parameter of a report and what it is for, with its default where it has one."""
-    for key, field in reported(model).items():
+    for key, field in report_parameters(model).items():
         default = f" (default {default_of(field)})" if default_of(field) else ""
         yield key, f"{field.description or ''}{default}".strip()
 
@@ -304,13 +304,13 @@ def parse_settings(models: Mapping[str, type[Parameters]], values: Mapping[str, 
 
     Raises InputError for a key that none of them has, and for a value that isn't of the parameter's type.
     """
-    known = dict.fromkeys(key for model in models.values() for key in reported(model))
+    known = dict.fromkeys(key for model in models.values() for key in report_parameters(model))
     for key in values:
         if key not in known:
             choose = f"choose from {', '.join(known)}" if known else f"{', '.join(models) or 'the run'} has none"
             raise InputError(f"--set {key}: no task has this report setting: {choose}")
     found = {}
     for task, model in models.items():
-        if mine := {key: value for key, value in values.items() if key in reported(model)}:
-            found[task] = checked(model, mine, task)
+        if mine := {key: value for key, value in values.items() if key in report_parameters(model)}:
+            found[task] = validate(model, mine, task)
     return found

@@ -123,7 +123,7 @@ class StereoSetTask(Task):
 
     methods: ClassVar[Sequence[str]] = ("stereoset",)
     about: ClassVar[str] = "Is the stereotype likelier than its opposite, and either than nonsense? LMS, SS, ICAT"
-    skips_unaskable: ClassVar[bool] = True
+    skips_unscorable: ClassVar[bool] = True
     columns: ClassVar[Mapping[str, pl.DataType]] = {name: kind for name, kind in SCORED.items() if name not in SCORES}
     measures: ClassVar[Sequence[str]] = (*SIMPLE, *MULTICLASS)
     parameters: ClassVar[Parameters] = StereoSetParameters()
@@ -288,7 +288,7 @@ def _answered(table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -
         )
         .select(*_KEY, "part", "candidate", "tokens", "logprobs", "log", start=pl.lit(0, pl.Int64))
     )
-    return pl.concat([answered, _given(answered, protocol)])
+    return pl.concat([answered, _conditional(answered, protocol)])
 
 
 def _scores(table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
@@ -326,7 +326,7 @@ def _three(name: str, generative: pl.Expr) -> pl.Expr:
     return pl.when(generative & complete).then(name).when(generative).then(nothing).alias(name)
 
 
-def _given(answered: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
+def _conditional(answered: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
     """The candidates given their contexts, as parts of the joined texts.
 
     They start behind the tokens that the joined text has in common with the context alone: a token that straddles the

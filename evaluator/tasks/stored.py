@@ -79,7 +79,7 @@ def same_definition(name: str, one: Mapping[str, Any], other: Mapping[str, Any])
     return again[0].name == again[1].name and again[0].definition == again[1].definition
 
 
-def checked(task: Task, scores: pl.DataFrame) -> pl.DataFrame:
+def validate_scores(task: Task, scores: pl.DataFrame) -> pl.DataFrame:
     """What `Task.score` gave, with exactly the columns that it must have and those that the task declares, in this order.
 
     Raises InputError naming the task and the column where one is missing, isn't declared or has another type.
@@ -136,7 +136,7 @@ def scores_of(run: Run, name: str, models: Collection[str] | None = None) -> pl.
             frames += [frame.with_columns(pl.lit(name).alias("task")) for frame in found]
         if name not in entry.get("heads_used", {}):
             continue
-        scored = checked(task, task.score(run.asked_table(name, entry), run.answers(model), run.protocol))
+        scored = validate_scores(task, task.score(run.asked_table(name, entry), run.answers(model), run.protocol))
         frames.append(scored.with_columns(pl.lit(model).alias("model"), pl.lit(name).alias("task")))
     if not frames:
         return pl.DataFrame(schema=SCORES)

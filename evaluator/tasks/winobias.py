@@ -49,7 +49,7 @@ class WinoBias(Task):
     about: ClassVar[str] = "which gender's pronouns a model prefers for male and female occupations: q_hat_m, q_hat_f, g_hat_s"
     reads: ClassVar[Sequence[str]] = ("winobias",)
     measures: ClassVar[Sequence[str]] = MEASURES
-    skips_unaskable: ClassVar[bool] = True
+    skips_unscorable: ClassVar[bool] = True
     strata: ClassVar[tuple[str, ...]] = ("split", "gender", "occupation")
 
     name: str = "winobias"

@@ -65,7 +65,7 @@ COLUMNS: dict[str, pl.DataType] = {
 }
 """Columns of per-sample scores besides SCORES, see `WordFilling.score`."""
 
-Asked = tuple[str, str, str | None, Request]
+PlannedRequest = tuple[str, str, str | None, Request]
 """group, role, keyword, request"""
 
 
@@ -92,7 +92,7 @@ def _keyword(sentence: str, causal: bool) -> Request:
     return Continuation(context, (gap + keyword, gap + keyword + after))
 
 
-def _comparison(group: str, first: str, second: str, causal: bool) -> Iterator[Asked]:
+def _comparison(group: str, first: str, second: str, causal: bool) -> Iterator[PlannedRequest]:
     if not causal:
         yield group, "cs", None, SharedTokens(first, second)
         return
@@ -138,7 +138,7 @@ class WordFilling(Task):
     """
 
     methods: ClassVar[Sequence[str]] = ("word_filling",)
-    skips_unaskable: ClassVar[bool] = True
+    skips_unscorable: ClassVar[bool] = True
     columns: ClassVar[Mapping[str, pl.DataType]] = COLUMNS
 
     name: str = field()
@@ -191,14 +191,14 @@ class WordFilling(Task):
         requests: dict[str, Request] = {}
         rows: list[tuple[Any, ...]] = []
         for sample in samples.frame.iter_rows(named=True):
-            for group, role, keyword, request in self._asked(sample, causal):
+            for group, role, keyword, request in self._requests(sample, causal):
                 identity = request_id(request)
                 requests[identity] = request
                 template = CAUSAL if causal else MASKED
                 rows.append((sample["sample"], self.language, template, group, identity, role, keyword, sample.get("original")))
         return Rendered(pl.DataFrame(rows, schema=TABLE, orient="row"), requests)
 
-    def _asked(self, sample: Mapping[str, Any], causal: bool) -> Iterator[Asked]:
+    def _requests(self, sample: Mapping[str, Any], causal: bool) -> Iterator[PlannedRequest]:
         if self.form == "pairs":
             yield from _comparison(sample["bias_type"], sample["s0"], sample["s2"], causal)
             return

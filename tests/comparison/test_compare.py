@@ -14,7 +14,7 @@ import pytest
 from scipy import stats
 
 from evaluator.cli import compare as compare_command
-from evaluator.comparison.build import build, chosen, sides
+from evaluator.comparison.build import build, select_sides, sides
 from evaluator.comparison.differences import COMPARED, too_few_permutations
 from evaluator.comparison.tables import verdict
 from evaluator.store.files import write_json
@@ -50,7 +50,7 @@ def test_copies_of_one_model_do_not_differ(run: Path) -> None:
 def test_what_could_not_be_tested_is_not_called_equal(run: Path) -> None:
     """Differences of single samples, which no test can tell."""
     opened = Run.open(run)
-    found = build(chosen(sides([opened]), ["base", "tuned"], None), MeasureOptions(resamples=9), permutations=9)
+    found = build(select_sides(sides([opened]), ["base", "tuned"], None), MeasureOptions(resamples=9), permutations=9)
     untested = replace(found, rows=found.rows.with_columns(p=None, p_holm=None))
     assert verdict(untested) == "No difference could be tested."
     one = found.rows.filter(measure="g_s", template="3").with_columns(difference=0.0, p=1.0, p_holm=1.0)

@@ -15,7 +15,7 @@ import evaluator
 from evaluator.cli import cli
 from evaluator.datasets.registry import published_run
 from evaluator.imports.gest_predictions import Kind, import_predictions
-from evaluator.reports.beside import places, sources, table, with_references
+from evaluator.reports.beside import reference_ranks, sources, table, with_references
 from evaluator.reports.export import svg
 from evaluator.reports.figures import section_figures
 from evaluator.reports.html import render
@@ -105,7 +105,7 @@ def test_a_value_has_its_place_among_references(tmp_path: Path, data: DataSource
     publish(tmp_path, data, PUBLISHED)
     found = report(own(tmp_path / "run", data, {"mine": MINE}))
     (section,) = found.sections
-    (place,) = places(section)
+    (place,) = reference_ranks(section)
     assert (place.higher, place.of, place.nearest, place.kind) == (2, 4, "near", "generative")
     assert place.value == pytest.approx(10**MINE)
     assert place.nearest_value == pytest.approx(10**0.6)
@@ -166,18 +166,18 @@ def test_other_kinds_templates_and_data_are_not_compared_and_the_report_says_why
     publish(tmp_path, data, {"half": 0.4}, templates=1)
     run = own(tmp_path / "run", data, {"mine": MINE})
     (section,) = report(run).sections
-    assert [place.of for place in places(section)] == [1]
+    assert [place.of for place in reference_ranks(section)] == [1]
     assert told(section) == [
         "2 of 3 published models are not compared, because their settings differ: 1 masked, templates 1, 2, 3, 4; "
         "1 generative, templates 3",
     ]
     own(tmp_path / "masked", data, {"bert": 0.1}, kind="masked")
     (section,) = report(Run.open(tmp_path / "masked")).sections
-    assert [(place.kind, place.higher, place.of) for place in places(section)] == [("masked", 0, 1)]
+    assert [(place.kind, place.higher, place.of) for place in reference_ranks(section)] == [("masked", 0, 1)]
 
     (tmp_path / "data/gest/gest.csv").write_text((tmp_path / "data/gest/gest.csv").read_text().replace("Sentence 0", "Other"))
     (section,) = report(own(tmp_path / "other", data, {"mine": MINE})).sections
-    assert places(section) == []
+    assert reference_ranks(section) == []
     assert told(section) == ["published scores of gest are not compared: they are of another version of the data"]
 
 
@@ -185,7 +185,7 @@ def test_another_protocol_has_a_caveat_and_a_limit_is_not_compared(tmp_path: Pat
     publish(tmp_path, data, PUBLISHED)
     run = own(tmp_path / "run", data, {"mine": MINE}, protocol="default")
     (section,) = report(run).sections
-    assert [place.higher for place in places(section)] == [2]
+    assert [place.higher for place in reference_ranks(section)] == [2]
     (caveat,) = told(section)
     assert caveat.startswith(
         "published scores follow the protocol published, this run the protocol default: both give the same scores"
@@ -194,7 +194,7 @@ def test_another_protocol_has_a_caveat_and_a_limit_is_not_compared(tmp_path: Pat
     record["models"]["mine"]["asked"] = {"gest": {"limit": 16, "seed": 0}}
     (run.path / "run.json").write_text(json.dumps(record))
     (section,) = report(run).sections
-    assert places(section) == []
+    assert reference_ranks(section) == []
     assert told(section)[0] == "mine is not compared with references: only 16 of 64 samples were scored (limit)"
 
 
@@ -203,7 +203,7 @@ def test_runs_stand_beside_in_the_same_way(tmp_path: Path, data: DataSource) -> 
     own(tmp_path / "archive", data, {"first": 0.3, "second": 0.7})
     run = own(tmp_path / "run", data, {"mine": MINE})
     (section,) = report(run, beside=(tmp_path / "archive",)).sections
-    assert [(p.source, p.higher, p.of, p.nearest) for p in places(section)] == [
+    assert [(p.source, p.higher, p.of, p.nearest) for p in reference_ranks(section)] == [
         ("published", 2, 4, "near"),
         ("archive", 1, 2, "second"),
     ]

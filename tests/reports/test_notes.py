@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from evaluator.cli.report import emit
 from evaluator.reports import html, latex, markdown, table
-from evaluator.reports.notes import noted, run_notes
+from evaluator.reports.notes import collect_notes, run_notes
 from evaluator.reports.report import Report, build_report
 from evaluator.store.run import Run
 from evaluator.vocabulary import MeasureOptions
@@ -45,7 +45,7 @@ def test_what_concerns_whole_models_comes_first_and_details_are_counted() -> Non
         "b": {"text_tokens": {"gest": few}, "unasked": {"gest": "it has no masked head"}},
         "c": {"text_tokens": {"gest": few}, "unasked": {"gest": "it has no masked head"}, "verified": False, "engine": "onnx"},
     }
-    found = noted({"models": models})
+    found = collect_notes({"models": models})
     assert found.main == (
         "b; c: gest was skipped: it has no masked head.",
         "c: its engine (onnx) was not compared with transformers (--no-verify).",

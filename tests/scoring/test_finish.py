@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from evaluator.scoring.loop import START_ATTEMPTS, Loop
-from evaluator.scoring.replica import ActiveReplica, LoopState, Model
+from evaluator.scoring.replica import ActiveReplica, LoopState, ModelState
 from evaluator.scoring.worker import Loaded
 from evaluator_serving.rows import Encoded
 from evaluator_serving.table import EncodedTable
@@ -22,7 +22,7 @@ def test_a_replica_that_still_loads_is_ended_with_the_last_one_that_scores(scori
     view = SimpleNamespace(state=lambda *words: said.append(words))
     replica_source = SimpleNamespace(end=over.append, reassign=lambda *_, **__: None)
     loop = Loop(run, view, replica_source, SimpleNamespace(), verify=True, strict=False)  # type: ignore[arg-type]
-    model = Model(SimpleNamespace(name="m", encoded=EncodedTable.of([Encoded("r", (), ())])))  # type: ignore[arg-type]
+    model = ModelState(SimpleNamespace(name="m", encoded=EncodedTable.of([Encoded("r", (), ())])))  # type: ignore[arg-type]
     model.work = SimpleNamespace(waiting=[])  # type: ignore[assignment]
     loaded = Loaded("cpu", {}, None)
     closing = ActiveReplica(model, "closing", 0, 0.0, loaded=loaded)  # type: ignore[arg-type]
@@ -45,7 +45,7 @@ def test_starts_that_fail_end_a_model_that_no_other_replica_scores(at_work: bool
     meter = SimpleNamespace(restarted=lambda name: None)
     loop = Loop(SimpleNamespace(), view, replica_source, meter, verify=True, strict=False)  # type: ignore[arg-type]
     monkeypatch.setattr(loop, "_give_up", lambda model, error: given_up.append(str(error)))
-    model = Model(SimpleNamespace(name="m", encoded=EncodedTable.of([Encoded("r", (), ())])))  # type: ignore[arg-type]
+    model = ModelState(SimpleNamespace(name="m", encoded=EncodedTable.of([Encoded("r", (), ())])))  # type: ignore[arg-type]
     model.work = SimpleNamespace(waiting=["chunk"])  # type: ignore[assignment]
     scoring = ActiveReplica(model, "scoring", 9, 0.0, loaded=Loaded("cpu", {}, None))  # type: ignore[arg-type]
     loop._state = LoopState({"m": model}, [scoring] if at_work else [])

@@ -147,7 +147,7 @@ def test_a_private_authority(name: str, certificate: tuple[Path, Path], monkeypa
         context.load_cert_chain(cert, key)
         server._http.socket = context.wrap_socket(server._http.socket, server_side=True)
         spec = server.spec.replace("http:", "https:")
-        with pytest.raises(InputError, match=r"CERTIFICATE_VERIFY_FAILED.*in SSL_CERT_FILE"):
+        with pytest.raises(InputError, match=r"CERTIFICATE_VERIFY_FAILED.*set SSL_CERT_FILE"):
             said(spec)
         monkeypatch.setenv(name, str(hashed(cert) if name == "SSL_CERT_DIR" else cert))
         assert said(spec) == words(TEXT)

@@ -204,7 +204,7 @@ def test_what_a_connection_string_says(monkeypatch: pytest.MonkeyPatch) -> None:
         assert wrong not in str(said.value)
     monkeypatch.setenv(CONNECTION_STRING, f"AccountName=team;AccountKey={KEY};BlobEndpoint=http://storage.example/team")
     with pytest.raises(InputError, match=r"storage\.example uses plain HTTP"):
-        clouds.opened(url)
+        clouds.open_stores(url)
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "named")
     assert connection_string(url) == {}
 

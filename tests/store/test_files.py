@@ -161,7 +161,7 @@ def test_a_file_with_nan_is_refused_by_name(tmp_path: Path) -> None:
     pl.DataFrame({"score": [1.0, None, float("inf")], "parts": [[1.0, None], [], None]}).write_parquet(path)
     assert read_whole(path, "import it again", {}).height == 3  # null: no score; infinite: the logarithm of a score of 0
     pl.DataFrame({"score": [1.0, float("nan")]}).write_parquet(path)
-    with pytest.raises(InputError, match=r"scores\.parquet can't be read \(score holds .*: import it again"):
+    with pytest.raises(InputError, match=r"scores\.parquet can't be read \(score contains .*: import it again"):
         read_whole(path, "import it again", {})
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evaluator.scoring.replica import ActiveReplica, LoopState, Model
+from evaluator.scoring.replica import ActiveReplica, LoopState, ModelState
 from evaluator.scoring.worker import Loaded
 from evaluator.sweep.hardware import GIB, Fleet, Node
 from evaluator.sweep.planning.fit import Allocation
@@ -42,9 +42,9 @@ class Chunks:
         self.waiting = [None] * waiting
 
 
-def model(name: str, waiting: int | None = None, chunks: int = 10, weights: str = "") -> Model:
+def model(name: str, waiting: int | None = None, chunks: int = 10, weights: str = "") -> ModelState:
     """A model nobody has begun or, with `waiting`, one of which so many chunks wait."""
-    made = Model(SimpleNamespace(name=name, encoded=(1,), load_key=weights or name))  # type: ignore[arg-type]
+    made = ModelState(SimpleNamespace(name=name, encoded=(1,), load_key=weights or name))  # type: ignore[arg-type]
     if waiting is not None:
         made.work, made.chunks = Chunks(waiting), chunks  # type: ignore[assignment]
     return made
@@ -62,7 +62,7 @@ def pool(line: Sequence[tuple[str, Allocation]], *, both_fit: bool = True, price
     return made
 
 
-def working(on: str, at: Model, *, scored: int = 5, seconds: float = 45.0) -> ActiveReplica:
+def working(on: str, at: ModelState, *, scored: int = 5, seconds: float = 45.0) -> ActiveReplica:
     """A replica that has scored so many chunks in so many seconds."""
     from evaluator.sweep.on_ray.replica import DeviceGroup, RayReplica
 

@@ -15,8 +15,8 @@ from evaluator.scoring.spec import RunSpec
 from evaluator.store.run import Run
 from evaluator.tasks import TASKS, chosen_tasks, task
 from evaluator.tasks.base import Task
-from evaluator.tasks.parameters import REPORT, CommaList, Parameters, described, parse_settings
-from evaluator.tasks.stored import checked, task_entry
+from evaluator.tasks.parameters import REPORT, CommaList, Parameters, describe_settings, parse_settings
+from evaluator.tasks.stored import task_entry, validate_scores
 from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Protocol_, Rendered, Samples
 from evaluator_serving.errors import InputError
 
@@ -54,7 +54,14 @@ class Least(Task):
 def test_a_task_needs_five_members_and_has_defaults_for_the_rest() -> None:
     it = Least()
     assert Task.__abstractmethods__ == {"name", "heads", "load", "render"}
-    assert (it.about, it.reads, it.parameters, it.measures, it.strata, it.skips_unaskable) == ("", (), Counted(), (), (), False)
+    assert (it.about, it.reads, it.parameters, it.measures, it.strata, it.skips_unscorable) == (
+        "",
+        (),
+        Counted(),
+        (),
+        (),
+        False,
+    )
     assert (it.definition, it.layout(MeasureOptions()), it.warnings(pl.DataFrame(), MeasureOptions())) == (None, None, [])
     assert (it.sampled(pl.DataFrame(), MeasureOptions()), it.given(it.load(DataSource()))) == ([], ())
     assert it.using(Counted()) is it
@@ -78,12 +85,12 @@ def test_a_task_needs_five_members_and_has_defaults_for_the_rest() -> None:
 )
 def test_other_columns_than_declared_are_told(columns: dict[str, Sequence[Any]], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        checked(Least(), pl.DataFrame(SCORED | columns))
+        validate_scores(Least(), pl.DataFrame(SCORED | columns))
 
 
 def test_declared_columns_pass_and_a_column_of_nulls_has_every_type() -> None:
     given = pl.DataFrame({"kept": [None], **SCORED})
-    assert checked(Least(), given).schema == pl.Schema({**{k: given.schema[k] for k in SCORED}, "kept": pl.Boolean()})
+    assert validate_scores(Least(), given).schema == pl.Schema({**{k: given.schema[k] for k in SCORED}, "kept": pl.Boolean()})
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -108,7 +115,7 @@ def test_settings_are_typed_and_told() -> None:
     options = MeasureOptions(settings=found)
     assert options.of("least", Counted).at_least == 3
     assert options.of("another", Counted).at_least == 2
-    assert dict(described(Counted))["at_least"] == "fewest samples (default 2)"
+    assert dict(describe_settings(Counted))["at_least"] == "fewest samples (default 2)"
 
 
 @pytest.mark.parametrize(

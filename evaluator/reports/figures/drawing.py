@@ -179,7 +179,7 @@ def extremes(data: pl.DataFrame, measure: str) -> str:
     return f"{measure} from {number(low['value'], 3)} ({low['model']}) to {number(high['value'], 3)} ({high['model']})."
 
 
-def told_of(data: pl.DataFrame, measure: str, templates: Sequence[str]) -> str:
+def alt_text(data: pl.DataFrame, measure: str, templates: Sequence[str]) -> str:
     """`extremes` of the template that a selector of these begins with, of all rows where there is none to choose."""
     if not templates:
         return extremes(data, measure)

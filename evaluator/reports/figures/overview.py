@@ -13,6 +13,7 @@ from evaluator.reports.blocks import UNDEFINED, interval_kinds
 from evaluator.reports.figure import Figure, slug
 from evaluator.reports.figures.drawing import (
     ROW,
+    alt_text,
     axis,
     base,
     bounds,
@@ -28,7 +29,6 @@ from evaluator.reports.figures.drawing import (
     sentences,
     shown,
     tall,
-    told_of,
     tooltip,
     with_labels,
 )
@@ -77,7 +77,7 @@ def _figure(section: Section, each: Overview, rows: pl.DataFrame) -> Figure:
         section.layout.notes.get(each.measure),
         *kinds,
     )
-    found = told_of(data.filter("overall", *([~pl.col("reference")] if references else [])), measure, templates)
+    found = alt_text(data.filter("overall", *([~pl.col("reference")] if references else [])), measure, templates)
     told = f"{title} with 95% intervals: {found} The tables below have all values."
     return Figure(name, title, caption, data, finished(chart), told)
 

@@ -73,7 +73,7 @@ def _templates(section: Section, measure: str, rows: pl.DataFrame) -> Figure:
     )
     chart = layered(cells, texts).properties(height=tall(data, "other", row=CELL))
     caption = sentences(f"Mean over {rows['model'].n_unique()} models.", section.layout.notes.get(measure))
-    return Figure(slug(section.task, measure), title, caption, data, finished(chart), _told(title, data))
+    return Figure(slug(section.task, measure), title, caption, data, finished(chart), _alt_text(title, data))
 
 
 NUMBERS = ("value", "least", "most")
@@ -114,7 +114,7 @@ def _models(section: Section, measure: str, rows: pl.DataFrame) -> Figure:
     if len(templates) > 1:
         chart = chart.transform_filter("datum.template === template").add_params(selector("template", "Template", templates))
     caption = sentences("Empty cell: no correlation.", section.layout.notes.get(measure))
-    return Figure(slug(section.task, measure), title, caption, data, finished(chart), _told(title, data))
+    return Figure(slug(section.task, measure), title, caption, data, finished(chart), _alt_text(title, data))
 
 
 def _single(section: Section, measure: str, title: str, data: pl.DataFrame, pair: list[str]) -> Figure:
@@ -136,6 +136,6 @@ def _from_minus_one(values: pl.Series) -> alt.Scale:
     return alt.Scale(scheme="viridis", domain=[min(0.0, least), 1.0])
 
 
-def _told(title: str, data: pl.DataFrame) -> str:
+def _alt_text(title: str, data: pl.DataFrame) -> str:
     defined = data["value"].drop_nulls()
     return f"{title}: from {min(defined):.2f} to {max(defined):.2f}."

@@ -8,6 +8,7 @@ import polars as pl
 
 from evaluator.reports.figure import Figure, slug
 from evaluator.reports.figures.drawing import (
+    alt_text,
     axis,
     base,
     bounds,
@@ -21,7 +22,6 @@ from evaluator.reports.figures.drawing import (
     sentences,
     shown,
     told_apart,
-    told_of,
     tooltip,
     with_labels,
 )
@@ -106,7 +106,7 @@ def _against_parameters(section: Section, each: Overview, data: pl.DataFrame, mi
         f"{missing} models are omitted because their number of parameters is unknown (see --models)." if missing else None,
         f"Dashed line: {each.neutral:g}, unbiased." if each.neutral is not None else None,
     )
-    return Figure(name, title, caption, data, finished(chart), f"{title}: {told_of(data, measure, templates)}")
+    return Figure(name, title, caption, data, finished(chart), f"{title}: {alt_text(data, measure, templates)}")
 
 
 def _over_checkpoints(section: Section, each: Overview, data: pl.DataFrame) -> Figure:
@@ -132,4 +132,4 @@ def _over_checkpoints(section: Section, each: Overview, data: pl.DataFrame) -> F
         "Error bars: 95% intervals.",
         f"Dashed line: {each.neutral:g}, unbiased." if each.neutral is not None else None,
     )
-    return Figure(name, title, caption, data, finished(chart), f"{title}: {told_of(data, measure, templates)}")
+    return Figure(name, title, caption, data, finished(chart), f"{title}: {alt_text(data, measure, templates)}")

@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
-from evaluator.store.remote.credentials import CONNECTION_STRING, given
+from evaluator.store.remote.credentials import CONNECTION_STRING, credential_options
 from evaluator_serving.errors import InputError
 
 
@@ -94,7 +94,7 @@ def checked_url(scheme: str, rest: str) -> str:
     account = bool(at) and cloud.place == "container" and ":" not in user
     if question or "#" in place or (at and not account):
         bare = f"{scheme}://{bucket}{slash}{path}".partition("#")[0]
-        raise InputError(f"the URL {bare} contains credentials or parameters: remove them; {named(cloud)}")
+        raise InputError(f"the URL {bare} contains credentials or parameters: remove them; {credentials_hint(cloud)}")
     if account and not (user and _ACCOUNT.fullmatch(bucket)):
         written = "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/RUN, or az://CONTAINER/RUN"
         raise InputError(f"{scheme}://{host} does not name a container and an Azure account: write {written}")
@@ -113,7 +113,7 @@ def check_no_url(text: str) -> None:
         raise InputError(f"{text} is ambiguous: write {WRITE} for a URL, or ./{text} for a folder")
 
 
-def named(cloud: Cloud) -> str:
+def credentials_hint(cloud: Cloud) -> str:
     """The end of a message that describes the credentials."""
     return f"credentials come from the environment: {cloud.credentials}"
 
@@ -123,7 +123,7 @@ def lacks_credentials(text: str, *, answered: bool) -> bool:
     return any(sign in text for sign in (*_NONE, *(_REFUSED if answered else ())))
 
 
-def opened(url: str) -> Callable[[float], Any]:
+def open_stores(url: str) -> Callable[[float], Any]:
     """obstore's stores for a URL, by the seconds for which they retry a request.
 
     Raises InputError if obstore is not installed or configuration is missing.
@@ -135,7 +135,7 @@ def opened(url: str) -> Callable[[float], Any]:
 
     cloud = cloud_of(urlsplit(url).scheme)
     client: dict[str, Any] = {"timeout": "30s", "connect_timeout": "5s"}
-    options: dict[str, Any] = {"client_options": client, **given(cloud.spellings[0], url)}
+    options: dict[str, Any] = {"client_options": client, **credential_options(cloud.spellings[0], url)}
     if _plain(cloud, url, options.get("config", {}).get("endpoint", "")):
         client["allow_http"] = True
     backoff: Any = {"init_backoff": timedelta(seconds=0.2), "max_backoff": timedelta(seconds=10), "base": 2}
@@ -150,11 +150,13 @@ def opened(url: str) -> Callable[[float], Any]:
         return store
     except BaseError as error:
         if lacks_credentials(str(error), answered=False):
-            raise InputError(f"no credentials for {url} were found: {named(cloud)}") from error
+            raise InputError(f"no credentials for {url} were found: {credentials_hint(cloud)}") from error
         reason = cause(str(error))
         if "did not match any known pattern" in reason:
             raise InputError(f"{url} is not a valid {cloud.place} name: check the spelling") from error
-        raise InputError(f"the credentials for {url} can't be used ({reason}): check them; {named(cloud)}") from error
+        raise InputError(
+            f"the credentials for {url} can't be used ({reason}): check them; {credentials_hint(cloud)}"
+        ) from error
 
 
 def cause(text: str) -> str:

@@ -21,7 +21,7 @@ _OBSTORES_OWN = ("service_account", "authorized_user")
 _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 
 
-def given(scheme: str, url: str) -> dict[str, Any]:
+def credential_options(scheme: str, url: str) -> dict[str, Any]:
     """Arguments for obstore's store of a URL; empty if obstore finds the credentials itself.
 
     Raises InputError for credentials that cannot be used.

@@ -57,15 +57,15 @@ class Lease:
     def acquire(self) -> None:
         """Acquire the lease, waiting up to LEASE seconds for a dead holder. Raises NotNowError if another process holds it."""
         found = self._objects.get(NAME)
-        if found is not None and not said(found).get("released"):
+        if found is not None and not lease_content(found).get("released"):
             found = self._watch(found)
         self._lost = False
-        known = said(found).get("answers") if found else 0
+        known = lease_content(found).get("answers") if found else 0
         self._floor = known if isinstance(known, int) else 0
         try:
             self._put(found.version if found else None, START)
         except ConflictError:
-            raise self._taken(self._objects.get(NAME)) from None
+            raise self._conflict(self._objects.get(NAME)) from None
         if not self._objects.keeps_conditions(NAME):
             raise RemoteError(
                 f"{self._objects.url}: this storage ignores conditional writes (If-None-Match), which are needed "
@@ -101,14 +101,14 @@ class Lease:
 
     def _watch(self, found: Object) -> Object:
         """Watch another process's lease until it is renewed (raises) or counts as dead. Returns its last state."""
-        taken = self._taken(found)
+        taken = self._conflict(found)
         patient = threading.Timer(2 * beat_seconds(self._seconds), self._say_waiting, [str(found_by(found))])
         patient.daemon = True
         patient.start()
         try:
             for now in _looks(self._objects, self._seconds):
                 if now is None or now.version != found.version:
-                    if now is not None and said(now).get("released"):
+                    if now is not None and lease_content(now).get("released"):
                         return now
                     raise taken
             return found
@@ -122,7 +122,7 @@ class Lease:
             stacklevel=2,
         )
 
-    def _taken(self, found: Object | None) -> NotNowError:
+    def _conflict(self, found: Object | None) -> NotNowError:
         holder = found_by(found) if found else "another process"
         return NotNowError(f"{self._objects.url} is being written by {holder}: wait for it or use another --out")
 
@@ -157,7 +157,7 @@ class Lease:
             self._version = self._objects.put(NAME, content, known, patience=patience)
         except ConflictError:
             now = self._objects.get(NAME, patience=patience)
-            if now is None or said(now).get("holder") != self._holder:
+            if now is None or lease_content(now).get("holder") != self._holder:
                 raise
             # One of our own renewals, whose response was lost.
             self._version = self._objects.put(NAME, content, now.version, patience=patience)
@@ -169,7 +169,7 @@ def beat_seconds(lease: float) -> float:
     return lease / 12
 
 
-def said(lease: Object) -> dict[str, Any]:
+def lease_content(lease: Object) -> dict[str, Any]:
     """The content of a lease; empty if it is damaged."""
     try:
         body = json.loads(lease.content)
@@ -180,7 +180,7 @@ def said(lease: Object) -> dict[str, Any]:
 
 def found_by(lease: Object) -> str:
     """Description of the holder of a lease."""
-    body = said(lease)
+    body = lease_content(lease)
     return f"process {body.get('process', '?')} on {body.get('host', 'another machine')}"
 
 
@@ -188,11 +188,11 @@ def is_alive(objects: Objects) -> bool:
     """Whether a process holds and renews the lease. Unless it was released, it is watched for two renewals."""
     seconds = lease_seconds()
     found = objects.get(NAME)
-    if found is None or said(found).get("released"):
+    if found is None or lease_content(found).get("released"):
         return False
     for now in _looks(objects, 2 * beat_seconds(seconds) + 1):
         if now is None or now.version != found.version:
-            return now is not None and not said(now).get("released")
+            return now is not None and not lease_content(now).get("released")
     return False
 
 

@@ -103,7 +103,7 @@ class Mirror:
     def _listed(self) -> dict[str, int]:
         """Names and sizes of the run's objects. A listing that lags behind the writer's count is requested again."""
         lease = self._objects.get(leases.NAME)
-        said = leases.said(lease).get("answers", 0) if lease else 0
+        said = leases.lease_content(lease).get("answers", 0) if lease else 0
         known = max(said if isinstance(said, int) else 0, len(self._answers))
         deadline = time.monotonic() + LAG
         while True:

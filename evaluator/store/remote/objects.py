@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from evaluator.store.errors import StoreError
-from evaluator.store.remote.clouds import cause, cloud_of, lacks_credentials, named, opened
+from evaluator.store.remote.clouds import cause, cloud_of, credentials_hint, lacks_credentials, open_stores
 from evaluator_serving.errors import InputError, NotNowError
 
 Value = TypeVar("Value")
@@ -63,7 +63,7 @@ class Objects:
     def __init__(self, url: str) -> None:
         self.url = url
         self._cloud = cloud_of(urlsplit(url).scheme)
-        self._store = opened(url)
+        self._store = open_stores(url)
         """By the seconds for which obstore retries."""
         self._answered = False
 
@@ -159,7 +159,7 @@ class Objects:
                 failure, elapsed = self._failure(error), time.monotonic() - begun
                 if elapsed >= patience or not isinstance(failure, UnreachedError):
                     raise failure from error
-                seconds = min(_BRIEF, patience)
+                seconds = max(0.0, round(min(_BRIEF, patience) - elapsed - pause, 1))
                 if elapsed >= _BRIEF:
                     warnings.warn(f"{self.url} fails ({_reason(error)}): retrying for up to {patience:.0f} s", stacklevel=2)
                     seconds = patience
@@ -177,14 +177,16 @@ class Objects:
         response = _RESPONSE.search(text)
         status = int(response[1]) if response else 0
         if (denied := _DENIED.search(text)) and not self._answered:
-            return RemoteError(f"the credentials for {self.url} are refused ({denied[1]}): check them; {named(self._cloud)}")
+            return RemoteError(
+                f"the credentials for {self.url} are refused ({denied[1]}): check them; {credentials_hint(self._cloud)}"
+            )
         if lacks_credentials(text, answered=bool(status)):
             if not self._answered:
-                return RemoteError(f"no credentials for {self.url} were found ({reason}): {named(self._cloud)}")
+                return RemoteError(f"no credentials for {self.url} were found ({reason}): {credentials_hint(self._cloud)}")
             reason = f"no new credentials: {reason}"  # there were some before
         elif isinstance(error, PermissionDeniedError | UnauthenticatedError) or status in (401, 403):
             rights = "the credentials need the right to list, read and write"
-            return RemoteError(f"{self.url} refuses access ({reason}): {rights}; {named(self._cloud)}")
+            return RemoteError(f"{self.url} refuses access ({reason}): {rights}; {credentials_hint(self._cloud)}")
         elif isinstance(error, FileNotFoundError) or status == 404:
             missing = f"there is no such {self._cloud.place} ({reason})"
             return RemoteError(f"{self.url}: {missing}: make it first, or check its name and the endpoint")

@@ -7,7 +7,7 @@ from typing import Any
 
 from ray.util.placement_group import PlacementGroup
 
-from evaluator.scoring.replica import ActiveReplica, LoopState, Model, Replica
+from evaluator.scoring.replica import ActiveReplica, LoopState, ModelState, Replica
 from evaluator.sweep.on_ray.replica import RayReplica
 from evaluator.sweep.planning.fit import Allocation
 from evaluator.sweep.planning.job import width
@@ -79,7 +79,7 @@ def running(holder: ActiveReplica | PendingReplica, ratio: float, now: float) ->
     return Running(name, allocation, None if loaded else begun + allocation.load * ratio)
 
 
-def taken(starts: Sequence[PlannedReplica], family: str) -> float:
+def devices_in_use(starts: Sequence[PlannedReplica], family: str) -> float:
     """Devices of a family that are in use or asked for."""
     return sum(width(allocation) for _, allocation in starts if allocation.family == family)
 
@@ -106,7 +106,7 @@ def load_ratio(loaded: Sequence[ActiveReplica]) -> float:
     return min(max(sum(m.loaded_at - m.started_at for m in loaded) / planned, SLOW[0]), SLOW[1]) if planned else 1.0
 
 
-def progress(model: Model, state: LoopState, pending: Sequence[PendingReplica], now: float) -> Progress:
+def progress(model: ModelState, state: LoopState, pending: Sequence[PendingReplica], now: float) -> Progress:
     """A model with work left, as the policy sees it."""
     active_replicas = [m for m in state.replicas_of(model) if not m.draining]
     loaded = [m for m in active_replicas if m.loaded is not None]

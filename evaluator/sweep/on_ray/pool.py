@@ -25,6 +25,7 @@ from evaluator.sweep.on_ray.cluster import Cluster, ClusterLostError
 from evaluator.sweep.on_ray.observation import (
     PendingReplica,
     allocation_of,
+    devices_in_use,
     holders,
     node_of,
     progress,
@@ -32,7 +33,6 @@ from evaluator.sweep.on_ray.observation import (
     ray_replica,
     running,
     start_of,
-    taken,
 )
 from evaluator.sweep.on_ray.placement_groups import ask
 from evaluator.sweep.on_ray.replica import DeviceGroup, RayCall, RayReplica
@@ -151,7 +151,7 @@ class Pool:
                     self._withdraw(holder)
                 else:
                     self._preempted.append(holder)
-        free = sum(node.devices for node in nodes) - taken([start_of(h) for h in holding], family)
+        free = sum(node.devices for node in nodes) - devices_in_use([start_of(h) for h in holding], family)
         return self._policy.next(family, found, now, lambda allocation: width(allocation) <= free + 1e-9)
 
     def _planner(self, prices: Mapping[str, float]) -> Replanner:

@@ -196,10 +196,10 @@ def _reads_back(backend: Any, file: Path) -> bool:
     if again.get_vocab(with_added_tokens=True) != backend.get_vocab(with_added_tokens=True):
         return False
     same = again.get_added_tokens_decoder() == backend.get_added_tokens_decoder()
-    return same and all(a == b for a, b in zip(_made(again), _made(backend), strict=True))
+    return same and all(a == b for a, b in zip(_tokenizations(again), _tokenizations(backend), strict=True))
 
 
-def _made(backend: Any) -> Iterable[Any]:
+def _tokenizations(backend: Any) -> Iterable[Any]:
     asked = [(text, None) for text in TEXTS] + [(TEXTS[0], TEXTS[2])]
     before = backend.encode_special_tokens
     try:

@@ -42,14 +42,14 @@ def resolve(
     allowed = {"allow_pickle": allow_pickle, "trust_remote_code": trust_remote_code}
     if isinstance(found, Path):
         # As written, not where symbolic links lead: on another machine they may lead elsewhere.
-        return _made(spec, found, None, chat_template, Path(os.path.abspath(Path(spec).expanduser())), **allowed)
+        return _source_of(spec, found, None, chat_template, Path(os.path.abspath(Path(spec).expanduser())), **allowed)
     if found.model.files[0][0].endswith(".gguf") or has_adapter(found.folder):
         with fetched(found.model, spec) as folder:
-            return _made(spec, folder, found.model.commit, chat_template, found.model, **allowed)
+            return _source_of(spec, folder, found.model.commit, chat_template, found.model, **allowed)
     return hub_source(spec, found, chat_template, **allowed)
 
 
-def _made(
+def _source_of(
     spec: str, path: Path, commit: str | None, chat_template: str, origin: HubModel | Path, **allowed: bool
 ) -> ModelSource:
     if has_adapter(path):

@@ -83,7 +83,7 @@ def load_tokenizer(source: ModelSource) -> Any:
 
 def load_tokenizers(source: ModelSource) -> Tokenizers:
     """The model's tokenizer, and the one that transformers' class makes instead. Raises InputError as `load_tokenizer`."""
-    found = _found(source)
+    found = _load(source)
     for tokenizer in (found.used, found.other):
         if tokenizer is not None:
             tokenizer.backend_tokenizer.no_truncation()
@@ -107,22 +107,22 @@ def tokens_of(backend: Any, texts: Sequence[Text], *, special: bool = True, cont
     """
     backend.encode_special_tokens = not control
 
-    def told(encoding: Any) -> tuple[Any, ...]:
+    def fields(encoding: Any) -> tuple[Any, ...]:
         return encoding.ids, encoding.offsets, encoding.special_tokens_mask, encoding.type_ids
 
     def alone(text: Text) -> tuple[Any, ...]:
         try:
-            return told(backend.encode(*((text,) if isinstance(text, str) else text), add_special_tokens=special))
+            return fields(backend.encode(*((text,) if isinstance(text, str) else text), add_special_tokens=special))
         except Exception as error:
             return (str(error),)
 
     try:
-        return [told(encoding) for encoding in backend.encode_batch(list(texts), add_special_tokens=special)]
+        return [fields(encoding) for encoding in backend.encode_batch(list(texts), add_special_tokens=special)]
     except Exception:  # the library has no types of its own, and doesn't say which of the texts it was
         return list(map(alone, texts))
 
 
-def _found(source: ModelSource) -> Tokenizers:
+def _load(source: ModelSource) -> Tokenizers:
     made = _of_class(source)
     error = made if isinstance(made, InputError) else None
     if error is None and not getattr(made, "is_fast", False):

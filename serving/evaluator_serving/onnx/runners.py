@@ -103,7 +103,7 @@ class Runner(ABC):
             options.add_session_config_entry("session.disable_prepacking", "1")
         return onnxruntime.InferenceSession(self._folder / f"{form}.onnx", options, providers=self._providers)
 
-    def _asked(self, wanted: Wanted) -> Inputs:
+    def _head_inputs(self, wanted: Wanted) -> Inputs:
         """The head's inputs for what is wanted: a matrix of ids padded with -1, or for causal models (read, token) pairs."""
         if self._manifest.head == "causal":
             tokens = np.array([token for ids in wanted for token in ids], np.int64)
@@ -135,7 +135,7 @@ class Plain(Runner):
 
     def submit(self, inputs: Inputs, wanted: Wanted) -> None:
         """Score a batch."""
-        (log_probs,) = self._scores.run(["log_probs"], {**inputs, **self._asked(wanted)})
+        (log_probs,) = self._scores.run(["log_probs"], {**inputs, **self._head_inputs(wanted)})
         self._done += self._cut(log_probs, wanted)
 
     def collect(self) -> list[NDArray[np.float32]]:
@@ -202,7 +202,7 @@ class Pooled(Runner):
         for start, stop in itertools.pairwise(bounds):
             wanted = self._wanted[start:stop]
             if wanted:
-                values += self._cut(self._head.log_probs(self._pool[start:stop], self._asked(wanted)), wanted)
+                values += self._cut(self._head.log_probs(self._pool[start:stop], self._head_inputs(wanted)), wanted)
         self._filled, self._wanted = 0, []
         return values
 

@@ -92,7 +92,7 @@ class Conversation:
         said: list[list[Reply]] = [[] for _ in rows]
         for (index, chat), early in zip(wanted, replies, strict=True):
             if (reply := early or next(later)) is None:
-                raise self._told(index, self._failed[chat])
+                raise self._run_error(index, self._failed[chat])
             said[index].append(reply)
         return [tuple(replies) for replies in said]
 
@@ -121,7 +121,7 @@ class Conversation:
             return None
         before = self._answered
         try:
-            reply: Reply = self._patience.retrying(stop)(self._asked, chat)
+            reply: Reply = self._patience.retrying(stop)(self._send, chat)
         except ServerError as error:
             if error.passing and stop.is_set():
                 raise _StoppedError from error
@@ -130,7 +130,7 @@ class Conversation:
                     self._failed[chat] = error
                 return None
             stop.set()
-            raise self._told(index, error) from error
+            raise self._run_error(index, error) from error
         except CostError:
             stop.set()
             raise
@@ -147,14 +147,14 @@ class Conversation:
                 return False
             if self._answered == before:
                 try:
-                    self._asked(replace(chat, turns=(*chat.turns[:-1], _CONTROL)))
+                    self._send(replace(chat, turns=(*chat.turns[:-1], _CONTROL)))
                 except (ServerError, CostError):
                     stop.set()
                     return False
                 self._answered += 1
             return True
 
-    def _asked(self, chat: Chat) -> Reply:
+    def _send(self, chat: Chat) -> Reply:
         """One request. Raises ServerError, and CostError before anything is sent."""
         reserved, limit = self._meter.reserve(chat), self._limit
         answer: Any = None
@@ -171,7 +171,7 @@ class Conversation:
                 return Reply("", "filtered", served=self._model, date=_now())
             if limit == _LIMITS[0] and _refused(error, _LIMITS):
                 self._limit = _LIMITS[1]
-                return self._asked(chat)
+                return self._send(chat)
             raise
         except BaseException:
             self._meter.release(reserved, perhaps=True)
@@ -191,7 +191,7 @@ class Conversation:
         }
         return {name: value for name, value in fields.items() if name not in self._omit}
 
-    def _told(self, index: int, error: ServerError) -> Exception:
+    def _run_error(self, index: int, error: ServerError) -> Exception:
         """The error for the run."""
         where = f"{self._client.url} ({self._model})"
         if error.general:

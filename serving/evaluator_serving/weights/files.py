@@ -14,7 +14,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 """Tensor name → shape."""
 
 
-def chosen(names: Collection[str], shards: Callable[[str], Iterable[str]]) -> list[str]:
+def choose_files(names: Collection[str], shards: Callable[[str], Iterable[str]]) -> list[str]:
     """The weight files among a folder's file names: safetensors before .bin before GGUF files.
 
     `shards` returns the names in an index file; some may not be among `names`.
@@ -38,7 +38,7 @@ def shards_of(index: Path) -> list[str]:
 def weights_in(folder: Path) -> list[Path]:
     """The weight files of a folder, including missing ones named by its index."""
     names = {file.name for file in folder.iterdir() if file.is_file()} if folder.is_dir() else set()
-    return [folder / name for name in chosen(names, lambda index: shards_of(folder / index))]
+    return [folder / name for name in choose_files(names, lambda index: shards_of(folder / index))]
 
 
 def header_size(file: Path) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 from evaluator_serving.cache import cache_dir, remember_json, remembered_json
 from evaluator_serving.errors import EngineError, InputError, ModelError, UnreachedHubError, first_line
 from evaluator_serving.weights.cache import in_use, key_of, readable, remove_torn
-from evaluator_serving.weights.files import Shapes, chosen, safetensors_header, shards_of, weights_in
+from evaluator_serving.weights.files import Shapes, choose_files, safetensors_header, shards_of, weights_in
 
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
@@ -67,7 +67,7 @@ def find(name: str, revision: str | None, spec: str) -> HubFiles:
     from huggingface_hub import snapshot_download
 
     quiet_hub()
-    with _told(spec, revision):
+    with _hub_errors(spec, revision):
         folder = Path(snapshot_download(name, revision=revision, allow_patterns=list(CONFIG_FILES), ignore_patterns=["*/*"]))
         commit = folder.name
         local = weights_in(folder)
@@ -111,7 +111,7 @@ def fetch_code(model: HubModel, spec: str) -> None:
     from huggingface_hub import snapshot_download
 
     quiet_hub()
-    with _told(spec, model.commit):
+    with _hub_errors(spec, model.commit):
         for place in CODE_PLACES:  # in its patterns a star is any number of folders, too
             deeper = [f"{place}*/*"]
             snapshot_download(model.name, revision=model.commit, allow_patterns=[f"{place}*.py"], ignore_patterns=deeper)
@@ -140,7 +140,7 @@ def _listed(name: str, commit: str, folder: Path, spec: str) -> HubFiles:
         return HubFiles(HubModel(name, commit, tuple((file, size) for file, size in known["files"])), folder, shapes)
     api = HfApi()
     sizes = {entry.path: entry.size for entry in api.list_repo_tree(name, revision=commit) if isinstance(entry, RepoFile)}
-    files = chosen(sizes, lambda index: shards_of(folder / index))
+    files = choose_files(sizes, lambda index: shards_of(folder / index))
     adapter = [file for file in ADAPTER_WEIGHTS if file in sizes]
     for file in files:
         if file not in sizes:
@@ -183,7 +183,7 @@ def _missing(model: HubModel, folder: Path) -> dict[str, int]:
 
 
 @contextlib.contextmanager
-def _told(spec: str, revision: str | None) -> Iterator[None]:
+def _hub_errors(spec: str, revision: str | None) -> Iterator[None]:
     from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
 
     try:
