@@ -1,14 +1,15 @@
 """Users' TOML files, checked against a schema. All mistakes are reported at once, each with file, line and key."""
 
+import hashlib
 import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, Self, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 from pydantic.fields import FieldInfo
 
 from evaluator.text_file import read_text
@@ -26,6 +27,29 @@ class Table(BaseModel):
     """Schema of a table: unknown keys are rejected; a field's description is shown if it is missing."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class TextTable(Table):
+    """A whole file that keeps its text, by which its digest tells it from others."""
+
+    _text: str = PrivateAttr("")
+
+    @classmethod
+    def parse(cls, text: str, where: str) -> Self:
+        """From a file's text. Raises InputError with one line per mistake: `where` (the file), line, key."""
+        document = Document(where, text)
+        made = document.checked(cls, document.content())
+        made._text = text
+        return made
+
+    @property
+    def text(self) -> str:
+        """The TOML that it was read from."""
+        return self._text
+
+    def digest(self, digits: int) -> str:
+        """So many hexadecimal digits of the text's hash."""
+        return hashlib.sha256(self.text.encode()).hexdigest()[:digits]
 
 
 class MistakesError(ValueError):

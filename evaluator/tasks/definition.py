@@ -16,8 +16,6 @@ a name and templates only.
 
 import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -34,95 +32,6 @@ HEADS: dict[str, Kind] = {"masked": "masked", "causal": "continuation"}
 """Head of a model → kind of template that it can answer, in order of preference."""
 
 SENTENCE, SLOT = "{s}", "[]"
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """A stereotype: `polarity` is `male` for the pole of the first words, `female` for that of the second, or None.
-
-    These two are keys inside the program, as the measures' names q_m, q_f and g_s = q_m / q_f are; a reader is shown the
-    definition's own names of its poles (`Definition.poles`).
-    """
-
-    id: str
-    name: str
-    polarity: Literal["male", "female"] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Template:
-    """A text with a sentence and a slot, and the two words that fill the slot; the first counts positive."""
-
-    id: str
-    kind: Kind
-    text: str
-    words: tuple[str, str]
-
-    def request(self, sentence: str, protocol: Protocol_) -> Request:
-        """The question about one sentence, which stands in the text exactly as it is."""
-        # The template is cut before the sentence goes in, so that a sentence may contain the markers.
-        before, after = (part.replace(SENTENCE, sentence) for part in self.text.split(SLOT))
-        if self.kind == "masked":
-            candidates = ((self.words[0],), (self.words[1],))
-            return Masked((before, after), candidates, "sequential" if protocol == "default" else "positional")
-        context = before.rstrip()
-        space = before[len(context) :]  # a word's leading space is part of the word, not of the context
-        words = (space + self.words[0], space + self.words[1])
-        return Continuation(context, words, "conditional" if protocol == "default" else "last_token")
-
-
-@dataclass(frozen=True, slots=True)
-class Definition:
-    """A validated definition; the attributes are those of the TOML file (`poles`: its polarity)."""
-
-    name: str
-    language: str
-    poles: tuple[str, str]
-    sentence_column: str
-    group_column: str
-    groups: Mapping[str, Group]
-    topic: tuple[str, ...]
-    templates: tuple[Template, ...]
-
-    @property
-    def heads(self) -> frozenset[str]:
-        """Heads of models that at least one template suits."""
-        kinds = {template.kind for template in self.templates}
-        return frozenset(head for head, kind in HEADS.items() if kind in kinds)
-
-    @property
-    def pole_of(self) -> dict[str, str]:
-        """Group → the name of its pole, of the groups that have one."""
-        name = dict(zip(("male", "female"), self.poles, strict=True))
-        return {group.id: name[group.polarity] for group in self.groups.values() if group.polarity}
-
-    def topical(self, sentence: str, group: str) -> bool:
-        """Whether the sentence counts for the topic's rate."""
-        return self.groups[group].polarity == "male" and any(word in sentence for word in self.topic)
-
-
-def gest_toml() -> str:
-    """The text of GEST's own definition."""
-    return Path(__file__).with_name("gest.toml").read_text(encoding="utf-8")
-
-
-@cache
-def gest_definition() -> Definition:
-    """GEST's own definition."""
-    return parse_definition(gest_toml(), "gest.toml")
-
-
-def parse_definition(text: str, where: str) -> Definition:
-    """Validate a definition's text. Raises InputError with a line for each mistake: `where` (its file), line, key."""
-    document = Document(where, text)
-    table = document.content()
-    if "groups" not in table:
-        gest = tomllib.loads(gest_toml())
-        table = {key: gest[key] for key in ("columns", "groups", "polarity", "topic")} | table
-    return document.checked(_File, table).definition()
-
-
-# --- the file --------------------------------------------------------------------------------------------------------
 
 
 def _spoken(text: str) -> str:
@@ -153,17 +62,23 @@ Text = Annotated[str, AfterValidator(_spoken)]
 Pair = Annotated[list[Text], AfterValidator(_two)]
 
 
-class _Columns(Table):
+class SampleColumns(Table):
+    """The CSV's columns."""
+
     sentence: Text = "sentence"
     group: Text = "group"
 
 
-class _Group(Table):
+class Group(Table):
+    """A stereotype, and the pole that it belongs to, if any."""
+
     name: Text
     polarity: str | None = None
 
 
-class _Template(Table):
+class Template(Table):
+    """A text with a sentence and a slot, and the two words that fill the slot; the first counts positive."""
+
     id: Annotated[Text, AfterValidator(_identifier)]
     kind: Kind
     text: Text
@@ -183,15 +98,33 @@ class _Template(Table):
             raise MistakesError(found)
         return self
 
+    def request(self, sentence: str, protocol: Protocol_) -> Request:
+        """The question about one sentence, which stands in the text exactly as it is."""
+        # The template is cut before the sentence goes in, so that a sentence may contain the markers.
+        before, after = (part.replace(SENTENCE, sentence) for part in self.text.split(SLOT))
+        if self.kind == "masked":
+            candidates = ((self.words[0],), (self.words[1],))
+            return Masked((before, after), candidates, "sequential" if protocol == "default" else "positional")
+        context = before.rstrip()
+        space = before[len(context) :]  # a word's leading space is part of the word, not of the context
+        words = (space + self.words[0], space + self.words[1])
+        return Continuation(context, words, "conditional" if protocol == "default" else "last_token")
 
-class _File(Table):
+
+class Definition(Table):
+    """A definition as its file has it.
+
+    Inside the program a group's polarity is `male` for the pole of the first words and `female` for that of the second, as the
+    measures' names q_m, q_f and g_s = q_m / q_f are; a reader is shown the definition's own names of its poles.
+    """
+
     name: Annotated[Text, AfterValidator(_file_name)]
     language: Text = "en"
     polarity: Pair = Field(default_factory=lambda: ["male", "female"])
     topic: list[Text] = Field(default_factory=list)
-    columns: _Columns = _Columns()
-    groups: Annotated[dict[str, _Group], Field(min_length=1)]
-    templates: Annotated[list[_Template], Field(min_length=1, description="give at least one [[templates]] table")]
+    columns: SampleColumns = SampleColumns()
+    groups: Annotated[dict[str, Group], Field(min_length=1)]
+    templates: Annotated[list[Template], Field(min_length=1, description="give at least one [[templates]] table")]
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -214,17 +147,54 @@ class _File(Table):
             raise MistakesError(found)
         return self
 
-    def definition(self) -> Definition:
-        """The file's meaning."""
-        pole: dict[str | None, Literal["male", "female"] | None]
-        pole = {self.polarity[0]: "male", self.polarity[1]: "female", None: None}
-        return Definition(
-            name=self.name,
-            language=self.language,
-            poles=(self.polarity[0], self.polarity[1]),
-            sentence_column=self.columns.sentence,
-            group_column=self.columns.group,
-            groups={key: Group(key, group.name, pole[group.polarity]) for key, group in self.groups.items()},
-            topic=tuple(self.topic),
-            templates=tuple(Template(it.id, it.kind, it.text, (it.words[0], it.words[1])) for it in self.templates),
-        )
+    @property
+    def poles(self) -> tuple[str, str]:
+        """What the first and the second word of every pair stand for."""
+        return self.polarity[0], self.polarity[1]
+
+    @property
+    def heads(self) -> frozenset[str]:
+        """Heads of models that at least one template suits."""
+        kinds = {template.kind for template in self.templates}
+        return frozenset(head for head, kind in HEADS.items() if kind in kinds)
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Group → its name."""
+        return {key: group.name for key, group in self.groups.items()}
+
+    @property
+    def pole_of(self) -> dict[str, str]:
+        """Group → the name of its pole, of the groups that have one."""
+        return {key: group.polarity for key, group in self.groups.items() if group.polarity}
+
+    @property
+    def sides(self) -> dict[str, str | None]:
+        """Group → `male`, `female` or None."""
+        sides = dict(zip(self.polarity, ("male", "female"), strict=True))
+        return {key: sides.get(group.polarity or "") for key, group in self.groups.items()}
+
+    def topical(self, sentence: str, group: str) -> bool:
+        """Whether the sentence counts for the topic's rate: that of the first pole's samples with one of its words."""
+        return self.groups[group].polarity == self.polarity[0] and any(word in sentence for word in self.topic)
+
+
+def gest_toml() -> str:
+    """The text of GEST's own definition."""
+    return Path(__file__).with_name("gest.toml").read_text(encoding="utf-8")
+
+
+@cache
+def gest_definition() -> Definition:
+    """GEST's own definition."""
+    return parse_definition(gest_toml(), "gest.toml")
+
+
+def parse_definition(text: str, where: str) -> Definition:
+    """Validate a definition's text. Raises InputError with a line for each mistake: `where` (its file), line, key."""
+    document = Document(where, text)
+    table = document.content()
+    if "groups" not in table:
+        gest = tomllib.loads(gest_toml())
+        table = {key: gest[key] for key in ("columns", "groups", "polarity", "topic")} | table
+    return document.checked(Definition, table)

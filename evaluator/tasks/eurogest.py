@@ -225,7 +225,7 @@ class EuroGest(Task):
             overview=() if several else (main,),
             by_language=(main,) if several else (),
             language_ranks=("rank",) if several else (),
-            groups={group.id: group.name for group in gest.groups.values()},
+            groups=gest.names,
             polarity=gest.pole_of,
             poles=gest.poles,
             lowest="feminine",

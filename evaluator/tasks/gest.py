@@ -140,7 +140,7 @@ class GestTask(Task):
         if limit is None:
             return limited(self.load(data), self.strata, limit)
         path, it = self._path(data), self.plan
-        groups = read_groups(path, it.sentence_column, it.group_column, it.groups, self.files.encoding).to_frame()
+        groups = read_groups(path, it.columns.sentence, it.columns.group, it.groups, self.files.encoding).to_frame()
         order = spread(self._with_polarity(groups), self.strata, limit)
         frame = self._read(path, set(order))
         places = pl.DataFrame({"sample": order, ORDER: range(len(order))}, schema={"sample": pl.Int64, ORDER: pl.Int64})
@@ -158,11 +158,10 @@ class GestTask(Task):
 
     def _read(self, path: Path, rows: Collection[int] | None = None) -> pl.DataFrame:
         it = self.plan
-        return read_sentences(path, it.sentence_column, it.group_column, it.groups, rows, self.files.encoding)
+        return read_sentences(path, it.columns.sentence, it.columns.group, it.groups, rows, self.files.encoding)
 
     def _with_polarity(self, frame: pl.DataFrame) -> pl.DataFrame:
-        polarity = {group.id: group.polarity for group in self.plan.groups.values()}
-        return frame.with_columns(pl.col("group").replace_strict(polarity, return_dtype=pl.String).alias("polarity"))
+        return frame.with_columns(polarity=pl.col("group").replace_strict(self.plan.sides, return_dtype=pl.String))
 
     def _described(self, frame: pl.DataFrame) -> pl.DataFrame:
         family = [self.plan.topical(sentence, group) for sentence, group in frame.select("sentence", "group").iter_rows()]
@@ -235,7 +234,7 @@ class GestTask(Task):
         it = self.plan
         gest = gest_definition()
         topic = None if (it.topic, it.poles) == (gest.topic, gest.poles) else it.topic
-        return rates_layout({group.id: group.name for group in it.groups.values()}, it.pole_of, options.scale, it.poles, topic)
+        return rates_layout(it.names, it.pole_of, options.scale, it.poles, topic)
 
 
 def with_poles(rows: pl.DataFrame, plan: Definition) -> pl.DataFrame:

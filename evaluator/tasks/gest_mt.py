@@ -184,7 +184,7 @@ class GestMtTask(Task):
                 "Samples whose translation shows no gender are excluded: check the yield before comparing systems "
                 "or languages.",
             ),
-            groups={group.id: group.name for group in plan.groups.values()},
+            groups=plan.names,
             polarity=plan.pole_of,
             poles=plan.poles,
             notes={

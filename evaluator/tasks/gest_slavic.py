@@ -118,7 +118,7 @@ class GestSlavicTask(Task):
                     difference.male,
                     difference.female,
                     difference.suffix,
-                    gest_groups.groups[group].polarity,
+                    gest_groups.sides[group],
                     gest_groups.topical(variant.original, group),
                 )
             )

@@ -186,7 +186,7 @@ class GestWho(Task):
 
     def layout(self, options: MeasureOptions) -> Layout:
         """The rate and what the answers were like, then by stereotype."""
-        groups = gest_definition().groups.values()
+        plan = gest_definition()
         return Layout(
             summary=("stereotype_rate", *OPTIONS, *WHOLE),
             details=("lean", *OPTIONS),
@@ -196,8 +196,8 @@ class GestWho(Task):
                 "Answers depend on the prompt's wording and on what the model was trained to refuse. A rate of 0 "
                 "can mean balance, or that the model always gives the same answer: see the shares of the answers.",
             ),
-            groups={group.id: group.name for group in groups},
-            polarity=gest_definition().pole_of,
+            groups=plan.names,
+            polarity=plan.pole_of,
             poles=GENDERS,
             notes={
                 "stereotype_rate": "stereotype_rate: 0 is unbiased, 1 always stereotypical, below 0 against the stereotype; "
@@ -244,7 +244,7 @@ def _task_name(it: GestWhoParameters) -> str:
         "temperature": f"{it.answers}x{it.temperature:g}",  # without a temperature there is one answer
         "max_tokens": f"{it.max_tokens}tokens",
         "seed": f"seed{it.seed}",
-        "wording": it.wording and it.wording.mark,
+        "wording": it.wording and it.wording.digest(8),
     }
     others = {key: f"{key}-{mark(value)}" for key, value in chosen.items() if key not in short and key != "answers"}
     return "-".join(["gest-who", *(str(part) for key, part in {**short, **others}.items() if key in chosen)])

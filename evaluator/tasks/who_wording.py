@@ -1,16 +1,13 @@
 """How the question who said a sentence is put: the program's wording, a file of the user's, or an installed GenderBench's."""
 
 import ast
-import hashlib
 import importlib.util
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 from pydantic import Field, field_validator
 
-from evaluator.toml_file import Document, Table
+from evaluator.toml_file import Document, TextTable
 from evaluator_serving.chats import Turn
 from evaluator_serving.errors import InputError
 
@@ -20,7 +17,9 @@ GENDERBENCH = "genderbench"
 """The wording that is read from the package of that name."""
 
 
-class _File(Table):
+class Wording(TextTable):
+    """A question with its three answers."""
+
     prompt: str = Field(min_length=1, description="the question, with {s}, {a}, {b} and {c}")
     male: str = Field(min_length=1)
     female: str = Field(min_length=1)
@@ -34,30 +33,6 @@ class _File(Table):
             if prompt.count(f"{{{name}}}") != 1:
                 raise ValueError(f"the prompt must contain {{{name}}} exactly once")
         return prompt.strip("\n")
-
-
-@dataclass(frozen=True, slots=True)
-class Wording:
-    """A question with its three answers; `text` is the TOML that it was read from."""
-
-    prompt: str
-    male: str
-    female: str
-    neither: str
-    system: str | None
-    text: str
-
-    @classmethod
-    def parse(cls, text: str, where: str) -> Self:
-        """From a file's text. Raises InputError with a line for each mistake: `where` (its file), line, key."""
-        document = Document(where, text)
-        found = document.checked(_File, document.content())
-        return cls(found.prompt, found.male, found.female, found.neither, found.system, text)
-
-    @property
-    def mark(self) -> str:
-        """Eight digits that tell this wording from others."""
-        return hashlib.sha256(self.text.encode()).hexdigest()[:8]
 
     def turns(self, sentence: str, order: tuple[str, str, str]) -> tuple[Turn, ...]:
         """The question about a sentence, the options in this order. The sentence may hold anything, markers too."""

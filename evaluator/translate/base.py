@@ -50,6 +50,11 @@ class ChatTranslator(Translator, Protocol):
         return [parsed.text for parsed in self.parse(texts, language, self.generate(texts, language))]
 
 
+def answers_of(translator: Translator, texts: Sequence[str], language: str) -> Sequence[Any]:
+    """What the cache stores of each text: its translation, or a ChatTranslator's unparsed answer."""
+    return (translator.generate if isinstance(translator, ChatTranslator) else translator.translate)(texts, language)
+
+
 KINDS = Registry(
     {
         "model": "evaluator.translate.seq2seq:Seq2SeqTranslator",

@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from evaluator.answer_cache import AnswerCache, answer_key
-from evaluator.translate.base import ChatTranslator, Translator
+from evaluator.translate.base import ChatTranslator, Translator, answers_of
 from evaluator_serving.budget import Budget
 from evaluator_serving.errors import InputError
 
@@ -24,14 +25,21 @@ class CachedTranslator:
         offline: bool = False,
         budget: Budget | None = None,
         report: Callable[[str], None] = lambda line: None,
+        copies: Callable[[Sequence[str], str], Sequence[Any]] | None = None,
+        workers: int = 1,
     ) -> None:
-        """`offline` uses the cache only; `budget` limits the cost (None: free translators only); `report` receives progress."""
+        """`offline` uses the cache only; `budget` limits the cost (None: free translators only); `report` receives progress.
+
+        `copies` answers in place of the translator, with a batch for each of its `workers`.
+        """
         self.inner = inner
         self.cache = cache
         self.budget = budget or Budget(0.0)
         self.outcomes: Counter[str] = Counter()
         self._offline = offline
         self._report = report
+        self._answers = copies or partial(answers_of, inner)
+        self._batch = inner.batch * workers
 
     def translate(self, texts: Sequence[str], language: str) -> list[str]:
         """The texts in `language`, in their order.
@@ -43,8 +51,8 @@ class CachedTranslator:
         missing = [text for text, key in keys.items() if key not in self.cache]
         if missing:
             self._check(missing, language)
-        for start in range(0, len(missing), self.inner.batch):
-            batch = missing[start : start + self.inner.batch]
+        for start in range(0, len(missing), self._batch):
+            batch = missing[start : start + self._batch]
             answers = self._answers(batch, language)
             self.budget.spend(self._cost(batch))
             metadata = {"system": system, "language": language, "parameters": dict(parameters)}
@@ -52,11 +60,6 @@ class CachedTranslator:
             self.cache.add([{"key": keys[text], "text": text, **metadata, "answer": answer} for text, answer in pairs])
             self._report(f"{system} {language}: {start + len(batch)} of {len(missing)} texts")
         return self._parsed(texts, keys, language)
-
-    def _answers(self, batch: Sequence[str], language: str) -> Sequence[Any]:
-        if isinstance(self.inner, ChatTranslator):
-            return self.inner.generate(batch, language)
-        return self.inner.translate(batch, language)
 
     def _parsed(self, texts: Sequence[str], keys: dict[str, str], language: str) -> list[str]:
         if not isinstance(self.inner, ChatTranslator):

@@ -94,7 +94,7 @@ class LLMTranslator(ChatTranslator):
             "revision": self._source.revision,
             "engine": self._engine_name,
             "dtype": info.dtype,
-            "prompt": self._options.prompt.digest,
+            "prompt": self._options.prompt.digest(16),
             "max_tokens": str(self._options.max_tokens),
             "details": answer_key(dict(info.details)),
             **({"thinking": self._source.thinking} if self._source.thinking else {}),

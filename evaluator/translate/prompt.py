@@ -1,16 +1,12 @@
 """The prompt for translations by a language model: the default, or a user's TOML file."""
 
-import hashlib
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 from pydantic import Field, field_validator
 
 from evaluator.datasets.eurogest import LANGUAGES
-from evaluator.toml_file import Document, Table
+from evaluator.toml_file import Document, Table, TextTable
 from evaluator_serving.chats import Turn
 from evaluator_serving.errors import InputError
 
@@ -26,7 +22,15 @@ class _Example(Table):
     target: str = Field(alias="to", min_length=1)
 
 
-class _File(Table):
+class TranslationPrompt(TextTable):
+    """A prompt template.
+
+    Attributes:
+        prompt, system: user and system message with {language}; the user message also with {text}.
+        languages: language code → name, in addition to NAMES.
+        examples: language code → pairs of texts for few-shot prompting.
+    """
+
     prompt: str = Field(min_length=1, description="the prompt, with {text} and {language}")
     system: str | None = Field(None, min_length=1)
     languages: dict[str, str] = Field(default_factory=dict)
@@ -41,37 +45,6 @@ class _File(Table):
             raise ValueError("the prompt must contain {language}")
         return prompt.strip("\n")
 
-
-@dataclass(frozen=True, slots=True)
-class TranslationPrompt:
-    """A prompt template.
-
-    Attributes:
-        prompt, system: user and system message with {language}; the user message also with {text}.
-        languages: language code → name, in addition to NAMES.
-        examples: language code → (English, translation) pairs for few-shot prompting.
-        text: the TOML source.
-    """
-
-    prompt: str
-    system: str | None
-    languages: Mapping[str, str]
-    examples: Mapping[str, tuple[tuple[str, str], ...]]
-    text: str
-
-    @classmethod
-    def parse(cls, text: str, where: str) -> Self:
-        """Parse TOML. Raises InputError with one line per mistake: `where` (the file), line, key."""
-        document = Document(where, text)
-        file = document.checked(_File, document.content())
-        examples = {code: tuple((one.source, one.target) for one in pairs) for code, pairs in file.examples.items()}
-        return cls(file.prompt, file.system, file.languages, examples, text)
-
-    @property
-    def digest(self) -> str:
-        """16 hexadecimal digits of the hash of `text`; part of the cache key."""
-        return hashlib.sha256(self.text.encode()).hexdigest()[:16]
-
     def language(self, code: str) -> str:
         """A language's name. Raises InputError if it is unknown."""
         name = self.languages.get(code) or NAMES.get(code)
@@ -83,8 +56,8 @@ class TranslationPrompt:
         """The chat for a text: system message, examples, prompt. Braces in the text are not placeholders."""
         name = self.language(code)
         turns = [Turn("system", self.system.replace("{language}", name))] if self.system else []
-        for source, target in self.examples.get(code, ()):
-            turns += [Turn("user", self._filled(source, name)), Turn("assistant", target)]
+        for example in self.examples.get(code, ()):
+            turns += [Turn("user", self._filled(example.source, name)), Turn("assistant", example.target)]
         return (*turns, Turn("user", self._filled(text, name)))
 
     def _filled(self, text: str, name: str) -> str:

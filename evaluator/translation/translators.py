@@ -8,11 +8,11 @@ from typing import Any, TypedDict
 
 from evaluator.answer_cache import AnswerCache
 from evaluator.sweep.hardware import gpus
-from evaluator.translate.base import make_translator
+from evaluator.translate.base import Translator, make_translator
 from evaluator.translate.cache import CachedTranslator
 from evaluator.translate.llm import LLMOptions
 from evaluator.translate.prompt import TranslationPrompt, default_prompt, read_prompt
-from evaluator.translate.sharded import ShardedChatTranslator, ShardedTranslator
+from evaluator.translate.sharded import Copies
 from evaluator_serving.budget import Budget
 from evaluator_serving.chats import Day
 from evaluator_serving.engine import EngineOptions
@@ -65,13 +65,22 @@ def open_translator(
         raise InputError(
             "a limit on the cost needs prices: --extra prompt_price=… --extra answer_price=… (US dollars a million tokens)"
         )
-    if workers > 1:
-        translator = _sharded(spec, kind, options, workers)
-    else:
-        # What is paid for is on disk answer by answer, whatever batch it is in.
-        replies = (cache.with_suffix(".replies.jsonl"),) if kind == "llm" else ()
-        translator = make_translator(spec, *options, *replies)
-    return CachedTranslator(translator, AnswerCache(cache), offline=money.offline, budget=money.budget, report=report)
+    if workers > 1 and (kind not in SHARDED or is_served(spec.partition(":")[2])):
+        remedy = "remove it" if kind not in SHARDED else "for a server use --extra concurrency=N"
+        raise InputError(f"--workers requires a local model, not {spec!r}: {remedy}")
+    # What is paid for is on disk answer by answer, whatever batch it is in.
+    replies = (cache.with_suffix(".replies.jsonl"),) if kind == "llm" and workers == 1 else ()
+    translator = make_translator(spec, *options, *replies)
+    copies = _copies(translator, spec, options, workers) if workers > 1 else None
+    return CachedTranslator(
+        translator,
+        AnswerCache(cache),
+        offline=money.offline,
+        budget=money.budget,
+        report=report,
+        copies=copies,
+        workers=workers,
+    )
 
 
 def outcomes(translator: CachedTranslator) -> str:
@@ -104,12 +113,8 @@ def _llm_options(talking: LLMChoices, money: Money) -> LLMOptions:
     return replace(llm_options, max_tokens=most) if most else llm_options
 
 
-def _sharded(spec: str, kind: str, options: tuple[Any, ...], workers: int) -> Any:
-    if kind not in SHARDED or is_served(spec.partition(":")[2]):
-        remedy = "remove it" if kind not in SHARDED else "for a server use --extra concurrency=N"
-        raise InputError(f"--workers requires a local model, not {spec!r}: {remedy}")
+def _copies(translator: Translator, spec: str, options: tuple[Any, ...], workers: int) -> Copies:
     from evaluator.sweep.on_ray.cluster import connect  # imports Ray
 
     connect("local", None if gpus() else workers)
-    made = ShardedChatTranslator if kind == "llm" else ShardedTranslator
-    return made(spec, options, workers, gpus=1.0 if gpus() else 0.0)
+    return Copies(translator, spec, options, workers, gpus=1.0 if gpus() else 0.0)

@@ -98,7 +98,7 @@ def test_templates_alone_ask_about_gest(tmp_path: Path, data_dir: Path) -> None:
     loaded = it.load(DataSource(data_dir))
     assert loaded.frame.height == 3565
     assert loaded.frame["family"].sum() == 166
-    assert it.plan.groups["16"] == Group("16", "strong", "male")
+    assert it.plan.groups["16"] == Group(name="strong", polarity="male")
 
 
 def test_samples_alone_are_asked_as_gest_is(tmp_path: Path) -> None:

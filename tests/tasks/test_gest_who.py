@@ -308,7 +308,7 @@ def test_a_wording_of_ones_own(tmp_path: Path) -> None:
     assert request.turns[0] == Turn("system", "Be brief")
     assert request.turns[1].content.startswith("I cook. Who? (a) ")
     assert (request.answers, request.temperature) == (3, 0.5)
-    assert it.name == f"gest-who-text-1orders-3x0.5-{Wording.parse(file.read_text(), 'x').mark}"
+    assert it.name == f"gest-who-text-1orders-3x0.5-{Wording.parse(file.read_text(), 'x').digest(8)}"
     assert restore(it.name, it.definition, it.made_of) == it
 
 

@@ -67,7 +67,7 @@ def test_turns() -> None:
     assert default_prompt().turns("a", "sk")[-1].content.endswith("\n\na")
     with pytest.raises(InputError, match=r"language 'yy' has no name: give one"):
         prompt.turns("a", "yy")
-    assert default_prompt().digest != prompt.digest
+    assert default_prompt().digest(16) != prompt.digest(16)
 
 
 def test_all_mistakes_of_a_prompt_are_told() -> None:

@@ -75,7 +75,7 @@ class Convolution:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Encoder(Transformer):
+class EncoderModel(Transformer):
     """A masked model.
 
     Attributes:

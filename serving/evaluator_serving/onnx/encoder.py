@@ -13,10 +13,10 @@ import numpy as np
 from onnx import TensorProto
 
 from evaluator_kernels.onnx_graph import ACTIVATIONS, GraphBuilder, layer_norm, linear
-from evaluator_serving.onnx.architecture import Encoder, Layer
+from evaluator_serving.onnx.architecture import EncoderModel, Layer
 
 
-def masked_hidden_states(graph: GraphBuilder, model: Encoder, *, plain: bool) -> str:
+def masked_hidden_states(graph: GraphBuilder, model: EncoderModel, *, plain: bool) -> str:
     """Declare the graph's inputs and build the encoder. Returns the value [N, width] at the N masked positions that the
     vocabulary matrix multiplies.
 
@@ -42,7 +42,7 @@ def masked_hidden_states(graph: GraphBuilder, model: Encoder, *, plain: bool) ->
 class _Encoder:
     """The values that all layers share, and the pieces that layers are made of."""
 
-    def __init__(self, graph: GraphBuilder, model: Encoder) -> None:
+    def __init__(self, graph: GraphBuilder, model: EncoderModel) -> None:
         self.graph, self.model = graph, model
         self.ids = graph.input("input_ids", TensorProto.INT64, ["batch", "length"])
         self.mask = graph.input("attention_mask", TensorProto.INT64, ["batch", "length"])

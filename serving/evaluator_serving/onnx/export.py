@@ -38,7 +38,7 @@ from evaluator_kernels.onnx_graph import (
 from evaluator_serving.errors import InputError
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.onnx import families
-from evaluator_serving.onnx.architecture import Decoder, Encoder
+from evaluator_serving.onnx.architecture import Decoder, EncoderModel
 from evaluator_serving.onnx.decoder import read_hidden_states
 from evaluator_serving.onnx.encoder import masked_hidden_states
 from evaluator_serving.onnx.families import Family, family_of
@@ -109,7 +109,7 @@ def write(source: ModelSource, folder: Path, dtype: str, family: Family) -> Mani
         _store(weights, family, stored, int8=dtype == "int8")
         file.flush()
         os.fsync(file.fileno())
-    masked = isinstance(model, Encoder)
+    masked = isinstance(model, EncoderModel)
     vocabulary = {part: weights.tensors.get(f"{VOCABULARY}.{part}") for part in ("weight", "bias")}
     manifest = Manifest(
         model=source.spec,
@@ -119,7 +119,7 @@ def write(source: ModelSource, folder: Path, dtype: str, family: Family) -> Mani
         dtype=dtype,
         width=weights.tensors[f"{VOCABULARY}.weight"].shape[1],
         heads=model.heads,
-        types=isinstance(model, Encoder) and model.types > 1,
+        types=isinstance(model, EncoderModel) and model.types > 1,
         padding=(source.config.pad_token_id or 0) if masked else 0,
         repacks=not model.shares_layers,
         vocabulary={part: (tensor.offset, list(tensor.shape)) for part, tensor in vocabulary.items() if tensor},
@@ -127,7 +127,7 @@ def write(source: ModelSource, folder: Path, dtype: str, family: Family) -> Mani
     )
     for form in ("scores", "hidden", "head", "plain"):
         graph = GraphBuilder(weights, stored)
-        if isinstance(model, Encoder):
+        if isinstance(model, EncoderModel):
             _masked_form(form, graph, model, manifest.width)
         else:
             assert isinstance(model, Decoder)
@@ -140,7 +140,7 @@ def write(source: ModelSource, folder: Path, dtype: str, family: Family) -> Mani
 # --- graphs -------------------------------------------------------------------------------------------------------
 
 
-def _masked_form(form: str, graph: GraphBuilder, model: Encoder, width: int) -> None:
+def _masked_form(form: str, graph: GraphBuilder, model: EncoderModel, width: int) -> None:
     name = HIDDEN["masked"]
     if form == "head":
         hidden = graph.input(name, graph.onnx_type, ["masks", width])
@@ -190,7 +190,7 @@ def _store(weights: WeightFile, family: Family, dtype: np.dtype[Any], *, int8: b
     for i in sorted(set(model.stored)):
         for name, value in family.layer(i):
             part, _, kind = name.partition(".")
-            if part == "qkv" and isinstance(model, Encoder):
+            if part == "qkv" and isinstance(model, EncoderModel):
                 _store_projections(weights, i, kind, value.astype(dtype, copy=False), int8=int8, last=i == model.stored[-1])
             elif int8 and part in _MATRICES and kind == "weight":
                 store_int8(weights, f"{i}.{part}", value, INT8_LEVELS)

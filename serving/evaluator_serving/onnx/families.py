@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from evaluator_kernels.onnx_graph import ACTIVATIONS
 from evaluator_serving.errors import InputError
 from evaluator_serving.models.config import rotary
-from evaluator_serving.onnx.architecture import Convolution, Decoder, Encoder, Layer, Transformer
+from evaluator_serving.onnx.architecture import Convolution, Decoder, EncoderModel, Layer, Transformer
 from evaluator_serving.onnx.manifest import Kind
 
 Tensors = Iterator[tuple[str, NDArray[Any]]]
@@ -109,7 +109,7 @@ class Family:
 # --- masked models --------------------------------------------------------------------------------------------------
 
 
-class Masked(Family):
+class MaskedFamily(Family):
     """What masked families share."""
 
     settings: ClassVar = {
@@ -127,14 +127,14 @@ class Masked(Family):
             if value is not None and value not in ACTIVATIONS:
                 yield f"with {name} = {value}"
 
-    def architecture(self) -> Encoder:
+    def architecture(self) -> EncoderModel:
         config = self.config
         return self.encoder(config.layer_norm_eps, config.hidden_act, config.hidden_act, types=config.type_vocab_size)
 
-    def encoder(self, epsilon: float, activation: str, head_activation: str, **more: Any) -> Encoder:
+    def encoder(self, epsilon: float, activation: str, head_activation: str, **more: Any) -> EncoderModel:
         """An architecture of layers of one kind."""
         config = self.config
-        return Encoder(
+        return EncoderModel(
             family=config.model_type,
             width=config.hidden_size,
             heads=config.num_attention_heads,
@@ -169,7 +169,7 @@ _BERT_HEAD = {
 }
 
 
-class Bert(Masked):
+class Bert(MaskedFamily):
     """BERT."""
 
     ends: ClassVar = {**_embeddings("bert"), **_BERT_HEAD}
@@ -195,7 +195,7 @@ class Roberta(Bert):
     }
     at: ClassVar = "roberta.encoder.layer.{}"
 
-    def architecture(self) -> Encoder:
+    def architecture(self) -> EncoderModel:
         return replace(super().architecture(), head_activation="gelu", padding_positions=self.config.pad_token_id)
 
 
@@ -209,7 +209,7 @@ class XlmRobertaXl(Roberta):
         "feed_forward_norm": "LayerNorm",
     }
 
-    def architecture(self) -> Encoder:
+    def architecture(self) -> EncoderModel:
         return replace(super().architecture(), pre_norm=True)
 
 
@@ -225,11 +225,11 @@ class Electra(Bert):
     }
     at: ClassVar = "electra.encoder.layer.{}"
 
-    def architecture(self) -> Encoder:
+    def architecture(self) -> EncoderModel:
         return replace(super().architecture(), head_activation="gelu")
 
 
-class DistilBert(Masked):
+class DistilBert(MaskedFamily):
     """DistilBERT: BERT without token types."""
 
     ends: ClassVar = {
@@ -250,11 +250,11 @@ class DistilBert(Masked):
         "down": "ffn.lin2",
     }
 
-    def architecture(self) -> Encoder:
+    def architecture(self) -> EncoderModel:
         return self.encoder(1e-12, self.config.activation, self.config.activation)
 
 
-class Albert(Masked):
+class Albert(MaskedFamily):
     """ALBERT: layers that are used several times."""
 
     ends: ClassVar = {
@@ -274,7 +274,7 @@ class Albert(Masked):
         "down": "ffn_output",
     }
 
-    def architecture(self) -> Encoder:
+    def architecture(self) -> EncoderModel:
         config, inner = self.config, self.config.inner_group_num
         groups = [int(i / (config.num_hidden_layers / config.num_hidden_groups)) for i in range(config.num_hidden_layers)]
         order = tuple(group * inner + i for group in groups for i in range(inner))
@@ -284,7 +284,7 @@ class Albert(Masked):
         return super().layer(divmod(i, self.config.inner_group_num))
 
 
-class ModernBert(Masked):
+class ModernBert(MaskedFamily):
     """ModernBERT: norms in front, a gated feed-forward, rotary positions, windows."""
 
     ends: ClassVar = {
@@ -305,7 +305,7 @@ class ModernBert(Masked):
         "down": "mlp.Wo",
     }
 
-    def architecture(self) -> Encoder:
+    def architecture(self) -> EncoderModel:
         config, rotary = self.config, self.model.model.rotary_emb
         layers = tuple(
             Layer(
@@ -352,7 +352,7 @@ class DebertaV2(Bert):
             tensors[f"{ours}.decoder.weight"] = tensors["deberta.embeddings.word_embeddings.weight"]
             tensors[f"{ours}.decoder.bias"] = tensors["lm_predictions.lm_head.bias"]
 
-    def architecture(self) -> Encoder:
+    def architecture(self) -> EncoderModel:
         config = self.config
         convolution = None
         if (kernel := getattr(config, "conv_kernel_size", 0)) > 0:
@@ -419,7 +419,7 @@ def _activation(config: Any) -> str | None:
     return next((name for name in named if name), "gelu_new" if config.model_type == "bloom" else None)
 
 
-class Causal(Family):
+class CausalFamily(Family):
     """What causal families share: those that don't say otherwise have layer norms, and keys and values for each head."""
 
     epsilon: ClassVar[str | float] = "layer_norm_epsilon"
@@ -456,7 +456,7 @@ _SLIDING = ("mistral", "phi3")
 """Families whose layers all slide where the config has a window."""
 
 
-class Llama(Causal):
+class Llama(CausalFamily):
     """Llama's kind: RMS norms, rotary positions, a gated feed-forward; Mistral, Qwen, SmolLM, Phi-3 and Gemma are variants."""
 
     settings: ClassVar = {"use_bidirectional_attention": (None, False), "pretraining_tp": (None, 1)}
@@ -549,7 +549,7 @@ class Gemma3(Gemma2):
     settings: ClassVar = {**Gemma2.settings, "attn_logit_softcapping": (None,)}
 
 
-class Gpt2(Causal):
+class Gpt2(CausalFamily):
     """GPT-2: layer norms and a table of positions; its matrices are [inputs, outputs]."""
 
     settings: ClassVar = {
@@ -588,7 +588,7 @@ _GPT_NEOX_PARTS = {
 }
 
 
-class GptNeoX(Causal):
+class GptNeoX(CausalFamily):
     """GPT-NeoX and Pythia: part of each head is rotated; attention and feed-forward side by side."""
 
     epsilon: ClassVar = "layer_norm_eps"
@@ -608,7 +608,7 @@ class GptNeoX(Causal):
         yield from self.read("vocabulary", "lm_head" if "lm_head.weight" in self.tensors else "embed_out")
 
 
-class Opt(Causal):
+class Opt(CausalFamily):
     """OPT, but for the one with norms behind (350m)."""
 
     settings: ClassVar = {
@@ -637,7 +637,7 @@ class Opt(Causal):
         return replace(super().architecture(), position_offset=2)
 
 
-class Bloom(Causal):
+class Bloom(CausalFamily):
     """Bloom: no positions but a bias of the scores that grows with distance (ALiBi)."""
 
     settings: ClassVar = {"apply_residual_connection_post_layernorm": (False,)}
@@ -666,7 +666,7 @@ def alibi_slopes(heads: int) -> tuple[float, ...]:
     return (*slopes, *(2.0 ** (-4 * (2 * i + 1) / whole) for i in range(heads - whole)))
 
 
-FAMILIES: dict[Kind, dict[str, type[Masked] | type[Causal]]] = {
+FAMILIES: dict[Kind, dict[str, type[MaskedFamily] | type[CausalFamily]]] = {
     "masked": {
         "bert": Bert,
         "distilbert": DistilBert,
