@@ -183,7 +183,7 @@ def test_names_that_two_runs_have(run: Path, data: Path, tmp_path: Path) -> None
     out = make_run(tmp_path / "later", data, base=scores(0.2, 0.1))
     found = rows(run, out, "--baseline", "both:base", "--model", "later:base", "--permutations", "9")
     assert {(r["model"], r["baseline"]) for r in found} == {("later:base", "both:base")}
-    assert "say both:base or later:base" in str(invoke("compare", run, out, "--baseline", "base").exception)
+    assert "write both:base or later:base" in str(invoke("compare", run, out, "--baseline", "base").exception)
     assert "choose from both:base, copy, tuned, later:base" in str(invoke("compare", run, out, "--model", "nobody").exception)
     assert "given twice" in str(invoke("compare", run, run).exception)
 
