@@ -11,7 +11,19 @@ These are imported when they are used; `__init__.pyi` tells type checkers what t
 from typing import Any
 
 __version__ = "0.2.0"
-__all__ = ["Results", "__version__", "archive", "cite", "compare", "export_results", "leaderboard", "open", "run", "verify"]
+__all__ = [
+    "Results",
+    "__version__",
+    "archive",
+    "cite",
+    "compare",
+    "export_results",
+    "leaderboard",
+    "log_to",
+    "open",
+    "run",
+    "verify",
+]
 
 _PLACES = {
     "run": "evaluator.scoring.run",
@@ -23,6 +35,7 @@ _PLACES = {
     "archive": "evaluator.exports.archive",
     "verify": "evaluator.exports.archive",
     "leaderboard": "evaluator.ranking.write",
+    "log_to": "evaluator.trackers",
 }
 
 

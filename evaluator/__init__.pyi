@@ -7,5 +7,6 @@ from evaluator.ranking.write import leaderboard as leaderboard
 from evaluator.reports.results import Results as Results
 from evaluator.reports.results import open as open
 from evaluator.scoring.run import run as run
+from evaluator.trackers import log_to as log_to
 
 __version__: str

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Unpack
 
 import polars as pl
 
@@ -11,7 +12,7 @@ from evaluator.reports.beside import sources
 from evaluator.reports.results import Results, warn
 from evaluator.store.remote import run_folder
 from evaluator.store.run import Run
-from evaluator.vocabulary import Interval, MeasureOptions, Scale
+from evaluator.vocabulary import MeasureOptions, RateChoices
 
 
 def comparison(
@@ -22,14 +23,11 @@ def comparison(
     tasks: Sequence[str] = (),
     checks: Sequence[str] = (),
     allow: Sequence[str] = (),
-    scale: Scale = "ratio",
-    interval: Interval = "percentile",
-    resamples: int = 1000,
     permutations: int = 10_000,
-    seed: int = 0,
     published: bool = False,
     beside: Sequence[str | Path] = (),
     progress: Callable[[int, int], None] = lambda done, total: None,
+    **choices: Unpack[RateChoices],
 ) -> Comparison:
     """Compare the runs' models with a baseline (default: the first model) on the samples that both have.
 
@@ -39,6 +37,7 @@ def comparison(
         allow: what the runs may differ in (protocol, templates, dtype).
         published, beside: references that are shown beside the models: the published ones, those of other runs.
         progress: called with the number of pairs that are compared, and of all pairs.
+        choices: see `evaluator.vocabulary.RateChoices`.
 
     Raises InputError for runs that can't be compared, naming why, and for a check that is no expression.
     """
@@ -49,7 +48,7 @@ def comparison(
     protocol = picked[0].run.protocol if picked else "default"
     return build(
         picked,
-        MeasureOptions(scale, interval, resamples, seed, protocol),
+        MeasureOptions(**choices, protocol=protocol),
         tasks=tasks,
         checks=parsed,
         allow=allow,
@@ -65,20 +64,17 @@ def compare(
     baseline: str | None = None,
     tasks: Sequence[str] = (),
     allow: Sequence[str] = (),
-    scale: Scale = "ratio",
-    interval: Interval = "percentile",
-    resamples: int = 1000,
     permutations: int = 10_000,
-    seed: int = 0,
     published: bool = False,
     beside: Sequence[str | Path] = (),
+    **choices: Unpack[RateChoices],
 ) -> pl.DataFrame:
     """Differences of the runs' models from a baseline (default: the first) on the samples that both have.
 
     A row a measure, template, group and model, as `evaluator compare --format csv` gives them (columns
     `evaluator.comparison.differences.COMPARED`). `allow`: what the runs may differ in (protocol, templates, dtype).
-    `published` and `beside` (runs of references): warnings say where each model lies among comparable references, which no row
-    includes. Raises InputError for runs that can't be compared, naming why.
+    `choices`: see `evaluator.vocabulary.RateChoices`. `published` and `beside` (runs of references): warnings say where each
+    model lies among comparable references, which no row includes. Raises InputError for runs that can't be compared.
     """
     made = comparison(
         runs,
@@ -86,13 +82,10 @@ def compare(
         baseline,
         tasks=tasks,
         allow=allow,
-        scale=scale,
-        interval=interval,
-        resamples=resamples,
         permutations=permutations,
-        seed=seed,
         published=published,
         beside=beside,
+        **choices,
     )
     warn(made.notes)
     return made.rows

@@ -13,9 +13,9 @@ from evaluator.datasets.registry import (
     Dataset,
     Unit,
     cache_folder,
-    dataset,
     datasets,
     folder,
+    named,
     path_of,
     published_scores,
 )
@@ -55,7 +55,7 @@ def check_datasets(names: Sequence[str] = (), data: Path | None = None) -> list[
 
     Raises InputError for an unknown name.
     """
-    return [status for name in dict.fromkeys(names or datasets()) for status in check(dataset(name), _place(name, data))]
+    return [status for each in named(names or list(datasets())) for status in check(each, _place(each.name, data))]
 
 
 def _place(name: str, data: Path | None) -> Path:

@@ -9,7 +9,7 @@ text.
 
 import csv
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -189,6 +189,12 @@ def dataset(name: str) -> Dataset:
     if name not in known:
         raise InputError(f"unknown data set {name!r}: choose from {', '.join([*datasets(), PUBLISHED, *published_scores()])}")
     return known[name]
+
+
+def named(names: Sequence[str]) -> list[Dataset]:
+    """The data sets called so, each once, PUBLISHED as all its parts. Raises InputError for an unknown name."""
+    every = (each for name in names for each in (published_scores() if name == PUBLISHED else (name,)))
+    return [dataset(name) for name in dict.fromkeys(every)]
 
 
 def cache_folder() -> Path:

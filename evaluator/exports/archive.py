@@ -10,13 +10,14 @@ ro-crate-metadata.json                                                what all o
 import hashlib
 import io
 import json
+import re
 import tempfile
 import time
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack, get_args
 
 import polars as pl
 
@@ -24,6 +25,7 @@ from evaluator import __version__
 from evaluator.datasets.registry import datasets
 from evaluator.exports.citation import bibtex
 from evaluator.exports.crate import METADATA, Contents, digests, metadata
+from evaluator.reports.function import options_of
 from evaluator.reports.local_paths import named_only
 from evaluator.reports.report import build_report
 from evaluator.reports.texts import sample_texts
@@ -32,56 +34,53 @@ from evaluator.store.files import write_bytes
 from evaluator.store.names import folder_name
 from evaluator.store.remote import run_folder
 from evaluator.store.run import Run
-from evaluator.tasks.parameters import parse_settings
-from evaluator.tasks.stored import settings_of, task_of
-from evaluator.vocabulary import TIDY, Interval, MeasureOptions, Scale
-from evaluator_serving.errors import InputError
+from evaluator.tasks.stored import task_of
+from evaluator.vocabulary import TIDY, Interval, MeasureOptions, RateChoices, Scale
+from evaluator_serving.errors import InputError, first_line
 
 ARCHIVED = ("logprobs/*/*/*.parquet", "samples/*.parquet", "imported/*/*.parquet", "failures/*.parquet")
 RATES, OPTIONS, CITATION = "rates.csv", "options.json", "citation.bib"
 TOLERANCE = 1e-12
 """Largest relative difference of a recomputed number (absolute below 1)."""
+NUMBERS = ("scale", "interval", "resamples", "seed")
 KEY = ("model", "task", "language", "template", "measure", "group", "other")
 SHOWN = 5
+_AGAIN = " computed again"
 
 
 def archive(
     run: str | Path,
     out: str | Path,
     *,
-    scale: Scale = "ratio",
-    interval: Interval = "percentile",
-    resamples: int = 1000,
-    seed: int = 0,
     settings: Mapping[str, str] | None = None,
     text: bool = False,
     data: str | Path | None = None,
     licence: str | None = None,
+    **choices: Unpack[RateChoices],
 ) -> Path:
     """Write a run into the file `out` (a zip, RO-Crate 1.2), with its rates and what they follow from. Returns the file.
 
     Args:
-        scale: of the rates, as in `Results.rates`; `verify` uses this and the next four again.
-        interval: likewise.
-        resamples: likewise.
-        seed: likewise.
-        settings: likewise.
+        settings: the tasks' parameters of a report, as `--set` takes them.
         text: also the sentences, read from the data set.
         data: folder of the data sets (default: EVALUATOR_DATA, else the cache).
         licence: SPDX identifier under which the archive is given away.
+        choices: of the rates, see `evaluator.vocabulary.RateChoices`; `verify` uses them again.
 
-    Raises InputError for a run without scores, and where sentences are asked for that aren't here.
+    Raises InputError for a run without scores, a licence that is no identifier, and missing sentences.
     """
     opened = Run.open(run_folder(run))
     if not opened.tasks:
         raise InputError(f"{opened.shown} holds no scores: score some models first")
-    choices = {"scale": scale, "interval": interval, "resamples": resamples, "seed": seed, "settings": dict(settings or {})}
-    rows = _rates(opened, choices)
+    if licence is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+-]*", licence):
+        raise InputError(f"licence {licence!r} is not an SPDX identifier: give for example CC-BY-4.0")
+    options = options_of(opened, (), settings, **choices)
+    rows = build_report(opened, options).rows
     tasks = {name: task_of(opened, name) for name in opened.tasks}
     record = _portable(opened.record)
     files = {
         RATES: csv_text(rows).encode(),
-        OPTIONS: _json(choices),
+        OPTIONS: _json({name: getattr(options, name) for name in NUMBERS} | {"settings": dict(settings or {})}),
         CITATION: bibtex(record, tasks).encode(),
         "run/run.json": _json(record),
         **{f"run/{path.relative_to(opened.path).as_posix()}": path.read_bytes() for path in _archived_files(opened.path)},
@@ -149,23 +148,29 @@ def verify(archive: str | Path) -> VerifiedArchive:
         try:
             with zipfile.ZipFile(path) as packed:
                 packed.extractall(folder)
-            document = json.loads((folder / METADATA).read_text(encoding="utf-8"))
-            known = digests(document)
-            choices = json.loads((folder / OPTIONS).read_text(encoding="utf-8"))
+            known = digests(json.loads((folder / METADATA).read_text(encoding="utf-8")))
             stored = pl.read_csv(folder / RATES, schema=TIDY)
-        except (OSError, zipfile.BadZipFile, ValueError, KeyError, pl.exceptions.PolarsError) as error:
-            raise InputError(f"{path} isn't an archive of `evaluator archive` ({error}): give one") from error
+            run = Run.open(folder / "run")
+            options = _options(run, json.loads((folder / OPTIONS).read_text(encoding="utf-8")))
+        except (
+            *(OSError, zipfile.BadZipFile, ValueError, KeyError, TypeError, AttributeError),
+            *(pl.exceptions.PolarsError, InputError),
+        ) as error:
+            reason = first_line(error).replace(f"{folder}/", "")
+            raise InputError(f"{path} is not an archive of `evaluator archive` ({reason}): give one") from error
         wrong = list(_altered(folder, known))
-        run = Run.open(folder / "run")
         made = next((each["evaluator"] for each in reversed(run.record["attempts"]) if "evaluator" in each), "unknown")
-        largest, differing = _compared(stored, _rates(run, choices))
+        largest, differing = _compared(stored, build_report(run, options).rows)
         return VerifiedArchive(stored.height, largest, (*wrong, *differing), (made, __version__))
 
 
-def _rates(run: Run, choices: Mapping[str, Any]) -> pl.DataFrame:
-    own = parse_settings(settings_of(run), choices["settings"])
-    how = {name: choices[name] for name in ("scale", "interval", "resamples", "seed")}
-    return build_report(run, MeasureOptions(**how, protocol=run.protocol, settings=own)).rows
+def _options(run: Run, stored: Mapping[str, Any]) -> MeasureOptions:
+    """The options of the archived rates. Raises KeyError, TypeError or ValueError for a file that is not ours."""
+    scale, interval, resamples, seed = (stored[name] for name in NUMBERS)
+    if scale not in get_args(Scale) or interval not in get_args(Interval):
+        raise ValueError(f"{OPTIONS}: unknown scale {scale!r} or interval {interval!r}")
+    settings = dict(stored["settings"])
+    return options_of(run, (), settings, scale=scale, interval=interval, resamples=int(resamples), seed=int(seed))
 
 
 def _archived_files(folder: Path) -> Iterator[Path]:
@@ -196,22 +201,21 @@ def _altered(folder: Path, known: Mapping[str, str]) -> Iterator[str]:
 
 
 def _compared(stored: pl.DataFrame, again: pl.DataFrame) -> tuple[float, Sequence[str]]:
-    """The largest difference, and lines on rates that are absent or differ."""
-    both = stored.join(again, on=KEY, how="full", nulls_equal=True, suffix="_again", coalesce=True)
-    one_sided = stored.height + again.height - 2 * stored.join(again, on=KEY, how="inner", nulls_equal=True).height
+    """The largest difference of a number, and a line for each rate that is absent or differs."""
+    orders = (stored, again), (again, stored)
+    one_sided = sum(one.join(other, on=KEY, how="anti", nulls_equal=True).height for one, other in orders)
     wrong = [f"{one_sided} rates are in one of the two only"] if one_sided else []
+    both = stored.join(again, on=KEY, how="full", nulls_equal=True, suffix=_AGAIN, coalesce=True)
+    other = {name: pl.col(name + _AGAIN) for name in TIDY if name not in KEY}
     numbers = ("value", "low", "high")
-    for name in numbers:
-        size = pl.max_horizontal(pl.col(name).abs(), pl.lit(1.0))
-        both = both.with_columns(((pl.col(name) - pl.col(f"{name}_again")).abs() / size).alias(f"{name}_off"))
-    nulls = pl.any_horizontal(*(pl.col(name).is_null() != pl.col(f"{name}_again").is_null() for name in numbers))
-    off = pl.max_horizontal(*(f"{name}_off" for name in numbers)).fill_null(0.0)
-    both = both.with_columns(off=off, nulls=nulls)
-    differing = both.filter((pl.col("off") > TOLERANCE) | pl.col("nulls"))
+    off = {name: (pl.col(name) - other[name]).abs() / pl.max_horizontal(pl.col(name).abs(), 1.0) for name in numbers}
+    differs = {name: pl.col(name).ne_missing(others) for name, others in other.items()}
+    differs |= {name: far.gt(TOLERANCE).fill_null(pl.col(name).is_null() != other[name].is_null()) for name, far in off.items()}
+    first = pl.coalesce(pl.when(found).then(pl.lit(name)) for name, found in differs.items())
+    differing = both.with_columns(first.alias("differs")).drop_nulls("differs")
     for row in differing.head(SHOWN).iter_rows(named=True):
-        place = "/".join(str(row[key]) for key in KEY if row[key] is not None)
-        wrong.append(f"{place}: {row['value']} in the archive, {row['value_again']} computed again")
+        place, name = "/".join(str(row[key]) for key in KEY if row[key] is not None), row["differs"]
+        wrong.append(f"{place}: {name} {row[name]} in the archive, {row[name + _AGAIN]} computed again")
     if differing.height > SHOWN:
         wrong.append(f"and {differing.height - SHOWN} more")
-    largest = both["off"].max()
-    return float(largest) if isinstance(largest, int | float) else 0.0, wrong
+    return both.select(pl.max_horizontal(*off.values()).max().fill_null(0.0)).item(), wrong

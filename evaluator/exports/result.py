@@ -20,6 +20,8 @@ from evaluator.vocabulary import Layout, MeasureOptions
 PLACE = ("language", "group", "template")
 BY_TASK = ("asked", "unasked", "heads_used", "text_tokens", "parts")
 """What a model's entry in run.json says of each task."""
+OF_CHATS = ("chats", "decoding")
+"""What it says of answers in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,8 @@ def results(run: Run, report: Report) -> list[Result]:
         for model in (name for name in record["models"] if name in set(rows["model"])):
             entry = record["models"][model]
             of_task = {key: _only(entry[key], section.task) for key in BY_TASK if key in entry}
+            if "chat" not in entry.get("heads_used", {}).get(section.task, ()):
+                of_task |= {key: {} for key in OF_CHATS}
             about = {"models": {model: {**entry, **of_task}}, "tasks": {section.task: record["tasks"][section.task]}}
             made.append(
                 Result(

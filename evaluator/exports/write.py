@@ -3,19 +3,18 @@
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, Unpack, get_args
 
 from evaluator.exports import every_eval_ever, hugging_face, lm_eval
 from evaluator.exports.every_eval_ever import Relationship, Reporter
 from evaluator.exports.result import results
-from evaluator.reports.report import build_report
+from evaluator.reports.function import report
 from evaluator.reports.texts import sample_texts
 from evaluator.store.files import write_bytes
 from evaluator.store.remote import run_folder
 from evaluator.store.run import Run
-from evaluator.tasks.parameters import parse_settings
-from evaluator.tasks.stored import scores_of, settings_of, with_ids
-from evaluator.vocabulary import Interval, MeasureOptions, Scale
+from evaluator.tasks.stored import scores_of, with_ids
+from evaluator.vocabulary import RateChoices
 from evaluator_serving.errors import InputError
 
 Format = Literal["every-eval-ever", "hugging-face", "lm-eval"]
@@ -27,10 +26,6 @@ def export_results(
     out: str | Path,
     *,
     tasks: Sequence[str] = (),
-    scale: Scale = "ratio",
-    interval: Interval = "percentile",
-    resamples: int = 1000,
-    seed: int = 0,
     settings: Mapping[str, str] | None = None,
     instances: bool = False,
     text: bool = False,
@@ -38,6 +33,7 @@ def export_results(
     organization: str = "unknown",
     relationship: Relationship = "other",
     url: str | None = None,
+    **choices: Unpack[RateChoices],
 ) -> list[Path]:
     """Write a run's results below the folder `out` for other programs. Returns the files.
 
@@ -45,17 +41,14 @@ def export_results(
         run: the run's folder, or its URL.
         format: `every-eval-ever`, `hugging-face` or `lm-eval`.
         tasks: names of tasks (default: all).
-        scale: as in `Results.rates`.
-        interval: likewise.
-        resamples: likewise.
-        seed: likewise.
-        settings: likewise.
+        settings: the tasks' parameters of a report, as `--set` takes them.
         instances: every-eval-ever: also write a record for each sample's score.
         text: with their sentences, read from the data set.
         data: folder of the data sets (default: EVALUATOR_DATA, else the cache).
         organization: every-eval-ever: who reports.
         relationship: every-eval-ever: how the organization is related to the models' makers.
         url: hugging-face: URL where the results can be viewed.
+        choices: see `evaluator.vocabulary.RateChoices`.
 
     Raises InputError for an unknown format or relationship, what another format takes, and a run without scores.
     """
@@ -68,9 +61,7 @@ def export_results(
     if text and not instances:
         raise InputError("--text requires --instances")
     opened = Run.open(run_folder(run))
-    own = parse_settings(settings_of(opened, tasks), settings or {})
-    report = build_report(opened, MeasureOptions(scale, interval, resamples, seed, opened.protocol, own), tuple(tasks))
-    found = results(opened, report)
+    found = results(opened, report(opened.path, tasks, settings=settings, **choices))
     if not found:
         raise InputError(f"{opened.shown} holds no scores: score some models first")
     if format == "every-eval-ever":

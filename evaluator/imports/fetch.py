@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from evaluator.datasets.fetch import fetch
-from evaluator.datasets.registry import PUBLIC, PUBLISHED, cache_folder, dataset, datasets, published_scores
+from evaluator.datasets.registry import PUBLIC, PUBLISHED, cache_folder, datasets, named, published_scores
 from evaluator.imports.published import Step, fetch_published
 from evaluator_serving.errors import InputError
 
@@ -17,11 +17,12 @@ def fetch_data(names: Sequence[str] = (), *, everything: bool = False, mirror: s
     if bool(names) == everything:
         raise InputError(f"name the data sets to fetch, or give --all; the names are {', '.join([*datasets(), PUBLISHED])}")
     root, base = cache_folder(), mirror or PUBLIC
-    scores = [name for name in names if name == PUBLISHED or name in published_scores()]
-    for each in [dataset(name) for name in names or datasets() if name not in scores]:
+    for each in named(names or list(datasets())):
+        if each.name in published_scores():
+            yield from fetch_published(each, base)
+            continue
         if each.shipped:
             yield Step(f"{each.name}: shipped with the package, nothing to fetch")
         for file, fetched in fetch(each, root, base):
             if file.sources:
                 yield Step(f"{each.name}: {root / file.local} ({'fetched' if fetched else 'already there'})")
-    yield from fetch_published(scores, base)

@@ -18,7 +18,6 @@ from evaluator.datasets.registry import (
     dataset,
     locate,
     published_run,
-    published_scores,
 )
 from evaluator.imports import gest_predictions, stereoset_predictions
 from evaluator.imports.gest_predictions import Kind
@@ -27,8 +26,8 @@ from evaluator.vocabulary import DataSource
 from evaluator_serving.errors import InputError, NotNowError
 
 ONLY_FETCHED = {
-    "published-gest-slavic": "the pairs that they belong to (gender_variants.csv) have no pinned source",
-    "published-winobias": "it holds rates of whole models",
+    "published-gest-slavic": "the pairs have no pinned source, and a model's tokenizer decides which of them count",
+    "published-winobias": "it has the rates of models, not the scores of sentences",
 }
 """Part → why no run is made of it."""
 
@@ -41,32 +40,26 @@ class Step:
     wrong: bool = False
 
 
-def parts_of(name: str) -> list[Dataset]:
-    """The parts called `name`: one, or all of them. Raises InputError for an unknown name."""
-    return list(published_scores().values()) if name == PUBLISHED else [dataset(name)]
-
-
-def fetch_published(names: Sequence[str], base: str = PUBLIC) -> Iterator[Step]:
-    """Fetch these parts into the cache and import what is new in them; a file that can't be had is told, the others are used.
+def fetch_published(part: Dataset, base: str = PUBLIC) -> Iterator[Step]:
+    """Fetch a part into the cache and import what is new in it; files that cannot be had are reported, the others are used.
 
     Raises NotNowError where the source can't be reached: the same command goes on from there.
     """
-    for part in dict.fromkeys(part for name in names for part in parts_of(name)):
-        there = []
-        fetched = 0
-        for file in part.files:
-            try:
-                fetched += fetch_file(part, file, cache_folder(), base)
-                there.append(file)
-            except NotNowError:
-                raise
-            except InputError as error:
-                yield Step(f"{part.name}: {str(error).removesuffix(f': {BY_HAND}')}", wrong=True)  # no --data has scores
-        yield Step(f"{part.name}: {len(there)} of {len(part.files)} files in {cache_folder() / PUBLISHED} ({fetched} fetched)")
-        if part.name in ONLY_FETCHED:
-            yield Step(f"{part.name}: not imported as a run: {ONLY_FETCHED[part.name]}")
-        elif there:
-            yield from _imported(part, there, base)
+    there = []
+    fetched = 0
+    for file in part.files:
+        try:
+            fetched += fetch_file(part, file, cache_folder(), base)
+            there.append(file)
+        except NotNowError:
+            raise
+        except InputError as error:
+            yield Step(f"{part.name}: {str(error).removesuffix(f': {BY_HAND}')}", wrong=True)  # no --data has scores
+    yield Step(f"{part.name}: {len(there)} of {len(part.files)} files in {cache_folder() / PUBLISHED} ({fetched} fetched)")
+    if part.name in ONLY_FETCHED:
+        yield Step(f"{part.name}: not imported as a run: {ONLY_FETCHED[part.name]}")
+    elif there:
+        yield from _imported(part, there, base)
 
 
 def _imported(part: Dataset, files: Sequence[DataFile], base: str) -> Iterator[Step]:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import polars as pl
 
@@ -18,7 +18,7 @@ from evaluator.store.remote import run_folder
 from evaluator.store.run import Run
 from evaluator.tasks.parameters import parse_settings
 from evaluator.tasks.stored import settings_of
-from evaluator.vocabulary import Interval, MeasureOptions, Scale
+from evaluator.vocabulary import MeasureOptions, RateChoices
 from evaluator_serving.errors import InputError
 
 PAGE, TABLE = "leaderboard.html", "leaderboard.csv"
@@ -30,13 +30,10 @@ def leaderboard(
     *runs: Results | str | Path,
     out: str | Path | None = None,
     tasks: Sequence[str] = (),
-    scale: Scale = "ratio",
-    interval: Interval = "percentile",
-    resamples: int = 1000,
-    seed: int = 0,
     settings: Mapping[str, str] | None = None,
     models: Path | None = None,
     published: bool = False,
+    **choices: Unpack[RateChoices],
 ) -> pl.DataFrame:
     """The models of runs in one table: main values with intervals, and ranks with how far resampling moves them.
 
@@ -44,7 +41,8 @@ def leaderboard(
     asked (`.way`), why it is not ranked (`.partial`), `.rank` among `.of` models asked in the same way (the highest value
     first), `.rank_low` and `.rank_high` (the central 95% of the ranks over resamples), and `.swaps`, the share of resamples in
     which the next lower model is not lower. With `out`, leaderboard.html and leaderboard.csv are written into that folder.
-    `published`: the published models too. `models` is a CSV file of facts (see `evaluator report --models`).
+    `published`: the published models too. `models` is a CSV file of facts (see `evaluator report --models`),
+    `choices` are those of the rates (see `evaluator.vocabulary.RateChoices`).
 
     Raises InputError for wrong runs, tasks and tables, and where the folder can't be written.
     """
@@ -53,7 +51,7 @@ def leaderboard(
     if not opened:
         raise InputError(f"a leaderboard needs runs: name their folders, or ask for the {PUBLISHED} scores")
     types = {name: kind for run in opened for name, kind in settings_of(run).items()}
-    options = MeasureOptions(scale, interval, resamples, seed, settings=parse_settings(types, settings or {}))
+    options = MeasureOptions(**choices, settings=parse_settings(types, settings or {}))
     board = collect(opened, options, tasks, models, "Leaderboard")
     ranked = board.ranked()
     table = board.wide(ranked)

@@ -49,7 +49,8 @@ def sources(published: bool, beside: Sequence[Path], than: Sequence[Path] = ()) 
     own = {path.resolve() for path in than}
     for source in made:
         if source.run.path.resolve() in own:
-            raise InputError(f"--beside {source.run.shown} is the run itself: name another one")
+            option = "--published" if published and source is made[0] else f"--beside {source.run.shown}"
+            raise InputError(f"{option} is the run itself: leave it out")
     labels = [source.label for source in made]
     return tuple(Source(s.run, s.label if labels.count(s.label) == 1 else s.run.shown) for s in made)
 

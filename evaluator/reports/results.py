@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import polars as pl
 
@@ -18,7 +18,7 @@ from evaluator.store.answers import ANSWERS
 from evaluator.store.remote import refresh, run_folder, shown
 from evaluator.store.run import Run
 from evaluator.tasks.stored import candidates_of, scores_of, with_ids
-from evaluator.vocabulary import Interval, Scale
+from evaluator.vocabulary import RateChoices
 from evaluator_serving.errors import InputError
 
 
@@ -66,31 +66,21 @@ class Results:
         self,
         task: str | None = None,
         *,
-        scale: Scale = "ratio",
-        interval: Interval = "percentile",
-        resamples: int = 1000,
-        seed: int = 0,
         settings: Mapping[str, str] | None = None,
         published: bool = False,
         beside: Sequence[str | Path] = (),
+        **choices: Unpack[RateChoices],
     ) -> pl.DataFrame:
         """Rates with 95% intervals, as `evaluator report --format csv` gives them; of all tasks unless one is named.
 
-        `settings` are tasks' own ones, as `--set` takes them. With `published` (the published scores, see `evaluator data
+        `settings` are the tasks' parameters of a report, as `--set` takes them; `choices` see
+        `evaluator.vocabulary.RateChoices`. With `published` (the published scores, see `evaluator data
         fetch published`) or `beside` (other runs) the rows of comparable references follow, and a column `source` names the run
         that they are from; it is null for this run's own rows.
         """
         refresh(self.path)
         report = make_report(
-            self.path,
-            (task,) if task else (),
-            scale=scale,
-            interval=interval,
-            resamples=resamples,
-            seed=seed,
-            settings=settings,
-            published=published,
-            beside=beside,
+            self.path, (task,) if task else (), settings=settings, published=published, beside=beside, **choices
         )
         warn((*report.notes, *report.warnings))
         return report.listed

@@ -12,19 +12,23 @@ import os
 import tempfile
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Unpack, get_args
 
 import polars as pl
 
 from evaluator.exports.result import Result, label, results
+from evaluator.reports.function import report as make_report
 from evaluator.reports.local_paths import named_only
 from evaluator.reports.report import Report
+from evaluator.reports.results import Results
 from evaluator.reports.tidy import csv_text
 from evaluator.store.files import write_json
+from evaluator.store.remote import run_folder
 from evaluator.store.run import Run
+from evaluator.vocabulary import RateChoices
 from evaluator_serving.errors import InputError, in_words
 
 Tracker = Literal["mlflow", "wandb", "trackio"]
@@ -59,8 +63,34 @@ class RunLog:
     files: tuple[Path, ...]
 
 
+def log_to(
+    run: Results | str | Path,
+    tracker: Tracker,
+    tasks: Sequence[str] = (),
+    *,
+    settings: Mapping[str, str] | None = None,
+    **choices: Unpack[RateChoices],
+) -> None:
+    """Send a run's results to a tracker, as `evaluator report RUN --log-to TRACKER` does. A tracker that fails costs a warning.
+
+    Args:
+        run: what `evaluator.run` or `evaluator.open` returned, or the run's folder or URL.
+        tracker: `mlflow`, `wandb` or `trackio`.
+        tasks: names of tasks (default: all).
+        settings: the tasks' parameters of a report, as `--set` takes them.
+        choices: see `evaluator.vocabulary.RateChoices`.
+
+    Raises InputError for an unknown tracker, or one whose package is not installed.
+    """
+    check_tracker(tracker)
+    folder = run.path if isinstance(run, Results) else run_folder(run)
+    log_report(tracker, Run.open(folder), make_report(folder, tasks, settings=settings, **choices))
+
+
 def check_tracker(tracker: str) -> None:
-    """Raise InputError where a tracker's package isn't installed: before anything is scored."""
+    """Raise InputError for an unknown tracker, or one whose package is not installed: before anything is scored."""
+    if tracker not in get_args(Tracker):
+        raise InputError(f"unknown tracker {tracker!r}: choose {', '.join(get_args(Tracker))}")
     if importlib.util.find_spec(tracker) is None:
         raise InputError(f"--log-to {tracker} needs the package {tracker}: pip install 'stereotype-evaluator[{tracker}]'")
 

@@ -4,7 +4,7 @@ Imports nothing of this project except the requests of `evaluator_serving`.
 """
 
 from evaluator.vocabulary.layout import Contour, Layout, Overview, Scatter, Side, plain_layout
-from evaluator.vocabulary.options import SCALES, Interval, MeasureOptions, Protocol_, Scale
+from evaluator.vocabulary.options import SCALES, Interval, MeasureOptions, Protocol_, RateChoices, Scale
 from evaluator.vocabulary.rows import SCORES, TIDY, tidy
 from evaluator.vocabulary.samples import ORDER, DataSource, ExistingAnswers, Rendered, Samples
 
@@ -21,6 +21,7 @@ __all__ = [
     "MeasureOptions",
     "Overview",
     "Protocol_",
+    "RateChoices",
     "Rendered",
     "Samples",
     "Scale",

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeVar
+from typing import Literal, TypedDict, TypeVar
 
 T = TypeVar("T")
 
@@ -21,6 +21,22 @@ SCALES: dict[Scale, str] = {
 """Scale → description."""
 
 Interval = Literal["percentile", "bca", "published"]
+
+
+class RateChoices(TypedDict, total=False):
+    """How rates are computed: arguments that all functions with rates take, those of `MeasureOptions`.
+
+    Attributes:
+        scale: units of the rates (default: `ratio`).
+        interval: method of the intervals (default: `percentile`).
+        resamples: number of bootstrap resamples (default: 1000).
+        seed: seed of the bootstrap (default: 0).
+    """
+
+    scale: Scale
+    interval: Interval
+    resamples: int
+    seed: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,11 @@
 """Citations and archives: valid by their own tools, and proven by computing again."""
 
+import hashlib
 import json
 import re
 import shutil
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import polars as pl
@@ -17,6 +18,7 @@ from evaluator.cli import cli
 from evaluator.datasets.registry import datasets, published_scores
 from evaluator.exports.citation import references
 from evaluator.tasks import known_tasks
+from evaluator.vocabulary import TIDY
 
 ROOT = Path(__file__).parents[2]
 Validator = Callable[..., str]
@@ -68,7 +70,7 @@ def test_an_archive_is_a_valid_crate_and_holds(
     shutil.rmtree(source)  # nothing else is needed
     done = call("verify", tmp_path / "a.zip")
     assert done.exit_code == 0, done.output
-    assert "rates hold" in done.output
+    assert "rates reproduced" in done.output
 
 
 def test_an_archive_holds_no_sentence_unless_asked(run: Path, archive: Path, data_dir: Path, tmp_path: Path) -> None:
@@ -100,12 +102,61 @@ def test_what_was_altered_is_told(archive: Path, tmp_path: Path) -> None:
     fields[6] = repr(float(fields[6]) * (1 + 1e-9))
     lines[at] = ",".join(fields)
     other = tmp_path / "other.zip"
-    with zipfile.ZipFile(other, "w") as packed:
-        for name, part in parts.items():
-            packed.writestr(name, "\n".join([*lines, ""]) if name == "rates.csv" else part)
+    write(other, {**parts, "rates.csv": "\n".join([*lines, ""]).encode()})
     done = call("verify", other)
     assert done.exit_code == 3
     assert "rates.csv was altered (another sha256)" in done.output
-    assert re.search(rf"{fields[0]}/{fields[1]}/.*g_s: {re.escape(fields[6])} in the archive", done.output)
+    assert re.search(rf"{fields[0]}/{fields[1]}/.*g_s: value {re.escape(fields[6])} in the archive", done.output)
+
+
+def test_a_rate_that_was_altered_with_its_digest(archive: Path, tmp_path: Path) -> None:
+    """Digests prove nothing to whoever alters them too: each column is computed again."""
+    with zipfile.ZipFile(archive) as packed:
+        parts = {name: packed.read(name) for name in packed.namelist()}
+    rates = pl.read_csv(parts["rates.csv"], schema=TIDY)
+    at = rates.with_row_index("row").filter(pl.col("interval").is_not_null(), model="two", measure="g_s").row(0, named=True)
+    changes = {"n": at["n"] + 1, "high": at["high"] + 1e-6, "interval": "exact", "value": None}
+    for column, wrong in changes.items():
+        here = (pl.int_range(pl.len()) == at["row"]).alias("here")
+        altered = rates.with_columns(pl.when(here).then(pl.lit(wrong)).otherwise(pl.col(column)).alias(column))
+        content = altered.write_csv().encode()
+        digest, other = (hashlib.sha256(part).hexdigest().encode() for part in (parts["rates.csv"], content))
+        document = parts["ro-crate-metadata.json"].replace(digest, other)
+        write(tmp_path / "other.zip", {**parts, "rates.csv": content, "ro-crate-metadata.json": document})
+        done = call("verify", tmp_path / "other.zip")
+        assert done.exit_code == 3
+        (line, _) = done.output.splitlines()
+        assert f"/g_s: {column} {wrong} in the archive, {at[column]} computed again" in line
+
+
+def write(path: Path, parts: Mapping[str, bytes]) -> None:
+    with zipfile.ZipFile(path, "w") as packed:
+        for name, part in parts.items():
+            packed.writestr(name, part)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"options.json": b"[]"},
+        {"options.json": b'{"scale": "no", "interval": "bca", "resamples": 9, "seed": 0, "settings": {}}'},
+        {"ro-crate-metadata.json": b"[1]"},
+        {"run/run.json": b"{}"},
+        {"run/run.json": None},
+        {"rates.csv": None},
+    ],
+)
+def test_what_is_no_archive(wrong: dict[str, bytes | None], archive: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(archive) as packed:
+        parts = {name: packed.read(name) for name in packed.namelist()} | wrong
+    write(tmp_path / "no.zip", {name: part for name, part in parts.items() if part is not None})
+    said = str(call("verify", tmp_path / "no.zip").exception)
+    assert "no.zip is not an archive of `evaluator archive` (" in said
+    assert "evaluator-verify-" not in said  # the folder that it was unpacked into
+
+
+def test_a_file_that_is_no_zip_and_a_licence_that_is_none(run: Path, tmp_path: Path) -> None:
     (tmp_path / "no.zip").write_bytes(b"PK")
-    assert "isn't an archive" in str(call("verify", tmp_path / "no.zip").exception)
+    assert "is not an archive" in str(call("verify", tmp_path / "no.zip").exception)
+    done = call("archive", run, tmp_path / "a.zip", "--licence", "CC BY 4.0")
+    assert "licence 'CC BY 4.0' is not an SPDX identifier" in str(done.exception)

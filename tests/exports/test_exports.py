@@ -112,7 +112,10 @@ def test_hugging_face(run: Path, translated: Path, rates: pl.DataFrame, tmp_path
         "not defined",
     ):
         assert part in card
-    assert "eurogest" not in card[card.index("### gest\n") : card.index("### stereoset-en\n")]  # notes of that task alone
+    gest = card[card.index("### gest\n") : card.index("### stereoset-en\n")]  # notes of that task alone
+    assert "eurogest" not in gest
+    assert "completion tokens" not in gest
+    assert "completion tokens" in card
 
 
 def test_lm_evaluation_harness(run: Path, translated: Path, rates: pl.DataFrame, tmp_path: Path, validator: Validator) -> None:

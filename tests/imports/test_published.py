@@ -13,8 +13,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from click.testing import CliRunner
 
-from evaluator.cli import main
+from evaluator.cli import cli, main
 from evaluator.datasets.registry import PUBLISHED, published_run, published_scores
 from evaluator.imports.stereoset_predictions import kind_of
 from evaluator.store.run import Run
@@ -106,6 +107,10 @@ def test_what_is_there_becomes_a_run_and_the_rest_is_told(
     assert sum("gpt2_template-0.txt has changed (sha256" in line for line in lines) == 1
     assert sum("gpt2_template-1.txt" in line and "404" in line for line in lines) == 1
     assert "published-gest-slavic: not imported as a run: the pairs" in out
+    checked = CliRunner().invoke(cli, ["data", "check", PUBLISHED])
+    assert checked.exit_code == 2
+    status = [line.split()[-1] for line in checked.stdout.splitlines()[1:]]
+    assert (status.count("ok"), len(status)) == (2 + 2 + 2, 150)
     run = Run.open(published_run())
     stereoset = ["bert-base-cased_BertLM_BertNextSentence", "gpt2_GPT2LM_GPT2LM_d"]
     assert run.models == ["Mistral-7B-Instruct-v0.2", "pythia-70m", *stereoset]

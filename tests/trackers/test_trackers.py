@@ -19,6 +19,7 @@ from tiny_models import tiny_model
 
 import evaluator
 from evaluator.cli import cli
+from evaluator_serving.errors import InputError
 from tests.ports import free_port
 
 TASK = "gest-demo"
@@ -94,8 +95,11 @@ def wandb_records(path: Path) -> Iterator[bytes]:
 def test_wandb_offline(run: Path, tmp_path: Path) -> None:
     from wandb.proto.wandb_internal_pb2 import Record
 
-    stderr = report(run, "wandb", WANDB_MODE="offline", WANDB_DIR=str(tmp_path))
-    assert "warning: wandb" not in stderr
+    """From Python."""
+    code = "import sys, evaluator; evaluator.log_to(evaluator.open(sys.argv[1]), 'wandb')"
+    environment = {**os.environ, "WANDB_MODE": "offline", "WANDB_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code, run], capture_output=True, text=True, check=True, env=environment)
+    assert "wandb was not logged to" not in done.stderr
     found: dict[str, dict[str, Any]] = {}
     for file in tmp_path.rglob("*.wandb"):
         name, logged = "", dict[str, Any]()
@@ -112,7 +116,9 @@ def test_wandb_offline(run: Path, tmp_path: Path) -> None:
     assert list(tmp_path.rglob("files/media/images/*.png"))
 
 
-def test_a_tracker_that_is_not_installed(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tracker_that_is_not_known_or_not_installed(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="unknown tracker 'tensorboard': choose mlflow, wandb, trackio"):
+        evaluator.log_to(run, "tensorboard")  # type: ignore[arg-type]
     monkeypatch.setattr("evaluator.trackers.importlib.util.find_spec", lambda name: None)
     done = CliRunner().invoke(cli, ["report", str(run), "--log-to", "mlflow"])
     assert "--log-to mlflow needs the package mlflow: pip install" in str(done.exception)
