@@ -1,4 +1,4 @@
-"""Stereotypes measured while a model is trained: a callback for transformers' Trainer.
+"""A callback for transformers' Trainer that measures stereotypes during training.
 
 trainer.add_callback(StereotypeCallback(trainer, ["gest"], "runs/training", every=500, limit=200))
 """
@@ -35,26 +35,26 @@ from evaluator_serving.models.live import live_source
 
 
 class StereotypeCallback(TrainerCallback):
-    """Scores the model in training every so many steps and at the end, logs the rates, and leaves a run folder.
+    """Scores the model every `every` steps and at the end of training, logs the rates, and writes a run folder.
 
-    The transformers engine scores the module in memory, in its own dtype and on its own device. Each evaluation is a model of
+    The transformers engine scores the module in memory, in its dtype and on its device. Each evaluation is a model of
     the run, NAME@stepN; `evaluator report` and all other commands read the run. The Trainer logs stereotype/TASK/RATE with
-    …/low and …/high. The training's random numbers, modes and weights do not change. An evaluation that fails costs a
-    warning, never the training.
+    …/low and …/high. The training's random numbers, modes and weights do not change. If an evaluation
+    fails, training continues with a warning.
 
     Args:
-        trainer: what trains; add the callback to it.
+        trainer: the trainer; add the callback to it.
         tasks: names of tasks, or tasks.
         out: the run's folder, new or of an earlier part of this training.
         every: steps between two evaluations.
         limit: samples of each task, spread over its groups; None for all.
-        name: what the models are called, in front of @stepN.
+        name: the models' name before @stepN.
         data: folder of the data sets (default: EVALUATOR_DATA, else the cache).
         protocol: `default` or `published`.
-        resamples: of the logged intervals.
+        resamples: bootstrap resamples of the logged intervals.
 
-    Raises InputError when training begins where a task, its data or the kind of training cannot be used: weights that are
-    sharded over processes (FSDP, DeepSpeed) are nowhere whole.
+    Raises InputError when training begins if a task or its data cannot be used, or if weights are sharded over processes (FSDP,
+    DeepSpeed).
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class StereotypeCallback(TrainerCallback):
         self._last = -1
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Read the tasks: what is wrong with them is told before anything is trained."""
+        """Read the tasks, so that errors appear before training."""
         if not state.is_world_process_zero:
             return
         if args.fsdp or args.deepspeed:
@@ -103,7 +103,7 @@ class StereotypeCallback(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **_: Any
     ) -> None:
-        """Evaluate where it is due."""
+        """Evaluate every `every` steps."""
         if state.is_world_process_zero and state.global_step % self._every == 0:
             due = control.should_log
             self._evaluate(model, state.global_step)

@@ -345,5 +345,7 @@ def _whole(client: socket.socket) -> bytes | None:
     lines = [line for line in head.split(b"\r\n") if not line.lower().startswith(b"connection:")]
     length = next((int(line.split(b":")[1]) for line in lines if line.lower().startswith(b"content-length:")), 0)
     while len(body) < length:
-        body += client.recv(65536)
+        if not (part := client.recv(65536)):  # hung up: else this would spin
+            return None
+        body += part
     return b"\r\n".join([*lines, b"connection: close"]) + b"\r\n\r\n" + body

@@ -1,23 +1,23 @@
 """`evaluator archive`: a run with its rates in one file."""
 
+import functools
 from pathlib import Path
 from typing import Any
 
 import click
 
 from evaluator.cli.options import RUN, LocalPath, calls, data_option, rates_options
-from evaluator_serving.errors import InputError
 
 
 @calls("evaluator.exports.archive:archive")
 @click.command(name="archive")
 @click.argument("run", type=RUN)
 @click.argument("out", metavar="OUT.zip", type=LocalPath(path_type=Path, dir_okay=False))
-@rates_options
+@functools.partial(rates_options, tasks=False)
 @click.option("--text", is_flag=True, help="Include the sentences. They can offend and are under their data set's licence.")
 @click.option("--licence", metavar="SPDX", help="Licence of the archive, e.g. CC-BY-4.0.")
 @data_option
-def command(tasks: tuple[str, ...], **arguments: Any) -> None:
+def command(**arguments: Any) -> None:
     """Write RUN and its rates into OUT.zip, an RO-Crate 1.2, for a repository or a paper's reviewers.
 
     It contains everything that the rates follow from: the run's record, the models' answers and citations. `evaluator verify
@@ -30,7 +30,5 @@ def command(tasks: tuple[str, ...], **arguments: Any) -> None:
     """
     from evaluator.exports.archive import archive
 
-    if tasks:
-        raise InputError("--task: an archive contains all tasks of its run: remove the option")
     made = archive(**arguments)
     click.echo(f"{made}: {made.stat().st_size / 1e6:.1f} MB")

@@ -329,8 +329,9 @@ log_option: Decorator = click.option(
 )
 
 
-def rates_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """How rates are made and of which tasks: --scale, --interval, --resamples, --seed, --task, --set."""
+def rates_options(command: Callable[..., Any], *, tasks: bool = True) -> Callable[..., Any]:
+    """How rates are computed: --scale, --interval, --resamples, --seed and --set; and of which `tasks`: --task."""
+    only = click.option("--task", "tasks", multiple=True, metavar="T", help="Only this task; may be repeated.")
     options: Sequence[Decorator] = (
         click.option(
             "--scale",
@@ -349,7 +350,7 @@ def rates_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--resamples", type=click.IntRange(min=1), default=1000, show_default=True, help="Bootstrap resamples."),
         click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the resampling."),
-        click.option("--task", "tasks", multiple=True, metavar="T", help="Only this task; may be repeated."),
+        *([only] if tasks else []),
         click.option(
             "--set",
             "--extra",

@@ -24,7 +24,7 @@ OTHERS, NARROWEST = 64, 16
 SHORT = {"float32": "fp32", "float64": "fp64", "float16": "fp16", "bfloat16": "bf16"}
 
 
-def show(plan: Plan, price: float | None) -> None:
+def show(plan: Plan) -> None:
     """Print the plan as tables that fit a terminal of 80 columns."""
     console = Console()
     machines = Table(title="machines", **STYLE)
@@ -85,8 +85,8 @@ def show(plan: Plan, price: float | None) -> None:
         console.print(f"speeds{part} as measured on this hardware ({plan.speeds.newest[:10]})", highlight=False)
     elif plan.speeds.throughput is None:
         console.print("speeds from data sheets: evaluator bench MODEL measures those of this hardware", highlight=False)
-    if price is not None:
-        console.print(f"estimated cost {plan.cost(price):.2f} at {price:g} per device-hour", highlight=False)
+    if plan.cost is not None:
+        console.print(f"estimated cost {plan.cost:.2f} at {plan.price:g} per device-hour", highlight=False)
 
 
 def letter(number: int) -> str:
@@ -151,7 +151,7 @@ def ranges(numbers: Sequence[int]) -> str:
     help="Price of a device-hour, to estimate the cost.",
 )
 @click.option("--format", "format_", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def command(price: float | None, format_: str, **arguments: Any) -> None:
+def command(format_: str, **arguments: Any) -> None:
     """Show each model's parameters, memory, devices, replicas, forward passes, tokens and time, and the schedule.
 
     \b
@@ -168,9 +168,9 @@ def command(price: float | None, format_: str, **arguments: Any) -> None:
         parts = {"fleet": asdict(plan.fleet), "schedule": schedule}
         told = {"seconds": plan.seconds, "startup": plan.startup, "measured": plan.measured}
         record = {**parts, **told, "needs": [asdict(need) for need in plan.needs], "notes": notes}
-        click.echo(json.dumps(record | ({"cost": plan.cost(price)} if price is not None else {}), ensure_ascii=False))
+        click.echo(json.dumps(record | ({"cost": plan.cost} if plan.cost is not None else {}), ensure_ascii=False))
     else:
-        show(plan, price)
+        show(plan)
         for note in notes:
             Console().print(note, markup=False, highlight=False)
     tell(plan.ready.errors)

@@ -1,7 +1,7 @@
 """A run opened for reading, for notebooks: `import evaluator; run = evaluator.open("runs/gest"); run.rates()`.
 
-Tables are Polars frames (`.to_pandas()` gives pandas ones where pandas and pyarrow are installed) with the columns and numbers
-of the command line's csv. What a reader must know of a run comes as warnings.
+Tables are Polars frames (`.to_pandas()` converts them if pandas and pyarrow are installed) with the columns and numbers of the
+command line's csv. Notes on a run are issued as warnings.
 """
 
 import warnings
@@ -24,7 +24,7 @@ from evaluator_serving.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """A run folder, opened for reading. Every method reads what is there now, also while the run is still going."""
+    """A run folder, opened for reading. Every method reads the current state, also while the run is in progress."""
 
     path: Path
 
@@ -45,19 +45,19 @@ class Results:
 
     @property
     def record(self) -> dict[str, Any]:
-        """run.json: what was asked, of which models and data."""
+        """run.json: the specification of the run, with its models, tasks and data."""
         return self._run.record
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What every reader of the numbers must know, a sentence each."""
+        """Notes that every reader of the numbers needs, one sentence each."""
         return tuple(run_notes(self.record))
 
     def scores(self, task: str | None = None) -> pl.DataFrame:
         """Per-sample scores: model, task, language, template, sample, group, score (natural log), the task's own columns,
         and `id`, the sample's row or id in its data set.
 
-        `task` may be left out where the run has only one. Raises InputError for a task that the run doesn't have.
+        `task` is optional if the run has only one. Raises InputError for a task that the run does not have.
         """
         opened, name = self._run, self._only(task)
         return with_ids(opened, name, scores_of(opened, name))
@@ -71,12 +71,11 @@ class Results:
         beside: Sequence[str | Path] = (),
         **choices: Unpack[RateChoices],
     ) -> pl.DataFrame:
-        """Rates with 95% intervals, as `evaluator report --format csv` gives them; of all tasks unless one is named.
+        """Rates with 95% intervals, as in `evaluator report --format csv`; of all tasks unless one is named.
 
-        `settings` are the tasks' parameters of a report, as `--set` takes them; `choices` see
-        `evaluator.vocabulary.RateChoices`. With `published` (the published scores, see `evaluator data
-        fetch published`) or `beside` (other runs) the rows of comparable references follow, and a column `source` names the run
-        that they are from; it is null for this run's own rows.
+        `settings` are report settings of tasks, as for `--set`; `choices`: see `evaluator.vocabulary.RateChoices`. With `published`
+        (the published scores, see `evaluator data fetch published`) or `beside` (other runs) the rows of comparable references
+        follow, and a column `source` names their run; it is null for this run's rows.
         """
         refresh(self.path)
         report = make_report(
@@ -86,9 +85,9 @@ class Results:
         return report.listed
 
     def answers(self, model: str) -> pl.DataFrame:
-        """A model's answers: request, candidate, tokens (ids), logprobs (natural log, one a token).
+        """A model's answers: request, candidate, tokens (ids), logprobs (natural log, one per token).
 
-        Of a model that answered chats also what it said and how (`evaluator.store.run.REPLIES`), null in the other rows.
+        For a model with chat answers also the replies (`evaluator.store.answers.REPLIES`), null in other rows.
         """
         opened = self._run
         entry = opened.record["models"].get(model)
@@ -107,7 +106,7 @@ class Results:
         return candidates_of(self._run, self._only(task))
 
     def failures(self) -> pl.DataFrame:
-        """Every failure that still stands: model, request (empty: the whole model), reason, kind."""
+        """Current failures: model, request (empty: the whole model), reason, kind."""
         return self._run.failures()
 
     def _only(self, task: str | None) -> str:

@@ -1,6 +1,5 @@
 """`evaluator.run`: score models, from Python as from the command line."""
 
-import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,12 +8,12 @@ from typing import Any
 from evaluator.reports.results import Results, warn
 from evaluator.scoring.driver import Outcome
 from evaluator.scoring.existing_answers import perform
-from evaluator.scoring.spec import ModelSpec, RunSpec, allowing, default_folder, named_model, under
+from evaluator.scoring.spec import ModelSpec, allowing, default_folder, named_model, run_spec, under
 from evaluator.store.remote import run_folder
 from evaluator.tasks import chosen_tasks
 from evaluator.tasks.base import Task
 from evaluator.tasks.parameters import request_parameters
-from evaluator.vocabulary import DataSource, Protocol_
+from evaluator.vocabulary import Protocol_
 from evaluator_serving.budget import Budget
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import in_words
@@ -105,15 +104,12 @@ def run(
     )
     specs = under(allowing(plain, allow_pickle, trust_remote_code), (systems,) if isinstance(systems, str) else systems)
     names = tuple(each.name for each in specs)
-    folder = data or os.environ.get("EVALUATOR_DATA")
-    spec = RunSpec(
-        models=specs,
-        tasks=chosen,
-        out=run_folder(out)
-        if out
-        else default_folder([task.name for task in chosen], names or _first_given(chosen, parameters)),
+    spec = run_spec(
+        specs,
+        chosen,
+        run_folder(out) if out else default_folder([task.name for task in chosen], names or _first_given(chosen, parameters)),
+        data=data,
         protocol=protocol,
-        data=DataSource(Path(folder) if folder else None),
         limit=limit,
         verify=verify,
         strict=strict,

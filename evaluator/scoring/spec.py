@@ -2,10 +2,12 @@
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from evaluator.tasks.base import Task
 from evaluator.text_file import read_text
@@ -178,6 +180,27 @@ class RunSpec:
     def asking(self) -> "RunSpec":
         """With the tasks that ask models alone: the others' answers are given."""
         return replace(self, tasks=tuple(task for task in self.tasks if task.heads))
+
+
+def run_spec(
+    models: Sequence[ModelSpec],
+    tasks: Sequence[Task],
+    out: Path,
+    *,
+    systems: Sequence[str] = (),
+    data: str | Path | None = None,
+    **options: Any,
+) -> RunSpec:
+    """The specification of a run, for every interface.
+
+    Args:
+        systems: system prompts; every model is scored under each (see `under`).
+        data: folder of the data sets (default: EVALUATOR_DATA, else the cache).
+        options: the other fields of RunSpec.
+    """
+    folder = data or os.environ.get("EVALUATOR_DATA")
+    source = DataSource(Path(folder) if folder else None)
+    return RunSpec(models=under(models, systems), tasks=tuple(tasks), out=out, data=source, **options)
 
 
 def named_model(text: str) -> tuple[str, str]:

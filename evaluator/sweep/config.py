@@ -48,13 +48,13 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from evaluator.scoring.model_names import check_names
-from evaluator.scoring.spec import ModelSpec, RunSpec, under
+from evaluator.scoring.spec import ModelSpec, RunSpec, run_spec
 from evaluator.store.remote import run_folder
 from evaluator.tasks import check_taken, chosen_tasks, known_parameters, task
 from evaluator.tasks.base import Task
 from evaluator.tasks.parameters import ParameterError, request_parameters, select_parameters
 from evaluator.toml_file import Document, KeyPath, MistakesError, Table
-from evaluator.vocabulary import DataSource, Protocol_
+from evaluator.vocabulary import Protocol_
 from evaluator_serving.engine import BYTES, EngineOptions
 from evaluator_serving.errors import InputError
 from evaluator_serving.registry import ENGINES
@@ -273,25 +273,16 @@ def read_sweep(path: Path, *, out: Path | None = None) -> RunSpec:
     sweep = document.checked(Sweep, content)
     tasks, own = _select_tasks(document, sweep, common)
     plain = [made for index, names in enumerate(own) for made in _models(sweep.entry(index), names)]
-    try:
-        models = under(plain, sweep.systems)
-    except InputError as error:
-        raise document.error((("systems",), str(error))) from error
-    try:
-        check_names(models)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
     where = out or (run_folder(sweep.out) if sweep.out is not None else None)
     if where is None:
         raise InputError(f'{path} names no output: add out = "runs/NAME" or give --out RUN')
-    return RunSpec(
-        models=models,
-        tasks=tasks,
-        out=where,
-        protocol=sweep.protocol,
-        data=DataSource(Path(sweep.data) if sweep.data is not None else None),
-        limit=sweep.limit,
-        strict=sweep.strict,
-        date=sweep.date,
-        weights_cache=sweep.weights_cache,
-    )
+    options = {key: getattr(sweep, key) for key in ("protocol", "limit", "strict", "date", "weights_cache")}
+    try:
+        spec = run_spec(plain, tasks, where, systems=sweep.systems, data=sweep.data, **options)
+    except InputError as error:
+        raise document.error((("systems",), str(error))) from error
+    try:
+        check_names(spec.models)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+    return spec

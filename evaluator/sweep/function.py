@@ -1,6 +1,5 @@
 """A sweep and its plan from a SWEEP.toml, as `evaluator sweep` and `evaluator plan` make them."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -76,14 +75,16 @@ def plan_file(
     fleet: str | None = None,
     configurations: Path | None = None,
     throughput: float | None = None,
+    price: float | None = None,
 ) -> tuple[Plan, list[str]]:
-    """The plan of a sweep, and what its readers must know.
+    """The plan of a sweep, and notes for its readers.
 
     Args:
         out, data, ray, workers: as of `sweep_file`.
         fleet: the machines to plan for (1x8xH100-80) instead of this one.
-        configurations: JSON file, hub id → configuration: no hub is asked, tokens are estimated.
-        throughput: forward tokens a second of a model with 1B parameters on one device, measured.
+        configurations: JSON file of hub ids and configurations, used instead of the Hub; token counts are estimated.
+        throughput: measured forward tokens per second of a model with 1B parameters on one device.
+        price: of a device-hour.
     """
     machines = parse_fleet(fleet) if fleet is not None else local_fleet(workers)
     speeds = Speeds.known(machines, throughput, worker_threads(ray, machines))
@@ -94,11 +95,11 @@ def plan_file(
     else:
         plan = outline_plan(spec, read_configurations(configurations), machines, speeds)
         notes.append("Token counts, and so times, are estimated from characters: no tokenizer was loaded.")
+    plan = replace(plan, price=price)
     sizes = {loaded.task.name: {"samples": loaded.samples.size} for loaded in plan.ready.tasks}
     return plan, notes + list(run_notes({"tasks": sizes, "models": {model.name: model.entry for model in plan.ready.models}}))
 
 
 def _read(file: str | Path, out: str | Path | None, data: str | Path | None) -> RunSpec:
     spec = read_sweep(Path(file), out=run_folder(out) if out else None)
-    folder = data or spec.data.folder or os.environ.get("EVALUATOR_DATA")
-    return replace(spec, data=DataSource(Path(folder) if folder else None))
+    return replace(spec, data=DataSource(Path(data))) if data else spec

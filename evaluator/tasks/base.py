@@ -1,6 +1,6 @@
 """What a task is: pure functions between frames. I/O, engines and models are elsewhere.
 
-The data's way: `load` (data set → samples) → `render` (samples → requests) → [engines] → `score` (answers → per-sample
+Steps: `load` (data set → samples) → `render` (samples → requests) → [engines] → `score` (answers → per-sample
 scores of one model) → `sampled` (scores of one model and language → sampling units with a statistic of them) → `measure`
 (tidy rows of all models, with intervals).
 """
@@ -56,8 +56,9 @@ CANDIDATES: dict[str, pl.DataType] = {
     "logprob": pl.Float64(),
     "value": pl.Float64(),
 }
-"""Columns of `Task.candidates`. `role`: what the candidate is (stereotype, male, …); `prefix`: tokens in front of those scored;
-`tokens`: the scored ones (ids); `logprob`: the sum of their log-probabilities; `value`: what `score` compares."""
+"""Columns of `Task.candidates`. `role`: the candidate's role (stereotype, male, …); `prefix`: ids of tokens before the scored
+ones; `tokens`: ids of the scored ones; `logprob`: the sum of their log-probabilities; `value`: the number that `score`
+compares."""
 
 
 def summed(logprobs: pl.Expr) -> pl.Expr:
@@ -89,14 +90,14 @@ def with_candidates(
 class Task(ABC):
     """A measure of a model: which data, which requests, which numbers. Instances are immutable.
 
-    A task of its own is a frozen dataclass below this class with the members that are abstract here; the others have defaults
-    that suit most. A member that is the same for all instances may be a class variable or a field instead of a property
-    (a field without a default is written `name: str = field()`, or dataclasses take the property for its default).
+    A task is a frozen dataclass derived from this class that defines the abstract members. The other members have defaults. A
+    member that is the same for all instances may be a class variable or a field instead of a property (write a field without a
+    default as `name: str = field()`, because dataclasses would take the property as its default).
     """
 
     __slots__ = ()
 
-    # --- what it is ----------------------------------------------------------------------------------------------
+    # --- properties ----------------------------------------------------------------------------------------------
 
     @property
     @abstractmethod
@@ -105,30 +106,30 @@ class Task(ABC):
 
     @property
     def about(self) -> str:
-        """What it measures, in a line."""
+        """What it measures, in one line."""
         return next((datasets()[name].about for name in self.reads if name in datasets()), "")
 
     @property
     def reads(self) -> Sequence[str]:
-        """Names of the data sets that it reads (`evaluator data list`); none for one whose data come otherwise."""
+        """Names of the data sets that it reads (`evaluator data list`); empty if it has other data."""
         return ()
 
     @property
     def methods(self) -> Sequence[str]:
-        """Keys in `datasets/references.bib` of the publications that its method comes from."""
+        """Keys in `datasets/references.bib` of the publications that define its method."""
         return ()
 
     @property
     def references(self) -> Sequence[str]:
-        """Keys in `datasets/references.bib` of what to cite: its method, then its data sets."""
+        """Keys in `datasets/references.bib` of the publications to cite: its method, then its data sets."""
         read = (datasets()[name].references for name in self.reads if name in datasets())
         return tuple(dict.fromkeys([*self.methods, *itertools.chain.from_iterable(read)]))
 
     @property
     def parameters(self) -> Parameters:
-        """What a user can choose, as it is chosen: an instance of the task's own model (see `evaluator.tasks.parameters`).
+        """The task's parameters: an instance of the model beside the task (see `evaluator.tasks.parameters`).
 
-        `options.of(self.name, MyParameters)` in `measure` gives those that were chosen for a report.
+        In `sampled` and `layout`, `options.of(self.name, MyParameters)` returns the parameters of a report.
         """
         return Parameters()
 
@@ -137,11 +138,11 @@ class Task(ABC):
     def heads(self) -> frozenset[str]:
         """Request heads the task can use: `masked`, `causal`, `seq2seq`, `pair`, `chat`; a model needs at least one of them.
 
-        None: it asks no model, its answers are `given`.
+        Empty for a task that scores existing answers (see `given`).
         """
 
     def uses(self, heads: frozenset[str]) -> frozenset[str]:
-        """Those of a model's heads that it asks, where it could use several: all of them, and `render` chooses among them."""
+        """The heads of a model that the task uses: by default all that it supports; `render` chooses among them."""
         return self.heads & heads
 
     @property
@@ -151,7 +152,7 @@ class Task(ABC):
 
     @property
     def measures(self) -> Sequence[str]:
-        """Names of the measures that its rows may have."""
+        """Names of its measures."""
         return ()
 
     @property
@@ -161,88 +162,90 @@ class Task(ABC):
 
     @property
     def skips_unscorable(self) -> bool:
-        """Whether many samples that can't be asked of a model (a word unknown to its tokenizer, a text longer than its context)
-        are expected. They are always left out; where they are many, a model isn't asked a task that doesn't expect it."""
+        """Whether many samples that a model cannot score (an unknown word, a text longer than its context) are expected.
+
+        Such samples are always skipped. If they are many, a task that does not expect them is skipped for the model.
+        """
         return False
 
     @property
     def definition(self) -> str | None:
-        """The text that a run restores the task from, its parameters as JSON; None where its name alone does."""
+        """The text from which a run restores the task, its parameters as JSON; None if the name is enough."""
         return None if self.name == self.made_of else definition(self.parameters)
 
     @property
     def made_of(self) -> str:
-        """The name under which the program knows the task that `using` made this one of; its `restored` makes it again."""
+        """The registered name of the task that this one was derived from by `using`; its `restored` restores this one."""
         return self.name.removesuffix(suffix(self.parameters))
 
     def restored(self, definition: str) -> "Task":
-        """The task that a run recorded by its `definition`, of the one called `made_of`.
+        """The task with this `definition`, as recorded by a run; called on the task named `made_of`.
 
-        It must be able to score and measure what the run has; what it was loaded from need not be there any more.
+        It must be able to score and measure the run's answers, even if the files that it was loaded from no longer exist.
         """
         return self.using(from_definition(type(self.parameters), json.loads(definition)))
 
     @property
     def own_samples(self) -> bool:
-        """Whether its samples are in a file of the user's."""
+        """Whether its samples come from a custom file."""
         return self.definition is not None and "samples" in type(self.parameters).model_fields
 
     @property
     def protocols(self) -> frozenset[Protocol_]:
-        """Ways to ask a model that the task knows."""
+        """Protocols that the task supports."""
         return frozenset({"default", "published"})
 
     @property
     def scales(self) -> frozenset[Scale]:
-        """Scales that the task's rows can be on; one whose rows have none takes any of these."""
+        """Scales that the task supports; a task without scales accepts all of these."""
         return frozenset({"ratio", "published", "log10"})
 
     def using(self, parameters: Any) -> "Task":
-        """The task with these parameters, of its own model: its name tells them from others.
+        """The task with these parameters; its name includes those that are not the default.
 
-        The default is for a dataclass with the fields `name` and `parameters`. Raises InputError for parameters that don't go
-        together, or are needed and not given; the message may name them as `{way}` or `{way=text}`, which is written as the
-        user gives them.
+        The default implementation expects a dataclass with the fields `name` and `parameters`. Raises InputError for missing
+        parameters and invalid combinations. The message may contain `{way}` or `{way=text}`, which is replaced by the flag, key
+        or argument.
         """
         if parameters == self.parameters:
             return self
         return replace(self, name=self.name + suffix(parameters), parameters=parameters)  # type: ignore[type-var]
 
     def reading(self, samples: Path, encoding: str | None = None) -> "Task":
-        """The task of a run, restored without its samples, reading them from the user's file again, in this encoding if any.
+        """A restored task that reads its samples from the custom file again, in this encoding if any.
 
-        Raises InputError where the task isn't made of a file of the user's.
+        Raises InputError if the task does not use a custom file.
         """
         if "samples" not in type(self.parameters).model_fields or not self.own_samples:
             raise InputError(f"--samples requires a task that reads a custom file, which {self.name} does not: remove it")
         again = self.parameters.model_copy(update={"samples": samples, "encoding": encoding})
         return replace(self, parameters=again)  # type: ignore[type-var]
 
-    # --- the data's way ------------------------------------------------------------------------------------------
+    # --- steps --------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def load(self, data: DataSource) -> Samples:
         """Read and validate the data set. Raises InputError naming file, line and remedy."""
 
     def load_limited(self, data: DataSource, limit: int | None) -> Samples:
-        """The samples, or those that the limit takes, with their places in the column ORDER."""
+        """The samples within the limit, with their positions in the column ORDER."""
         return limited(self.load(data), self.strata, limit)
 
     @abstractmethod
     def render(self, samples: Samples, heads: frozenset[str], protocol: Protocol_) -> Rendered:
-        """Requests for a model that has these heads, pure and tokenizer-free."""
+        """Requests for a model with these heads. Pure; independent of the tokenizer."""
 
     def given(self, samples: Samples) -> Sequence[ExistingAnswers]:
-        """Answers that exist already, for a task that asks no model. Raises InputError where they are wrong or missing."""
+        """Existing answers, for a task that scores no model. Raises InputError if they are invalid or missing."""
         return ()
 
     def score(self, table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
         """Per-sample scores of one model.
 
         `table` is Rendered.table; `answers` has one row per request × candidate with columns `request, candidate` (index from
-        0), `tokens` (list of int) and `logprobs` (list of float, natural log, one a token), or is what `given` gave. Of a
-        chat a candidate is a reply, with what it says in `text` and how it ended in `finish` (`evaluator_serving.chats`).
-        Samples whose request has no answer are left out. Returns the columns `language, template, sample, group, score` and
+        0), `tokens` (list of int) and `logprobs` (list of float, natural log, one per token), or is the result of `given`. A
+        candidate of a chat is a reply, with its `text` and how it ended in `finish` (`evaluator_serving.chats`). Samples
+        whose request has no answer are skipped. Returns the columns `language, template, sample, group, score` and
         those of `columns`; model and task are added by the caller. By default the score is the first candidate's `value`
         minus the second's, and `columns` are taken from the table.
         """
@@ -251,18 +254,18 @@ class Task(ABC):
 
     @property
     def roles(self) -> Sequence[str]:
-        """What the candidates of each of its requests are, in their order; none where they differ by request."""
+        """Roles of the candidates of each request, in their order; empty if they differ between requests."""
         return ()
 
     def value(self, protocol: Protocol_) -> pl.Expr:
-        """A candidate's number that `score` compares with the other candidates' (natural log), null for one without tokens.
+        """The number of a candidate that `score` compares (natural log); null for a candidate without tokens.
 
         An expression over the columns of the table joined with the answers.
         """
         return summed(pl.col("logprobs"))
 
     def candidates(self, table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
-        """One row per sample × request × candidate of one model (columns CANDIDATES): what `score` makes its numbers of."""
+        """One row per sample × request × candidate of one model (columns CANDIDATES), from which `score` is computed."""
         joined = table.join(answers, on="request", how="inner", maintain_order="left")
         names = dict(enumerate(self.roles))
         return joined.select(
@@ -288,16 +291,16 @@ class Task(ABC):
         return False
 
     def with_summaries(self, rates: pl.DataFrame, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
-        """The rows of a report, in its order: `rates` of all models (columns TIDY), and what has no sampling units.
+        """The rows of a report, in its order: `rates` of all models (columns TIDY), and rates without sampling units.
 
-        For example ranks, correlations between models, counts. `scores` isn't empty.
+        Rates without sampling units are ranks, correlations between models, counts. `scores` is not empty.
         """
         return rates
 
     def measure(self, scores: pl.DataFrame, options: MeasureOptions) -> pl.DataFrame:
         """Tidy rows (columns TIDY) from the scores of all models of a run. Tasks define `sampled` and `with_summaries` instead.
 
-        Raises InputError for a task that doesn't define `sampled`.
+        Raises InputError for a task that does not define `sampled`.
         """
         if type(self).sampled is Task.sampled:
             raise InputError(f"task {self.name} defines no sampled(): see docs/extending.md")
@@ -306,12 +309,12 @@ class Task(ABC):
         rates = estimates(scores, options, self.sampled, KEYS[:2] if self.joint_languages else KEYS)
         return self.with_summaries(rates, scores, options)
 
-    # --- how it is read ------------------------------------------------------------------------------------------
+    # --- reports ------------------------------------------------------------------------------------------------
 
     def layout(self, options: MeasureOptions) -> Layout | None:
-        """How reports show the rows that `measure` gives; None for a plain layout made from the rows."""
+        """How reports show the rows of `measure`; None for a plain layout made from the rows."""
         return None
 
     def warnings(self, scores: pl.DataFrame, options: MeasureOptions) -> list[str]:
-        """What a reader of the report must know, a sentence each; shown with every format."""
+        """Warnings for readers of the report, one sentence each; shown in every format."""
         return []

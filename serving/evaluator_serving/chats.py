@@ -1,4 +1,4 @@
-"""Chats: what a model that answers in words is asked, and what it says. Plain data, known to every layer."""
+"""Chats: prompts for models that generate text, and their replies. Plain data, used by every layer."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,24 +10,24 @@ from evaluator_serving.errors import InputError
 Role = Literal["system", "user", "assistant"]
 
 Finish = Literal["stop", "length", "refused", "filtered"]
-"""How an answer ended: by the model itself, at the most tokens that it was given, by a refusal that the server calls so, or
-taken away by the server's filter."""
+"""How an answer ended: by the model, at the token limit, by a refusal that the server reported, or removed by the server's
+filter."""
 
 
 REFUSAL = (
     r"^\W*(i['’]?m sorry|i am sorry|sorry|i apologi[sz]e|i can['’]?t|i can ?not|i won['’]?t|i['’]?m not able|i am not able"
     r"|i['’]?m unable|i am unable|as an ai)\b"
 )
-"""Beginnings of answers that are taken for refusals where nothing else says so (of lower-cased text)."""
+"""Beginnings of answers that count as refusals if the server does not report one (lower-cased text)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """The date that chat templates write into prompts where they ask for today's.
+    """The date that chat templates insert as today's.
 
     Attributes:
         date: as YYYY-MM-DD.
-        given: whether the user chose it; then it also takes the place of the fixed date that some templates have.
+        given: whether the user chose it; then it also replaces the fixed date in some templates.
     """
 
     date: str
@@ -35,7 +35,7 @@ class Day:
 
     @classmethod
     def chosen(cls, text: str) -> "Day":
-        """The user's. Raises InputError for what is no YYYY-MM-DD."""
+        """A date chosen by the user. Raises InputError unless it is YYYY-MM-DD."""
         try:
             return cls(date.fromisoformat(text).isoformat(), given=True)
         except ValueError:
@@ -48,7 +48,7 @@ class Day:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one side says."""
+    """A turn of a chat."""
 
     role: Role
     content: str

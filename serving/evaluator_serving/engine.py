@@ -1,8 +1,8 @@
-"""The engine contract: what every engine, one of this program or of another package, says of itself and does.
+"""The interface of engines, of this program and of other packages.
 
 An engine is a class derived from `Engine`, in one module, with a line in `registry.ENGINES` or an entry point in the group
-`evaluator.engines` (see docs/extending.md). What is decided by which engine it is (chunks, plans, identity, checks, `--engine
-auto`) is decided by the members of this class; what `describe` says is for people.
+`evaluator.engines` (see docs/extending.md). Everything that depends on the engine (chunks, plans, fingerprint, checks,
+`--engine auto`) is decided by members of this class; `details` is only recorded.
 """
 
 import json
@@ -22,35 +22,34 @@ from evaluator_serving.models.source import ModelSource
 from evaluator_serving.rows import Head, Row, Workload
 
 DeviceKind = Literal["cpu", "cuda", "server"]
-"""Where the arithmetic is done: on this machine's CPU or GPU, or by somebody else's server."""
+"""Where the engine computes: on this machine's CPU or GPU, or on a server."""
 
 Spread = Literal["one", "layers", "tensors"]
-"""How an engine lays one model over several devices: not at all, some layers on each, or a share of every tensor on each."""
+"""How an engine distributes a model over several devices: not at all, by layers, or by parts of every tensor."""
 
 BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "bf16x2": 4, "int8": 1}
-"""The dtypes that there are, with bytes a number. bf16x2 is float32, multiplied as sums of two bfloat16 numbers."""
+"""The dtypes, with bytes per number. bf16x2 is float32, multiplied as sums of two bfloat16 numbers."""
 
 CHUNK_SECONDS = 5
-"""About how much work one chunk is: what a crash can lose."""
+"""Approximate work of one chunk, which a crash can lose."""
 FLOPS = {"cpu": 1e11, "cuda": 1e14}
 """Rough arithmetic rate of a device, to turn seconds into tokens."""
 CHUNK_TOKENS = {"cpu": 4096, "cuda": 131072, "server": 32768}
-"""Most forward tokens a chunk, however small the model is; for a server, whose rate isn't known, all that it is given at once:
-32 requests of 32 prompts of about 32 tokens."""
+"""Maximum forward tokens per chunk. For a server, whose speed is unknown: 32 requests of 32 prompts of about 32 tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """How an engine is asked to run; a field that an engine has no use for is refused by it, not ignored.
+    """Options of an engine. An engine refuses options that it does not support.
 
     Attributes:
         dtype: one of BYTES.
         device: `auto`, `cpu`, `cuda`, `cuda:1`, …
-        batch_tokens: most padded tokens in one forward batch; None lets the engine choose.
+        batch_tokens: maximum padded tokens per forward batch; None: chosen by the engine.
         tensor_parallel, pipeline_parallel, quantization: passed through to vLLM.
-        spread: devices that an engine without tensor parallelism of its own may lay a model's layers over (transformers).
-        nodes: machines that the devices of one replica are on; more than one only where Ray has placed it (vLLM).
-        extra: engine-specific options by their own names (from SWEEP.toml).
+        spread: devices over which an engine without tensor parallelism may distribute a model's layers (transformers).
+        nodes: machines of the devices of one replica; more than one on Ray only (vLLM).
+        extra: engine-specific options by name.
     """
 
     dtype: str = "float32"
@@ -64,14 +63,14 @@ class EngineOptions:
     extra: dict[str, Any] = field(default_factory=dict)
 
     def sizes(self) -> dict[str, int]:
-        """On how many devices one replica lies, and how: for the run's record."""
+        """Number of devices of one replica and how it is distributed, for the run's record."""
         devices = self.tensor_parallel * self.pipeline_parallel * self.spread
         sizes = {"tensor_parallel": self.tensor_parallel, "pipeline_parallel": self.pipeline_parallel, "spread": self.spread}
         return {"devices": devices, **sizes, "nodes": self.nodes}
 
 
 def option_value(value: Any) -> Any:
-    """An extra option's value; on the command line all values are words: `0.5`, `true`, `null` mean what JSON means by them."""
+    """An extra option's value. Values from the command line are text: `0.5`, `true` and `null` are read as JSON."""
     if not isinstance(value, str):
         return value
     try:
@@ -82,15 +81,15 @@ def option_value(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """What a model's numbers depend on; stored with the run and hashed into the answers' folder name.
+    """Everything that a model's numbers depend on; stored in the run and hashed into the answers' folder name.
 
     Attributes:
         engine: its name, as `registry.engine_class` takes it.
         model: the model spec as the user gave it.
         revision: hub revision or content hash of the weights.
-        dtype: what the weights were computed in.
-        versions: library versions that matter to the numbers.
-        details: anything else that the numbers depend on (chat template, quantization, extra options).
+        dtype: dtype of the computation.
+        versions: versions of libraries that affect the numbers.
+        details: other dependencies of the numbers (chat template, quantization, extra options).
     """
 
     engine: str
@@ -103,13 +102,12 @@ class EngineInfo:
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """An option of one engine's own (`--extra NAME=VALUE`, `extra` in SWEEP.toml).
+    """An engine-specific option (`--extra NAME=VALUE`, `extra` in SWEEP.toml).
 
     Attributes:
-        name, help: what it is called, and a line on what it does.
-        harmless: it can't move a number by more than rounding (memory, threads, retries), and so is no part of the answers'
-            identity.
-        choices: the values that it may have; empty: the engine reads them itself.
+        name, help: its name, and a one-line description.
+        harmless: it changes numbers by rounding at most (memory, threads, retries) and is not part of the fingerprint.
+        choices: allowed values; empty: the engine validates the value.
     """
 
     name: str
@@ -120,36 +118,36 @@ class Extra:
 
 DECODING = Extra(
     OPTION,
-    "model: apply to answers in words what the model's own generation_config.json sets (penalties, suppressed tokens; for "
-    "drawn answers top_p and alike); temperature and length stay the run's [none of it is applied]",
+    "model: apply the model's generation_config.json to generated answers (penalties, suppressed tokens; top_p etc. if they "
+    "are sampled), except temperature and length [not applied]",
     choices=("model",),
 )
-"""Of the engines that load models which answer in words."""
+"""An option of engines that load models and generate text."""
 
 
 class Engine(ABC):
     """A loaded model that scores rows. Opened as `Engine(source, options, rows, workload)`, scored with, closed.
 
-    Class attributes say what is known before anything is loaded:
+    Class attributes describe the engine before anything is loaded:
 
     Attributes:
-        name: what the engine is called, in messages.
-        summary: one line on it.
-        heads: what it can answer.
-        dtypes: what it computes in.
-        devices: where it can compute.
-        spread: how it lays one model over several devices.
-        extra: its own options; `passes_on`: it has others besides, which it hands to its library, and all of which count.
-        requires: the modules that must be installed for it.
-        packages: the distributions whose versions can change a number (those that are installed are recorded).
-        start_seconds: until it is up, weights aside, by kind of device; 1 where it isn't said. Plans are made with it.
-        reads_weights: whether loading it reads the model's weights; a server has its own.
-        comparable: whether its numbers should be the oracle's (the transformers engine's). One that computes something else on
-            purpose is only checked against itself.
-        sized: whether it is loaded with room for its rows and has none for longer ones.
-        repeatable: whether a chat without randomness (temperature 0) gets the same answer from the same rows every time.
-        costs: whether its answers may be paid for: each is then on disk before the next one is asked for.
-        device_kind: where this one computes; set by `__init__`. Work is cut for it.
+        name: the engine's name.
+        summary: a one-line description.
+        heads: request heads that it supports.
+        dtypes: dtypes that it supports.
+        devices: kinds of device that it supports.
+        spread: how it distributes a model over several devices.
+        extra: engine-specific options; `passes_on`: further options are passed to its library and are part of the fingerprint.
+        requires: modules that must be installed.
+        packages: distributions whose versions can change a number (installed ones are recorded).
+        start_seconds: start-up time without loading weights, by kind of device, for plans; default 1.
+        reads_weights: whether loading reads the model's weights (false for servers).
+        comparable: whether its numbers should equal those of the transformers engine. Otherwise it is only compared with
+        itself.
+        sized: whether it is loaded for the length of its rows and cannot score longer ones.
+        repeatable: whether a chat at temperature 0 always gets the same answer.
+        costs: whether its answers are paid for: each is stored before the next one is requested.
+        device_kind: the device of this instance, set by `__init__`; chunks are sized for it.
     """
 
     name: ClassVar[str]
@@ -175,15 +173,15 @@ class Engine(ABC):
     def __init__(
         self, source: ModelSource, options: EngineOptions, rows: Sequence[Row], workload: Workload | None = None
     ) -> None:
-        """Load the model. `rows` are some of the run's own, of every head; `workload` is how much all of them are.
+        """Load the model. `rows` are some rows of the run, of every head; `workload` describes all of them.
 
-        Raises InputError for what `check` refuses, and for a model that can't be loaded.
+        Raises InputError as `check` does, and for a model that cannot be loaded.
         """
 
     def details(self) -> dict[str, Any]:
         """Facts about the loaded engine for `engine_details` in run.json (device, graph): JSON values. Nothing depends on them.
 
-        What the numbers depend on is known before loading: see `identity.identity`.
+        Everything that numbers depend on is known before loading: see `identity.identity`.
         """
         return {"device": self.device_kind}
 
@@ -191,36 +189,36 @@ class Engine(ABC):
     def score(self, rows: Sequence[Row]) -> list[NDArray[np.floating]]:
         """Log-probabilities (natural) of every row's lookups, float32 or float64 arrays in the rows' order.
 
-        Batches by itself (token budget; on out-of-memory it splits and tries again). Raises EngineError, with the row's
-        index, where a logit is NaN or log P is not finite for a finite vocabulary entry.
+        The engine makes batches (within a token budget; a batch that does not fit in memory is split). Raises EngineError with
+        the row's index if a logit is NaN or a log-probability is not finite.
         """
 
     def score_kept(self, rows: Sequence[Row], kept: AnswerStore | None) -> list[NDArray[np.floating]]:
-        """As `score`. An engine that `costs` asks for no number that `kept` has, and keeps the others as they come."""
+        """As `score`. An engine that `costs` uses the answers in `kept` and adds new ones to it as they arrive."""
         return self.score(rows)
 
     def generate(self, rows: Sequence[Row], kept: AnswerStore | None = None) -> list[tuple[Reply, ...]]:
-        """What is said to `chat` rows, as many replies as each wants, in the rows' order; for an engine with that head.
+        """Replies to `chat` rows, as many as each requests, in the rows' order; for engines with this head.
 
-        At temperature 0 the most probable token each time, else drawn from the model's own distribution divided by the
-        temperature, nothing cut off or penalised; an answer ends with the model's end-of-turn or end-of-text token. What `kept`
-        has is not asked for. Raises EngineError as `score` does.
+        At temperature 0 decoding is greedy, else tokens are sampled from the model's distribution at this temperature, without
+        truncation or penalties. An answer ends with the model's end-of-turn or end-of-text token. Answers in `kept` are not
+        generated again. Raises EngineError as `score` does.
         """
         raise EngineError(f"the {self.name} engine doesn't generate text")
 
     @abstractmethod
     def close(self) -> None:
-        """Free the device's memory; the engine isn't used again."""
+        """Free the device's memory. The engine is not used afterwards."""
 
     def fall_back(self) -> bool:
-        """Go over to a simpler way to compute the same, after wrong numbers; says whether there was one."""
+        """Switch to a simpler computation of the same numbers after a failed check. Returns whether there is one."""
         return False
 
     @classmethod
     def check(cls, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> None:
-        """Raise InputError where it can't score these heads of a model, or has no use for an option.
+        """Raise InputError if the engine cannot score these heads of a model, or does not support an option.
 
-        Asked before anything is loaded. An engine with more to refuse calls this one first.
+        Called before anything is loaded. An override calls this method first.
         """
         if source.served and cls.devices != ("server",):
             raise InputError(
@@ -244,17 +242,16 @@ class Engine(ABC):
 
     @classmethod
     def check_here(cls, options: EngineOptions, heads: frozenset[str]) -> None:
-        """Raise InputError where this process hasn't the device, or the engine can't score these heads on it.
+        """Raise InputError if this process does not have the device, or the engine cannot score these heads on it.
 
-        Asked where the model will be loaded, before anything is made or loaded. An engine with more to refuse calls this one
-        first.
+        Called in the process that will load the model, before anything is loaded. An override calls this method first.
         """
         if options.device.startswith("cuda") and "cuda" in cls.devices:
             check_cuda(options.device)
 
     @classmethod
     def _unused(cls, options: EngineOptions) -> Iterator[str]:
-        """The given options that it has no use for."""
+        """Given options that the engine does not support."""
         if cls.spread != "tensors":
             given = {
                 "tensor_parallel": options.tensor_parallel != 1,
@@ -271,29 +268,29 @@ class Engine(ABC):
 
     @classmethod
     def harmless_extra(cls) -> frozenset[str]:
-        """Names of its own options that can't change a number; all others are part of the answers' identity."""
+        """Names of options that cannot change a number; all others are part of the fingerprint."""
         return frozenset(option.name for option in cls.extra if option.harmless)
 
     @classmethod
     def unsent(cls, options: EngineOptions) -> frozenset[str]:
-        """Fields of a `Chat` that whoever answers isn't told, as the options have it."""
+        """Fields of a `Chat` that are not sent, according to the options."""
         return frozenset()
 
     @classmethod
     def dollars(cls, options: EngineOptions, prompt_tokens: int, answer_tokens: int) -> float | None:
-        """What so many tokens of chats and answers cost at the prices that the options name; None where they name none."""
+        """Cost of these prompt and answer tokens at the prices in the options; None without prices."""
         return None
 
     @classmethod
     def weight_bytes(cls, parameters: int, options: EngineOptions) -> float:
-        """Bytes of memory that the weights of a model of this many parameters take."""
+        """Bytes of memory for the weights of a model with this many parameters."""
         return parameters * BYTES[options.dtype] if cls.reads_weights else 0.0
 
     @classmethod
     def chunk_tokens(cls, parameters: int, device: DeviceKind) -> int:
-        """Forward tokens a chunk for a model of this many parameters: about CHUNK_SECONDS of work on a `cpu` or `cuda`.
+        """Forward tokens per chunk for a model with this many parameters: about CHUNK_SECONDS of work on `cpu` or `cuda`.
 
-        Depends on nothing that changes between attempts, so that a resumed run cuts the same chunks.
+        It depends on nothing that changes between attempts, so a resumed run has the same chunks.
         """
         if device == "server":
             return CHUNK_TOKENS[device]
@@ -302,22 +299,22 @@ class Engine(ABC):
 
     @classmethod
     def preference(cls, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> int:
-        """How much `--engine auto` should like it for these heads of a model with these options: the largest number wins.
+        """Preference of `--engine auto` for this engine, these heads and options: the largest number is chosen.
 
-        0: never by itself. The transformers engine, which can do nearly everything, says 1. Above that says an engine that
-        is installed, can do it exactly on the device that torch would use, and is faster.
+        0: never chosen automatically. The transformers engine returns 1. An engine returns more if it is installed, gives exact
+        numbers on the device that torch would use, and is faster.
         """
         return 0
 
     @classmethod
     def is_ready(cls, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> bool:
-        """Whether it starts soon enough to be asked one question only, having made before what takes it long."""
+        """Whether it starts quickly enough for a single question, because slow preparation was done before."""
         return False
 
     @classmethod
     def misses(cls, source: ModelSource, options: EngineOptions, heads: frozenset[str]) -> str | None:
-        """Why `auto` can't mean this engine for this model, where it would for others of its kind; else None.
+        """Why `auto` does not choose this engine for this model although it does for similar ones; else None.
 
-        It is told, as the model is scored more slowly than they.
+        The reason is reported, because the model is scored more slowly.
         """
         return None

@@ -87,10 +87,10 @@ def test_no_command_takes_a_url_for_a_folder() -> None:
 @pytest.mark.parametrize(("error", "code"), [(InputError, 2), (ModelError, 2), (NotNowError, 1), (UnreachedHubError, 1)])
 def test_what_may_pass_is_no_wrong_input(error: type[InputError], code: int) -> None:
     """A cluster gives a command again that ended with 1, and one that ended with 2 never."""
-    assert cli._told(error("the line")) == ("the line", code)
+    assert cli._describe_error(error("the line")) == ("the line", code)
     failed = Failures({"a": error("one"), "b": InputError("two")})
     assert failed.only_input is (code == 2)
-    assert cli._told(failed.combined()) == ("a: one; b: two", code)
+    assert cli._describe_error(failed.combined()) == ("a: one; b: two", code)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_what_may_pass_is_no_wrong_input(error: type[InputError], code: int) -> 
     ],
 )
 def test_a_file_server_that_is_away_is_no_wrong_input(number: int, code: int, remedy: str) -> None:
-    said, found = cli._told(OSError(number, "what it is", "/shared/run/part"))
+    said, found = cli._describe_error(OSError(number, "what it is", "/shared/run/part"))
     assert found == code
     assert remedy in said
 

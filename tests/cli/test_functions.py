@@ -14,10 +14,10 @@ from evaluator.cli.options import CALLS
 from evaluator.scoring.run import run
 from evaluator.tasks import RESERVED, known_parameters
 
-SHOWING = {"format_", "figures", "stuck", "log_to", "as_json"}
+SHOWING = {"format_", "figures", "stuck", "log_to", "as_json", "explain"}
 """How a command prints, where it sends its results besides, and with which exit code it ends."""
-MORE = {"plan": {"price"}, "archive": {"tasks"}, "report": {"samples", "data"}, "gender": {"explain"}}
-"""Options for what is printed beside the result; archive refuses --task, which the other commands with rates have."""
+MORE = {"report": {"samples", "data"}}
+"""Options for what is printed beside the result: the sentences of a page."""
 WITHOUT = {"new"}
 """Prints a file that the package ships: there is no function to call."""
 

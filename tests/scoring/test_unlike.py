@@ -219,7 +219,7 @@ def test_a_sample_that_cannot_be_asked_is_one_models_skipped_sample(folder: Path
         told = json.loads(status(run, "--format", "json"))
         counts = [(row["state"], row["done"], row["total"], row["failed"], row["unaskable"]) for row in told["models"]]
         assert counts == [("done", 36, 36, 0, 4), ("done", 38, 38, 0, 2)]
-        assert "can't be asked: gpt " in status(run)
+        assert "cannot be scored: gpt " in status(run)
         if attempt == 0:
             timings = run.timings().height
     assert run.timings().height == timings, "nothing was scored again"

@@ -453,7 +453,7 @@ def test_each_answer_is_on_disk_before_its_thread_asks_again(tmp_path: Path) -> 
 
 def test_those_under_way_are_kept_when_one_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The others have been sent, and will be billed."""
-    failed, told = threading.Event(), Conversation._told
+    failed, told = threading.Event(), Conversation._run_error
 
     def noted(conversation: Conversation, index: int, error: ServerError) -> Exception:
         failed.set()
@@ -466,7 +466,7 @@ def test_those_under_way_are_kept_when_one_fails(tmp_path: Path, monkeypatch: py
         failed.wait(60)  # the others have their answers when the client knows of the failure
         return None
 
-    monkeypatch.setattr(Conversation, "_told", noted)
+    monkeypatch.setattr(Conversation, "_run_error", noted)
     journal = Journal(tmp_path / "journal.jsonl")
     with ChatServer(refuse) as server, engine(server, concurrency="4") as talker:
         with pytest.raises(EngineError, match=r"row 1: .* refuses the chat") as caught:

@@ -328,7 +328,9 @@ def test_a_server_that_never_answers_again_ends_in_one_line(
     assert Run.open(machine("reader")).done("m") == {"r001"}
 
 
-def test_a_listing_that_lags_is_asked_for_again(machine: Machine, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listing_that_lags_is_asked_for_again(
+    machine: Machine, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(mirror, "LAG", 600.0)
     run = begin(machine("writer"))
     with Line(server.port) as line:
@@ -340,6 +342,8 @@ def test_a_listing_that_lags_is_asked_for_again(machine: Machine, server: Server
                 add(run, number)
         line.lag = 2
         remote._mirrors.update(mirrors)
+        for key, value in server.environment(tmp_path / "reader", line.endpoint).items():
+            monkeypatch.setenv(key, value)  # a store that retries for longer is opened only when it is needed
         (reader,) = mirrors
         remote.refresh(reader)
         assert line.lag == 0

@@ -94,7 +94,7 @@ def test_layers_are_laid_over_devices_where_the_engine_has_no_tensor_parallelism
 def test_times_and_cost_follow_the_given_throughput(prepared: PreparedModel) -> None:
     slow, fast = (make_plan(Prepared((), (prepared,), Failures()), GPU, Speeds(t)) for t in (1.0, 10.0))
     assert slow.needs[0].allocations[-1].score == pytest.approx(10 * fast.needs[0].allocations[-1].score)
-    assert slow.cost(2.0) == pytest.approx(2.0 * 8 * slow.schedule.makespan / 3600)
+    assert replace(slow, price=2.0).cost == pytest.approx(2.0 * 8 * slow.schedule.makespan / 3600)
 
 
 def test_conditions_of_a_model_are_planned_with_one_load(prepared: PreparedModel) -> None:

@@ -77,7 +77,8 @@ class Needs:
 class Plan:
     """A whole sweep's plan; `ready` is what is left of it where a model could not be planned.
 
-    `speeds` is what the times rest on; `startup`: seconds that the first start in a process takes more than a later one.
+    `speeds` is what the times rest on; `startup`: seconds that the first start in a process takes more than a later one;
+    `price`: of a device-hour.
     """
 
     ready: Prepared
@@ -86,6 +87,7 @@ class Plan:
     schedule: Schedule
     speeds: Speeds = field(default_factory=Speeds)
     startup: float = 0.0
+    price: float | None = None
 
     @property
     def seconds(self) -> float:
@@ -113,9 +115,10 @@ class Plan:
 
         return tuple(need.name for need in self.needs if known(need.demand))
 
-    def cost(self, price: float) -> float:
-        """What the sweep costs at `price` per device-hour, all devices held until the end."""
-        return price * self.fleet.devices * self.seconds / 3600
+    @property
+    def cost(self) -> float | None:
+        """Cost of the sweep, with all devices held until the end; None without a price."""
+        return None if self.price is None else self.price * self.fleet.devices * self.seconds / 3600
 
     def both_fit(self, one: str, other: str, node: Node, placement: Placement) -> bool:
         """Whether two models fit on the same devices of a machine at the same time."""
