@@ -73,9 +73,9 @@ class Results:
     ) -> pl.DataFrame:
         """Rates with 95% intervals, as in `evaluator report --format csv`; of all tasks unless one is named.
 
-        `settings` are report settings of tasks, as for `--set`; `choices`: see `evaluator.vocabulary.RateChoices`. With `published`
-        (the published scores, see `evaluator data fetch published`) or `beside` (other runs) the rows of comparable references
-        follow, and a column `source` names their run; it is null for this run's rows.
+        `settings` are report settings of tasks, as for `--set`; `choices`: see `evaluator.vocabulary.RateChoices`. With
+        `published` (the published scores, see `evaluator data fetch published`) or `beside` (other runs) the rows of comparable
+        references follow, and a column `source` names their run; it is null for this run's rows.
         """
         refresh(self.path)
         report = make_report(
