@@ -234,7 +234,9 @@ class ParametersCommand(click.Command):
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """The command's own, the tasks', and --help."""
         *own, help_ = super().get_params(ctx)
-        return [*own, *parameter_options(), help_]
+        if (made := ctx.meta.get(__name__)) is None:  # click asks several times
+            made = ctx.meta[__name__] = parameter_options()
+        return [*own, *made, help_]
 
     def invoke(self, ctx: click.Context) -> Any:
         """Click's, without the parameters that are not given; a mistake in a parameter names its flag."""

@@ -58,7 +58,7 @@ def probe(
     from evaluator_serving.choose import choose_engine
     from evaluator_serving.chunks import make_chunk
     from evaluator_serving.encoding import encoder_for
-    from evaluator_serving.models.model_cache import tokenizer_of
+    from evaluator_serving.models.known_tokenizer import tokenizer_of
     from evaluator_serving.models.resolving import resolve_here
     from evaluator_serving.opening import open_engine
 

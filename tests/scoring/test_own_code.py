@@ -33,10 +33,11 @@ from evaluator.tasks import chosen_tasks
 from evaluator.translate.base import local_source
 from evaluator.translate.llm import LLMTranslator
 from evaluator_serving.choose import choose_engine, why_slower
+from evaluator_serving.encoding import encoder_for
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import InputError
 from evaluator_serving.identity import fingerprint, identity
-from evaluator_serving.models.model_cache import cached_folder, remember
+from evaluator_serving.models.model_cache import cached_folder
 from evaluator_serving.models.outline import outlined
 from evaluator_serving.models.resolving import resolve, weights_here
 from evaluator_serving.models.source import ModelSource
@@ -276,7 +277,7 @@ def test_engines_of_graphs_leave_it_to_transformers(own: Path) -> None:
     cpu = EngineOptions(device="cpu")
     assert choose_engine(source, ["causal"], cpu) == "transformers"
     assert "no ONNX graph" in str(why_slower(source, ["causal"], cpu))
-    remember(source)
+    encoder_for(source)
     assert not cached_folder(source.revision).exists()
     sizes = Sizes(8, 8, 1, 1 << 20, None)
     assert engine_arguments(source, cpu, sizes)["trust_remote_code"] is True

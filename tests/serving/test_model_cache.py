@@ -1,7 +1,9 @@
-"""What is remembered of models whose graphs are in the cache: the same as transformers says, or nothing."""
+"""What the cache knows of models: the same as transformers says, or nothing."""
 
 import json
 import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,9 +21,10 @@ from evaluator_serving.encoding import encoder_for
 from evaluator_serving.encoding.text import TextTokenizer
 from evaluator_serving.engine import Engine, EngineOptions
 from evaluator_serving.errors import InputError
-from evaluator_serving.models import model_cache
+from evaluator_serving.models import checkpoint, known_tokenizer, model_cache
 from evaluator_serving.models.config import context, load_config, vocabulary
-from evaluator_serving.models.model_cache import CachedConfig, KnownTokenizer, remember, tokenizer_of
+from evaluator_serving.models.known_tokenizer import KnownTokenizer, tokenizer_of
+from evaluator_serving.models.model_cache import CachedConfig
 from evaluator_serving.models.resolving import resolve
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.models.tokenizer import load_tokenizer
@@ -53,86 +56,118 @@ def made(tokenizer: Any, source: ModelSource) -> list[Any]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_remembered_model_is_what_transformers_says_it_is(family: str, tmp_path: Path) -> None:
+def test_a_known_model_is_what_transformers_says_it_is(family: str, tmp_path: Path) -> None:
     folder = tiny_model(family, tmp_path)
-    source = resolve(str(folder))
-    remember(source)
-    again = resolve(str(folder))
-    config = again.config
-    assert isinstance(config, CachedConfig)
-    assert (again.heads, again.context, again.parameters) == (source.heads, source.context, source.parameters)
-    assert (context(config), vocabulary(config)) == (context(source.config), vocabulary(source.config))
-    for name in dir(source.config):
-        if not hasattr(source.config, name):
-            assert not hasattr(config, name), name
-            continue
-        value = getattr(source.config, name)
-        if not name.startswith("_") and not callable(value):
-            plain = value is None or isinstance(value, bool | int | float | str | list | tuple | dict)
-            assert (getattr(config, name) == value) if plain else (type(getattr(config, name)) is type(value)), name
-    assert getattr(config, "no_such_thing", None) is None
-    assert not hasattr(config, "_no_such_thing")
+    right = load_config(folder, "")
+    first, again = resolve(str(folder)), resolve(str(folder))
+    for config in (first.config, again.config, pickle.loads(pickle.dumps(again.config))):
+        assert isinstance(config, CachedConfig)
+        assert config == first.config
+        assert (context(config), vocabulary(config)) == (context(right), vocabulary(right))
+        for name in dir(right):
+            if not hasattr(right, name):
+                assert not hasattr(config, name), name
+                continue
+            value = getattr(right, name)
+            if not name.startswith("_") and not callable(value) and name != "name_or_path":
+                plain = value is None or isinstance(value, bool | int | float | str | list | tuple | dict)
+                assert (getattr(config, name) == value) if plain else (type(getattr(config, name)) is type(value)), name
+        assert getattr(config, "no_such_thing", None) is None
+        assert not hasattr(config, "_no_such_thing")
+        assert config.to_dict() | {"_name_or_path": right.name_or_path} == right.to_dict()
+    plain = replace(first, config=right)
+    assert (again.heads, again.context, again.parameters) == (first.heads, context(right), first.parameters)
     for head in ("masked", "causal"):
-        assert refusal(again, head) == refusal(source, head)
-    assert pickle.loads(pickle.dumps(config)).to_dict() == load_config(folder, "").to_dict()
+        assert refusal(again, head) == refusal(plain, head)
+    assert made(tokenizer_of(again), again) == made(load_tokenizer(plain), plain)
     light = tokenizer_of(again)
     assert isinstance(light, KnownTokenizer)
-    assert made(light, again) == made(load_tokenizer(source), source)
+    assert made(light, again) == made(load_tokenizer(plain), plain)
 
 
-def test_a_tokenizer_that_reads_back_otherwise_is_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = resolve(str(tiny_model("gpt2", tmp_path, seed=1)))
+def test_a_known_model_takes_neither_torch_nor_transformers(tmp_path: Path) -> None:
+    """In this process and in one that encodes for it."""
+    source = resolve(str(tiny_model("llama", tmp_path, seed=5)))
+    tokenizer_of(source)
+    program = """
+import pickle, sys
+from evaluator_serving.encoding import encoder_for, likeness
+from evaluator_serving.models.file_tokens import with_file_tokens
+from evaluator_serving.models.resolving import resolve
+from evaluator_serving.requests import Continuation
+source = pickle.loads(pickle.dumps(with_file_tokens(resolve(sys.argv[1]), [])))
+encoder_for(source).encode(Continuation("The nurse said that", (" she is", " he is")))
+likeness(source)
+assert not {"torch", "transformers"} & sys.modules.keys()
+"""
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_config_is_whole_on_a_machine_without_the_folder(tmp_path: Path) -> None:
+    folder = tiny_model("llama", tmp_path / "model", seed=6)
+    written, right = pickle.dumps(resolve(str(folder)).config), load_config(folder, "")
+    folder.rename(tmp_path / "gone")
+    config = pickle.loads(written)
+    assert (config.dtype, config.id2label) == (right.dtype, right.id2label)
+
+
+def test_a_tokenizer_that_reads_back_otherwise_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tiny_model("gpt2", tmp_path, seed=1)
     from_file = Tokenizer.from_file
 
     def other(path: str) -> Tokenizer:
         found = from_file(path)
-        if "known" not in path:
-            return found
-        found.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+        if path.startswith(str(folder)):
+            found.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
         return found
 
     monkeypatch.setattr(Tokenizer, "from_file", staticmethod(other))
-    remember(source)
-    assert not isinstance(resolve(str(tmp_path)).config, CachedConfig)
-    assert not isinstance(tokenizer_of(source), KnownTokenizer)
+    source = resolve(str(folder))
+    right = load_tokenizer(source)
+    tokenizer_of(source)
+    found = tokenizer_of(source)  # a copy, or none
+    assert made(found, source) == made(right, source)
 
 
-def test_another_version_or_configuration_is_not_the_remembered_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version_or_configuration_is_not_the_known_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = resolve(str(tiny_model("llama", tmp_path, seed=2)))
-    remember(source)
-    assert isinstance(resolve(str(tmp_path)).config, CachedConfig)
+    tokenizer_of(source)
+    loadings: list[Path] = []
+    monkeypatch.setattr(checkpoint, "load_config", lambda path, spec: loadings.append(path) or load_config(path, spec))
+    assert resolve(str(tmp_path)).config == source.config
+    assert isinstance(tokenizer_of(source), KnownTokenizer)
+    assert loadings == []
     with monkeypatch.context() as patch:
         patch.setattr(model_cache, "version", lambda name: "0.1")
-        assert not isinstance(resolve(str(tmp_path)).config, CachedConfig)
+        assert resolve(str(tmp_path)).config == source.config
+        assert loadings == [tmp_path]
         assert not isinstance(tokenizer_of(source), KnownTokenizer)
     changed = json.loads((tmp_path / "config.json").read_text()) | {"rms_norm_eps": 0.125}
     (tmp_path / "config.json").write_text(json.dumps(changed))
     assert resolve(str(tmp_path)).config.rms_norm_eps == 0.125
 
 
-def test_a_chat_template_is_asked_of_transformers(tmp_path: Path) -> None:
+def test_a_chat_template_is_rendered_by_transformers(tmp_path: Path) -> None:
     folder = tiny_model("llama", tmp_path, seed=3)
     tokens = tiny_tokenizer("llama")
     tokens.chat_template = "{% for m in messages %}<s>{{ m['content'] }}{% endfor %}I said: "
     tokens.save_pretrained(folder)
     source = resolve(str(folder), chat_template="user")
     expected = TextTokenizer(source, load_tokenizer(source)).prompt_ids("he is")
-    remember(source)
+    tokenizer_of(source)
     light = tokenizer_of(source)
     assert isinstance(light, KnownTokenizer)
     assert TextTokenizer(source, light).prompt_ids("he is") == expected
 
 
-def test_all_chats_of_a_remembered_model_take_one_loading_of_its_tokenizer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_chats_of_a_known_model_take_one_loading_of_its_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tiny_talker(tmp_path)
     source = resolve(str(folder))
     chats = [Chat((Turn("user", text),)) for text in ("he is", "she is", "they are")]
     expected = [encoder_for(source).encode(chat).rows[0].ids for chat in chats]
-    remember(source)
     loadings: list[ModelSource] = []
-    monkeypatch.setattr(model_cache, "load_tokenizer", lambda asked: loadings.append(asked) or load_tokenizer(asked))
+    monkeypatch.setattr(known_tokenizer, "load_tokenizer", lambda asked: loadings.append(asked) or load_tokenizer(asked))
     encoder = encoder_for(source)
     assert isinstance(tokenizer_of(source), KnownTokenizer)
     assert [encoder.encode(chat).rows[0].ids for chat in chats] == expected

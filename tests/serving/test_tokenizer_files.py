@@ -20,7 +20,7 @@ from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import InputError
 from evaluator_serving.identity import identity
 from evaluator_serving.models.file_tokens import with_file_tokens
-from evaluator_serving.models.model_cache import KnownTokenizer, remember, tokenizer_of
+from evaluator_serving.models.known_tokenizer import KnownTokenizer, tokenizer_of
 from evaluator_serving.models.source import FileTokens, ModelSource
 from evaluator_serving.models.tokenizer import load_tokenizer
 from evaluator_serving.requests import Continuation
@@ -304,7 +304,7 @@ def test_the_identity_says_so_where_the_class_makes_other_tokens(tmp_path: Path)
 def test_what_is_remembered_of_a_model_is_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVALUATOR_CACHE", str(tmp_path / "cache"))
     source = replace(gpt2_labelled(tmp_path / "gpt2"), config=PreTrainedConfig())
-    remember(source)
+    tokenizer_of(source)
     known = tokenizer_of(source)
     assert isinstance(known, KnownTokenizer)
     right = Tokenizer.from_file(str(source.path / "tokenizer.json"))

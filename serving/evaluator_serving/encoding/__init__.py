@@ -15,7 +15,7 @@ from evaluator_serving.encoding.text import TextTokenizer
 from evaluator_serving.errors import InputError, ModelError
 from evaluator_serving.models.checkpoint import files_beside_weights
 from evaluator_serving.models.config import chooses, vocabulary
-from evaluator_serving.models.model_cache import tokenizer_of
+from evaluator_serving.models.known_tokenizer import tokenizer_of
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.requests import Choice, Continuation, Masked, Pair, Request, SharedTokens, kind, request_id
 from evaluator_serving.rows import Coverage, Encoded, EncodedCandidate, Head, Row

@@ -18,7 +18,7 @@ from evaluator_serving.models.config import context, load_config, quiet
 from evaluator_serving.models.gguf import CONVERSION, convert, is_corrected
 from evaluator_serving.models.gguf_config import UnusableGgufError
 from evaluator_serving.models.heads import heads_of
-from evaluator_serving.models.model_cache import known_model
+from evaluator_serving.models.model_cache import known_model, remember
 from evaluator_serving.models.source import ModelSource, OwnCode
 from evaluator_serving.weights.files import (
     count_parameters,
@@ -110,13 +110,14 @@ def _described(
     if code:
         config = load_config(path, spec, own_code=True)
         return config, heads_of(config, names, spec, own_code=True)
-    if known := known_model(revision, path, spec):
+    if known := known_model(revision, path):
         return known
     config = load_config(path, spec)
     try:
-        return config, heads_of(config, names, spec)
+        heads = heads_of(config, names, spec)
     except InputError as error:
         raise refused(path, spec) if brings_head(path) else error from None
+    return remember(revision, path, config, heads), heads
 
 
 def gguf_folder(file: Path, spec: str) -> Path:

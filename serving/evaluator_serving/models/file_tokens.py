@@ -9,8 +9,9 @@ from dataclasses import replace
 from functools import partial
 
 from evaluator_serving.chats import Chat
+from evaluator_serving.models.known_tokenizer import loaded_tokenizers
 from evaluator_serving.models.source import FileTokens, ModelSource
-from evaluator_serving.models.tokenizer import FILE, SENTENCES, Text, Tokenizers, is_known_alike, load_tokenizers, tokens_of
+from evaluator_serving.models.tokenizer import FILE, SENTENCES, Text, Tokenizers, is_known_alike, tokens_of
 from evaluator_serving.requests import Choice, Continuation, Masked, Pair, Request, SharedTokens
 
 _BATCH = 1000
@@ -24,7 +25,7 @@ def with_file_tokens(source: ModelSource, requests: Sequence[Request], *, transl
     """
     if source.served or not (source.path / FILE).is_file() or is_known_alike(source.path):
         return source
-    found = load_tokenizers(source)
+    found = loaded_tokenizers(source)
     if found.instead_of is None:
         return source
     if found.other is None:

@@ -8,7 +8,6 @@ result is not the file's tokenizer, the file is used: it was saved with the mode
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,12 @@ from evaluator_serving.cache import cache_dir, content_hash, remember_json, reme
 from evaluator_serving.errors import InputError, first_line
 from evaluator_serving.models.code import is_of_own_code, refused
 from evaluator_serving.models.config import quiet
+from evaluator_serving.models.model_cache import made_with
 from evaluator_serving.models.source import ModelSource
+from evaluator_serving.weights.hub import CONFIG_FILES
 
 FILE = "tokenizer.json"
 """What describes a whole tokenizer."""
-
-_READ = (FILE, "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "config.json")
-"""What transformers reads of a tokenizer where there is a tokenizer.json."""
 
 SENTENCES = (
     "The nurse said that she is late.",
@@ -95,9 +93,15 @@ def load_tokenizers(source: ModelSource) -> Tokenizers:
     return found
 
 
+def record_of(folder: Path) -> Path:
+    """Where the cache keeps what is known of a folder's tokenizer: by its files, the libraries and this package's code."""
+    files = {file for pattern in CONFIG_FILES for file in folder.glob(pattern) if file.is_file()}
+    return cache_dir() / "tokenizers" / f"{content_hash(files).removeprefix('sha256:')[:32]}-{made_with()}.json"
+
+
 def is_known_alike(folder: Path) -> bool:
     """Whether transformers' class was seen to make the file's tokenizer, with these versions of the libraries."""
-    return bool(remembered_json(_alike(folder)).get("alike"))
+    return bool(remembered_json(record_of(folder)).get("alike"))
 
 
 def tokens_of(backend: Any, texts: Sequence[Text], *, special: bool = True, control: bool = False) -> list[Any]:
@@ -141,7 +145,8 @@ def _load(source: ModelSource) -> Tokenizers:
     if error:
         return Tokenizers(described, _class_name(source.path) if made is error else type(made).__name__)
     if _written(made.backend_tokenizer) == _written(described.backend_tokenizer):
-        remember_json(_alike(source.path), {"alike": True})
+        record = record_of(source.path)
+        remember_json(record, {**remembered_json(record), "alike": True})
         return Tokenizers(made)
     if _lacks_prefix(source.path, described) and _begins_as_pieces(source.path, made):
         return Tokenizers(made)
@@ -273,9 +278,3 @@ def _class_name(folder: Path) -> str:
 def _written(backend: Any) -> Any:
     """A `tokenizers` object as JSON, but for its limits of length: equal ones make the same of every text."""
     return {key: value for key, value in json.loads(backend.to_str()).items() if key not in ("truncation", "padding")}
-
-
-def _alike(folder: Path) -> Path:
-    """Where is remembered that a folder's class makes the tokenizer of its file."""
-    files = content_hash(file for name in _READ if (file := folder / name).is_file()).removeprefix("sha256:")
-    return cache_dir() / "tokenizers" / f"{files[:32]}-{'-'.join(map(version, ('transformers', 'tokenizers')))}.json"

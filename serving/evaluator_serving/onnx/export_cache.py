@@ -15,7 +15,7 @@ from evaluator_serving.cache import cache_dir
 from evaluator_serving.engine import BYTES
 from evaluator_serving.errors import InputError
 from evaluator_serving.locks import held, is_leased, lease
-from evaluator_serving.models.model_cache import cached_folder, remember
+from evaluator_serving.models.model_cache import cached_folder
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.onnx.export import export
 from evaluator_serving.onnx.manifest import FORMAT, Kind
@@ -59,7 +59,6 @@ def cached_export(source: ModelSource, dtype: str, head: Kind, users: contextlib
             _make_room(folder, source.parameters * BYTES["float32"])
     if not (folder / _USED).is_file():
         export(source, folder, dtype, head)
-    remember(source)  # what was exported is asked again, and then without the libraries that exported it
     return folder
 
 

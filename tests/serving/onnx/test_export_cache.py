@@ -8,7 +8,7 @@ import pytest
 from tiny_models import tiny_model
 
 from evaluator_serving.engine import EngineOptions
-from evaluator_serving.models.model_cache import CachedConfig
+from evaluator_serving.models.model_cache import cached_folder
 from evaluator_serving.models.resolving import resolve
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.onnx import export_cache
@@ -42,14 +42,14 @@ def test_exports_used_longest_ago_make_room_unless_they_are_loaded(tmp_path: Pat
         return [folder for folder in (tmp_path / "cache" / "onnx").iterdir() if folder.is_dir()]
 
     assert exported() == [True, True, True, False]
-    assert isinstance(resolve(specs[2]).config, CachedConfig)
+    assert cached_folder(sources[2].revision).is_dir()
     room_for(100)
     cached_export(sources[3], "float32", "causal")
     assert exported() == [True, True, True, True]
     room_for(3.9 * export_cache._size(found()[0]) / (sources[0].parameters * 4))  # one of the four too many
     cached_export(sources[0], "int8", "causal")
     assert exported() == [True, True, False, True]
-    assert not isinstance(resolve(specs[2]).config, CachedConfig), "what is known of it goes with its last export"
+    assert not cached_folder(sources[2].revision).exists(), "what is known of it goes with its last export"
     room_for(0)
     again = cached_export(sources[2], "float32", "causal")
     assert exported() == [True, False, True, False], "the one that is loaded stays"
