@@ -89,7 +89,8 @@ def tables(comparison: Comparison, *, brief: bool = False) -> list[Block]:
             "template",
             maintain_order=True,
         )
-        models = [name for name in comparison.models[1:] if name in set(rows["model"])]
+        compared = set(rows["model"].unique())
+        models = [name for name in comparison.models[1:] if name in compared]
         if whole.height:
             made.append(
                 _block(f"{task}: differences from {comparison.baseline}", whole, models, layout, NOTES, several=several)

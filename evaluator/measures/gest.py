@@ -58,10 +58,11 @@ def gest_warnings(scores: pl.DataFrame, groups: Collection[str] = (), names: Map
         return []
     models = scores["model"].unique(maintain_order=True)
     scores = complete(scores)
-    messages = [f"{model}: no sample has a score" for model in models if model not in set(scores["model"])]
+    scored = set(scores["model"].unique())
+    messages = [f"{model}: no sample has a score" for model in models if model not in scored]
     if scores.is_empty():
         return messages
-    expected = set(groups) | set(scores["group"])
+    expected = set(groups) | set(scores["group"].unique())
     cells = scores.group_by(_CELL, maintain_order=True).agg(pl.col("group").unique(), pl.len().alias("samples")).sort(_CELL)
     # Of a model itself: another one may have been asked more (a limit), which is told with how many that were.
     cells = cells.with_columns(fullest=pl.col("samples").max().over(_RUN))

@@ -76,7 +76,8 @@ class _Statistic:
     """
 
     def __init__(self, scores: pl.DataFrame, template: str) -> None:
-        self.groups = [group for group in STEREOTYPES if group in set(scores["group"])]
+        present = set(scores["group"].unique())
+        self.groups = [group for group in STEREOTYPES if group in present]
         parts = [scores.filter(group=group) for group in self.groups]
         numbers = [part.select(pl.col(COLUMNS).cast(pl.Float64).fill_null(float("nan"))).to_numpy() for part in parts]
         self.strata = tuple(

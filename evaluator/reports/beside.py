@@ -64,7 +64,8 @@ def beside(
     """
     if not runs:
         return section
-    called = names or {model: model for model in run.models if model in set(section.rows["model"])}
+    reported = set(section.rows["model"].unique())
+    called = names or {model: model for model in run.models if model in reported}
     notes: list[str] = []
     own: dict[str, str] = {}
     for model, shown in called.items():
@@ -181,7 +182,8 @@ def _kind(way: str) -> str:
 def _rows(source: Source, section: Section, options: MeasureOptions, own: Mapping[str, str], notes: list[str]) -> pl.DataFrame:
     """The rows (columns TIDY, `source`, `way`) of the references that some model is compared with; notes on the others."""
     rows = measured(source.run, section.task, options).rows
-    models = [model for model in source.run.models if model in set(rows["model"])]
+    reported = set(rows["model"].unique())
+    models = [model for model in source.run.models if model in reported]
     ways = {
         model: way_of(source.run, section.task, model, rows.filter(pl.col("model") == model), options)
         for model in models

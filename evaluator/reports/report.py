@@ -173,7 +173,7 @@ def measured(run: Run, name: str, options: MeasureOptions) -> Section:
 
 def _unanswered(run: Run, name: str, scores: pl.DataFrame) -> Iterator[str]:
     """What the models of a run have no answer to yet."""
-    silent = set(run.asked(name)) - set(scores["model"])
+    silent = set(run.asked(name)) - set(scores["model"].unique())
     whole = run.failures().filter(pl.col("request") == "", pl.col("kind") == "unaskable")
     hopeless = dict(whole.select("model", "reason").iter_rows())
     for model in sorted(silent):

@@ -37,6 +37,7 @@ from evaluator_serving.encoding import encoder_for
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import InputError
 from evaluator_serving.identity import fingerprint, identity
+from evaluator_serving.models.config import load_config
 from evaluator_serving.models.model_cache import cached_folder
 from evaluator_serving.models.outline import outlined
 from evaluator_serving.models.resolving import resolve, weights_here
@@ -123,7 +124,8 @@ def test_what_transformers_knows_by_itself_needs_nothing(llama: Path, tmp_path: 
     known = with_own_code(llama, tmp_path / "known", model_type="llama", architectures=["LlamaForCausalLM"])
     source = resolve(str(known))
     assert source.code is None
-    assert type(source.config) is transformers.LlamaConfig
+    assert type(load_config(known, "")) is transformers.LlamaConfig
+    assert source.config.model_type == "llama"
     assert ran(known) == set()
 
 
