@@ -22,7 +22,7 @@ TASKS: dict[str, str] = {
     "gest": "evaluator.tasks.gest:gest",
     "gest-1.1": "evaluator.tasks.gest:gest_1_1",
     "gest-demo": "evaluator.tasks.gest:gest_demo",
-    "gest-mt": "evaluator.tasks.gest_mt:gest_mt",
+    "gest-mt": "evaluator.tasks.gest_mt:GestMtTask",
     "gest-slavic": "evaluator.tasks.gest_slavic:gest_slavic",
     "stereoset-genderswap": "evaluator.tasks.word_filling:stereoset_genderswap",
     "stereoset-genderswap-filtered": "evaluator.tasks.word_filling:stereoset_genderswap_filtered",
@@ -33,10 +33,10 @@ TASKS: dict[str, str] = {
     "crows-antistereotype": "evaluator.tasks.word_filling:crows_antistereotype",
     "crows-pairs": "evaluator.tasks.word_filling:crows_pairs",
     "crows-revised": "evaluator.tasks.word_filling:crows_revised",
-    "winobias": "evaluator.tasks.winobias:winobias",
+    "winobias": "evaluator.tasks.winobias:WinoBias",
     "eurogest": "evaluator.tasks.eurogest:eurogest",
-    "pairs": "evaluator.tasks.pairs:crows",
-    "gest-who": "evaluator.tasks.gest_who:gest_who",
+    "pairs": "evaluator.tasks.pairs:Pairs",
+    "gest-who": "evaluator.tasks.gest_who:GestWho",
 }
 """Task name to the function that makes it (imported only when asked for)."""
 

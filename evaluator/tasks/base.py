@@ -8,7 +8,7 @@ scores of one model) → `sampled` (scores of one model and language → samplin
 import itertools
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -32,6 +32,7 @@ from evaluator.vocabulary import (
     Scale,
 )
 from evaluator_serving.errors import InputError
+from evaluator_serving.requests import Request, request_id
 
 PLACE = ("language", "template", "sample", "group")
 
@@ -85,6 +86,19 @@ def with_candidates(
         candidate = joined.filter(candidate=i).select("table_row", pl.col(*values).name.suffix(f"_{i}"))
         rows = rows.join(candidate, on="table_row", how=how, maintain_order="left")
     return rows.drop("table_row")
+
+
+def rendered(
+    asked: Iterable[tuple[Request, tuple[Any, ...], tuple[Any, ...]]], schema: Mapping[str, pl.DataType] = REQUESTED
+) -> Rendered:
+    """Requests, each with the values of its row before and behind the column `request` of a table with these columns."""
+    requests: dict[str, Request] = {}
+    rows = []
+    for request, before, behind in asked:
+        key = request_id(request)
+        requests[key] = request
+        rows.append((*before, key, *behind))
+    return Rendered(pl.DataFrame(rows, schema=dict(schema), orient="row"), requests)
 
 
 class Task(ABC):

@@ -36,14 +36,14 @@ from evaluator.datasets.eurogest import (
 from evaluator.datasets.registry import folder, locate
 from evaluator.measures.eurogest import MEASURES, sampled, with_summaries
 from evaluator.measures.sampled import Sampled
-from evaluator.tasks.base import PLACE, REQUESTED, Task, averaged, summed, with_candidates
+from evaluator.tasks.base import PLACE, REQUESTED, Task, averaged, rendered, summed, with_candidates
 from evaluator.tasks.definition import gest_definition
 from evaluator.tasks.eurogest_texts import Template, default_template, texts
 from evaluator.tasks.pair_requests import compared, one_word_apart, split
 from evaluator.tasks.parameters import Parameters, definition, from_definition
 from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Overview, Protocol_, Rendered, Samples, Scale
 from evaluator_serving.errors import InputError
-from evaluator_serving.requests import Continuation, Request, request_id
+from evaluator_serving.requests import Continuation, Request
 
 EXTENSION = " (extension)"
 """Ends the template's name where the model is masked."""
@@ -173,17 +173,15 @@ class EuroGest(Task):
 
     def render(self, samples: Samples, heads: frozenset[str], protocol: Protocol_) -> Rendered:
         """A request a sentence: continuations, or masked requests for the pairs that differ in one word."""
-        requests: dict[str, Request] = {}
-        rows: list[tuple[Any, ...]] = []
         masked = "causal" not in heads
-        for sample in samples.frame.iter_rows(named=True):
-            request = _request(sample["masculine"], sample["feminine"], protocol, masked=masked)
-            if request is not None:
-                identity = request_id(request)
-                requests[identity] = request
-                template = sample["template"] + EXTENSION if masked else sample["template"]
-                rows.append((sample["sample"], sample["language"], template, sample["group"], identity, sample["row"]))
-        return Rendered(pl.DataFrame(rows, schema=TABLE, orient="row"), requests)
+        ending = EXTENSION if masked else ""
+        columns = ("sample", "language", "template", "group", "row", "masculine", "feminine")
+        asked = (
+            (request, (sample, language, template + ending, group), (row,))
+            for sample, language, template, group, row, masculine, feminine in samples.frame.select(columns).iter_rows()
+            if (request := _request(masculine, feminine, protocol, masked=masked)) is not None
+        )
+        return rendered(asked, TABLE)
 
     roles: ClassVar[Sequence[str]] = ("masculine", "feminine")
 

@@ -27,7 +27,7 @@ from evaluator.datasets.gest import read_groups, read_sentences
 from evaluator.datasets.registry import locate
 from evaluator.measures.gest import MEASURES
 from evaluator.measures.sampled import Sampled
-from evaluator.tasks.base import PLACE, REQUESTED, Task, averaged, summed, with_candidates
+from evaluator.tasks.base import PLACE, REQUESTED, Task, averaged, rendered, summed, with_candidates
 from evaluator.tasks.definition import HEADS, Definition, gest_definition, gest_toml, parse_definition
 from evaluator.tasks.gest_layout import rates_layout
 from evaluator.tasks.limit import limited, spread
@@ -35,7 +35,6 @@ from evaluator.tasks.parameters import GivenText, OwnSamples, Parameters, TextFi
 from evaluator.text_file import encoding_of
 from evaluator.vocabulary import ORDER, DataSource, Layout, MeasureOptions, Protocol_, Rendered, Samples
 from evaluator_serving.errors import InputError
-from evaluator_serving.requests import Request, request_id
 
 TABLE: dict[str, pl.DataType] = {
     **REQUESTED,
@@ -174,16 +173,17 @@ class GestTask(Task):
             wanted, given = ", ".join(sorted(self.heads)), ", ".join(sorted(heads)) or "none"
             raise InputError(f"task {self.name} needs a model with one of the heads {wanted}, this one has {given}")
         templates = [t for t in self.plan.templates if t.kind == HEADS[usable[0]]]
-        requests: dict[str, Request] = {}
-        rows = []
         frame = samples.frame.select("sample", "sentence", "group", "polarity", "family")
-        for sample, sentence, group, polarity, family in frame.iter_rows():
-            for template in templates:
-                request = template.request(sentence, protocol)
-                key = request_id(request)
-                requests[key] = request
-                rows.append((sample, self.plan.language, template.id, group, key, polarity, family, usable[0]))
-        return Rendered(pl.DataFrame(rows, schema=TABLE, orient="row"), requests)
+        asked = (
+            (
+                template.request(sentence, protocol),
+                (sample, self.plan.language, template.id, group),
+                (polarity, family, usable[0]),
+            )
+            for sample, sentence, group, polarity, family in frame.iter_rows()
+            for template in templates
+        )
+        return rendered(asked, TABLE)
 
     @property
     def roles(self) -> Sequence[str]:

@@ -195,11 +195,6 @@ class GestMtTask(Task):
         )
 
 
-def gest_mt() -> GestMtTask:
-    """Masculine rates of machine translations of GEST 1.0."""
-    return GestMtTask()
-
-
 def find_translations(folder: Path, languages: Iterable[str] = ()) -> list[TranslationFile]:
     """The translation files under a folder of systems, or of one system's languages; `languages` (if any) selects.
 

@@ -26,7 +26,7 @@ from pydantic import BeforeValidator, Field, InstanceOf, PlainSerializer, Valida
 
 from evaluator.measures.gest_who import COLUMNS, MEASURES, OPTIONS, PLACES, WHOLE, sampled
 from evaluator.measures.sampled import Sampled
-from evaluator.tasks.base import REQUESTED, Task
+from evaluator.tasks.base import REQUESTED, Task, rendered
 from evaluator.tasks.definition import gest_definition
 from evaluator.tasks.gest import gest
 from evaluator.tasks.gest_layout import GENDERS
@@ -35,7 +35,7 @@ from evaluator.tasks.who_wording import Wording, given_wording, own_wording
 from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Overview, Protocol_, Rendered, Samples
 from evaluator_serving.chats import REFUSAL, Chat
 from evaluator_serving.errors import InputError
-from evaluator_serving.requests import Choice, Request, request_id
+from evaluator_serving.requests import Choice, Request
 from evaluator_serving.thoughts import read_replies
 
 Way = Literal["text", "logprobs"]
@@ -138,15 +138,12 @@ class GestWho(Task):
         """A request a sentence and order: a chat, or a choice of the three letters behind it."""
         way: Way = "logprobs" if "causal" in self.uses(heads) else "text"
         wording = self.parameters.wording or own_wording()
-        requests: dict[str, Request] = {}
-        rows: list[tuple[Any, ...]] = []
-        for sample, sentence, group in samples.frame.select("sample", "sentence", "group").iter_rows():
-            for order in self._orders(sample):
-                request = self._request(way, wording, sentence, order)
-                identity = request_id(request)
-                requests[identity] = request
-                rows.append((sample, "en", way, group, identity, *order))
-        return Rendered(pl.DataFrame(rows, schema=TABLE, orient="row"), requests)
+        asked = (
+            (self._request(way, wording, sentence, order), (sample, "en", way, group), order)
+            for sample, sentence, group in samples.frame.select("sample", "sentence", "group").iter_rows()
+            for order in self._orders(sample)
+        )
+        return rendered(asked, TABLE)
 
     def _orders(self, sample: int) -> Sequence[tuple[str, ...]]:
         """The orders that a sentence is asked in: the same whoever else is asked, and with any limit."""
@@ -327,8 +324,3 @@ def _weighed(table: pl.DataFrame, answers: pl.DataFrame) -> pl.DataFrame:
         **{name: pl.lit(None, pl.Float64) for name in ("thoughts", "cut")},
     }
     return rows.group_by(_KEYS, maintain_order=True).agg(pl.when(complete).then(e).alias(n) for n, e in numbers.items())
-
-
-def gest_who() -> GestWho:
-    """Every sentence in all six orders, in the program's wording."""
-    return GestWho()

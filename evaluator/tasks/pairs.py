@@ -23,7 +23,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import polars as pl
 from pydantic import Field, model_validator
@@ -33,12 +33,12 @@ from evaluator.datasets.pairs import Columns, read_english, read_pairs
 from evaluator.datasets.registry import locate
 from evaluator.measures.pairs import MEASURES, sampled, with_summaries
 from evaluator.measures.sampled import Sampled
-from evaluator.tasks.base import PLACE, REQUESTED, Task, summed, with_candidates
+from evaluator.tasks.base import PLACE, REQUESTED, Task, rendered, summed, with_candidates
 from evaluator.tasks.parameters import GivenText, OwnSamples, TextFile, from_definition
 from evaluator.toml_file import Document, MistakesError, Table
 from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Overview, Protocol_, Rendered, Samples
 from evaluator_serving.errors import InputError
-from evaluator_serving.requests import Continuation, Masked, Request, SharedTokens, request_id
+from evaluator_serving.requests import Continuation, Masked, Request, SharedTokens
 
 METRICS: dict[str, tuple[str, ...]] = {"causal": ("sum", "token", "byte"), "masked": ("crows", "pll", "aul")}
 """Head of a model → what its answers are made into."""
@@ -127,17 +127,17 @@ class Pairs(Task):
     def render(self, samples: Samples, heads: frozenset[str], protocol: Protocol_) -> Rendered:
         """A request a pair and metric; the generative metrics share theirs."""
         head = "masked" if "masked" in heads else "causal"
-        requests: dict[str, Request] = {}
-        rows: list[tuple[Any, ...]] = []
-        for sample in samples.frame.iter_rows(named=True):
-            more, less = sample["more"], sample["less"]
-            for metric in METRICS[head]:
-                request = _request(metric, more, less)
-                identity = request_id(request)
-                requests[identity] = request
-                place = (sample["sample"], sample["language"], metric, sample["group"], identity, sample["direction"])
-                rows.append((*place, len(more.encode()), len(less.encode())))
-        return Rendered(pl.DataFrame(rows, schema=TABLE, orient="row"), requests)
+        columns = ("sample", "language", "group", "direction", "more", "less")
+        asked = (
+            (
+                _request(metric, more, less),
+                (sample, language, metric, group),
+                (direction, len(more.encode()), len(less.encode())),
+            )
+            for sample, language, group, direction, more, less in samples.frame.select(columns).iter_rows()
+            for metric in METRICS[head]
+        )
+        return rendered(asked, TABLE)
 
     roles: ClassVar[Sequence[str]] = ("more", "less")
 
@@ -189,11 +189,6 @@ def _request(metric: str, more: str, less: str) -> Request:
     if metric in ("pll", "aul"):
         return Masked(("", ""), ((more,), (less,)), "words" if metric == "pll" else "unmasked")
     return Continuation("", (more, less))
-
-
-def crows() -> Pairs:
-    """CrowS-Pairs in English."""
-    return Pairs()
 
 
 def _named(samples: Path) -> str:

@@ -41,7 +41,7 @@ from evaluator.datasets.registry import datasets, folder
 from evaluator.datasets.stereoset import BLANK, LABELS, file_name, read
 from evaluator.measures.sampled import Sampled
 from evaluator.measures.stereoset import CANDIDATES, COMPONENTS, MULTICLASS, SIMPLE, Case
-from evaluator.tasks.base import PLACE, REQUESTED, Task
+from evaluator.tasks.base import PLACE, REQUESTED, Task, rendered
 from evaluator.tasks.parameters import REPORT, Parameters
 from evaluator.vocabulary import (
     SCORES,
@@ -56,7 +56,7 @@ from evaluator.vocabulary import (
     Scatter,
 )
 from evaluator_serving.errors import InputError
-from evaluator_serving.requests import Continuation, Masked, Pair, Request, request_id, span_filling
+from evaluator_serving.requests import Continuation, Masked, Pair, Request, span_filling
 
 TABLE: dict[str, pl.DataType] = {
     **REQUESTED,
@@ -159,17 +159,17 @@ class StereoSetTask(Task):
         if not any(chosen.values()):
             given = ", ".join(sorted(heads)) or "none"
             raise InputError(f"task {self.name} needs a model with one of the heads {', '.join(self.heads)}: it has {given}")
-        requests: dict[str, Request] = {}
-        rows = []
-        for row in samples.frame.iter_rows(named=True):
-            head = chosen[row["template"]]
-            for part, offset, request in _parts(row, head, protocol) if head else ():
-                key = request_id(request)
-                requests[key] = request
-                template = row["template"] + (f":{part}" if part in SIDE_PARTS else "")
-                place = (row["sample"], self.language, template, row["bias_type"])
-                rows.append((*place, key, part, offset, row["example"], row["target"]))
-        return Rendered(pl.DataFrame(rows, schema=TABLE, orient="row"), requests)
+        asked = (
+            (
+                request,
+                (row["sample"], self.language, row["template"] + (f":{part}" if part in SIDE_PARTS else ""), row["bias_type"]),
+                (part, offset, row["example"], row["target"]),
+            )
+            for row in samples.frame.iter_rows(named=True)
+            if (head := chosen[row["template"]])
+            for part, offset, request in _parts(row, head, protocol)
+        )
+        return rendered(asked, TABLE)
 
     def candidates(self, table: pl.DataFrame, answers: pl.DataFrame, protocol: Protocol_) -> pl.DataFrame:
         """The three candidates; of generative models' intersentence examples also each component of the cases.

@@ -10,10 +10,10 @@ from evaluator.datasets import winobias as reader
 from evaluator.datasets.registry import locate
 from evaluator.measures.sampled import Sampled
 from evaluator.measures.winobias import MEASURES, sampled
-from evaluator.tasks.base import REQUESTED, Task
+from evaluator.tasks.base import Task, rendered
 from evaluator.tasks.few import few_samples
 from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Overview, Protocol_, Rendered, Samples
-from evaluator_serving.requests import Continuation, Masked, Request, request_id
+from evaluator_serving.requests import Continuation, Masked
 
 EXTENSION = " (extension)"
 """Ends the template's name where the model is generative: the papers have masked models only."""
@@ -66,15 +66,15 @@ class WinoBias(Task):
         differ at once, noise included, as the released code does.
         """
         causal = "masked" not in heads
-        requests: dict[str, Request] = {}
-        rows: list[tuple[Any, ...]] = []
-        for sample in samples.frame.iter_rows(named=True):
-            request = _continuation(sample) if causal else _masked(sample, protocol)
-            identity = request_id(request)
-            requests[identity] = request
-            template = sample["split"] + EXTENSION if causal else sample["split"]
-            rows.append((sample["sample"], "en", template, sample["gender"], identity))
-        return Rendered(pl.DataFrame(rows, schema=REQUESTED, orient="row"), requests)
+        ending = EXTENSION if causal else ""
+        return rendered(
+            (
+                _continuation(sample) if causal else _masked(sample, protocol),
+                (sample["sample"], "en", sample["split"] + ending, sample["gender"]),
+                (),
+            )
+            for sample in samples.frame.iter_rows(named=True)
+        )
 
     roles: ClassVar[Sequence[str]] = ("male", "female")
 
@@ -134,8 +134,3 @@ def _continuation(sample: Mapping[str, Any]) -> Continuation:
     context = parts[0].rstrip()
     gap = parts[0][len(context) :]
     return Continuation(context, (_join([gap, *parts[1:]], male), _join([gap, *parts[1:]], female)))
-
-
-def winobias() -> WinoBias:
-    """All four splits."""
-    return WinoBias()

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -31,10 +31,10 @@ from evaluator.measures import word_filling as measures
 from evaluator.measures.ordered import total
 from evaluator.measures.sampled import Sampled
 from evaluator.tasks import word_filling_notes as notes
-from evaluator.tasks.base import PLACE, REQUESTED, Task, averaged, summed
+from evaluator.tasks.base import PLACE, REQUESTED, Task, averaged, rendered, summed
 from evaluator.tasks.parameters import REPORT, CommaList, LocalPath, Parameters
 from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Protocol_, Rendered, Samples
-from evaluator_serving.requests import Continuation, Masked, Request, SharedTokens, request_id
+from evaluator_serving.requests import Continuation, Masked, Request, SharedTokens
 
 MASKED = "masked"
 CAUSAL = "causal (extension)"
@@ -188,15 +188,13 @@ class WordFilling(Task):
     def render(self, samples: Samples, heads: frozenset[str], protocol: Protocol_) -> Rendered:
         """Requests for masked models, or for generative ones where a model has no masked head. Protocols don't differ."""
         causal = "masked" not in heads
-        requests: dict[str, Request] = {}
-        rows: list[tuple[Any, ...]] = []
-        for sample in samples.frame.iter_rows(named=True):
-            for group, role, keyword, request in self._requests(sample, causal):
-                identity = request_id(request)
-                requests[identity] = request
-                template = CAUSAL if causal else MASKED
-                rows.append((sample["sample"], self.language, template, group, identity, role, keyword, sample.get("original")))
-        return Rendered(pl.DataFrame(rows, schema=TABLE, orient="row"), requests)
+        template = CAUSAL if causal else MASKED
+        asked = (
+            (request, (sample["sample"], self.language, template, group), (role, keyword, sample.get("original")))
+            for sample in samples.frame.iter_rows(named=True)
+            for group, role, keyword, request in self._requests(sample, causal)
+        )
+        return rendered(asked, TABLE)
 
     def _requests(self, sample: Mapping[str, Any], causal: bool) -> Iterator[PlannedRequest]:
         if self.form == "pairs":
@@ -346,19 +344,13 @@ def _path(dataset: str, data: DataSource) -> Path:
     return next(iter(locate(dataset, data).values()))
 
 
-def stereoset_genderswap() -> WordFilling:
-    """StereoSet gender with hand-swapped controls."""
-    return _task("stereoset-genderswap", word_filling.read_quadruples, "keyword")
-
-
-def stereoset_genderswap_filtered() -> WordFilling:
-    """Its part without doubtful samples."""
-    return _task("stereoset-genderswap-filtered", word_filling.read_quadruples, "keyword")
-
-
-def slovak_gender() -> WordFilling:
-    """Slovak gender stereotypes."""
-    return _task("slovak-gender", word_filling.read_slovak, "keyword", language="sk")
+stereoset_genderswap = partial(_task, "stereoset-genderswap", word_filling.read_quadruples, "keyword")
+stereoset_genderswap_filtered = partial(_task, "stereoset-genderswap-filtered", word_filling.read_quadruples, "keyword")
+slovak_gender = partial(_task, "slovak-gender", word_filling.read_slovak, "keyword", language="sk")
+crows_negation = partial(_task, "crows-negation", crows.read_controls, "sentences", clustered=True)
+crows_antistereotype = partial(_task, "crows-antistereotype", crows.read_controls, "sentences", clustered=True)
+crows_pairs = partial(_task, "crows-pairs", crows.read_pairs, "pairs")
+crows_revised = partial(_task, "crows-revised", crows.read_pairs, "pairs")
 
 
 def _drawn(bias_type: str) -> WordFilling:
@@ -369,31 +361,5 @@ def _drawn(bias_type: str) -> WordFilling:
     return WordFilling(f"stereoset-{bias_type}-control", read, "keyword", ("stereoset-en",), clustered=True)
 
 
-def stereoset_race_control() -> WordFilling:
-    """StereoSet race with drawn controls."""
-    return _drawn("race")
-
-
-def stereoset_profession_control() -> WordFilling:
-    """StereoSet profession with drawn controls."""
-    return _drawn("profession")
-
-
-def crows_negation() -> WordFilling:
-    """CrowS-Pairs gender with negated controls."""
-    return _task("crows-negation", crows.read_controls, "sentences", clustered=True)
-
-
-def crows_antistereotype() -> WordFilling:
-    """CrowS-Pairs gender with anti-stereotype controls."""
-    return _task("crows-antistereotype", crows.read_controls, "sentences", clustered=True)
-
-
-def crows_pairs() -> WordFilling:
-    """CrowS-Pairs as published."""
-    return _task("crows-pairs", crows.read_pairs, "pairs")
-
-
-def crows_revised() -> WordFilling:
-    """CrowS-Pairs, revised."""
-    return _task("crows-revised", crows.read_pairs, "pairs")
+stereoset_race_control = partial(_drawn, "race")
+stereoset_profession_control = partial(_drawn, "profession")
