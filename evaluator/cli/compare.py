@@ -1,6 +1,5 @@
 """`evaluator compare`: how much models differ on the same samples, and checks of model releases."""
 
-import json
 import textwrap
 import time
 from collections.abc import Iterator
@@ -9,8 +8,8 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from evaluator.cli.options import RUN, LocalPath, beside_options, calls
-from evaluator.cli.output import write, write_lines
+from evaluator.cli.options import FORMATS, RUN, beside_options, calls, figures_option
+from evaluator.cli.output import json_text, write, write_lines
 from evaluator.vocabulary import Interval, Scale
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ EVERY = 10
 @click.option(
     "--format",
     "format_",
-    type=click.Choice(["table", "csv", "json", "markdown", "latex", "latex-long", "html"]),
+    type=click.Choice(FORMATS),
     default="table",
     show_default=True,
     help="csv, json: one row per difference; latex: one table per task; latex-long: all tables; html: one file with figures.",
@@ -59,12 +58,7 @@ EVERY = 10
     "--permutations", type=click.IntRange(min=1), default=10_000, show_default=True, help="Permutations of the paired test."
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of resamples and permutations.")
-@click.option(
-    "--figures",
-    type=LocalPath(path_type=Path, file_okay=False),
-    metavar="DIR",
-    help="Also write each figure to this folder as SVG, PNG and CSV.",
-)
+@figures_option
 @beside_options
 def command(format_: str, figures: Path | None, **arguments: Any) -> None:
     """Compare models, of one run or of several, with a baseline on the samples that both were scored on.
@@ -93,22 +87,17 @@ def command(format_: str, figures: Path | None, **arguments: Any) -> None:
         check_libraries("--figures" if figures is not None else "--format html")
     comparison = compare(**arguments, progress=ProgressLine())
     if figures is not None:
-        _draw(comparison, figures)
+        from evaluator.comparison.figures import comparison_figures
+        from evaluator.reports.export import write_figures
+
+        written = write_figures(list(comparison_figures(comparison)), figures)
+        click.echo(f"figures: {len(written)} files in {figures}", err=True)
     _show(comparison, format_)
     failing = comparison.failing()
     for crossed in failing:
         click.echo(f"evaluator: failed: {crossed}", err=True)
     if failing:
         raise click.exceptions.Exit(FAILED)
-
-
-def _draw(comparison: "Comparison", folder: Path) -> None:
-    """Write the comparison's figures into a folder."""
-    from evaluator.comparison.figures import comparison_figures
-    from evaluator.reports.export import write_figures
-
-    written = write_figures(list(comparison_figures(comparison)), folder)
-    click.echo(f"figures: {len(written)} files in {folder}", err=True)
 
 
 class ProgressLine:
@@ -135,7 +124,7 @@ def _show(comparison: "Comparison", format_: str) -> None:
     if format_ == "csv":
         write(comparison.rows.write_csv())
     elif format_ == "json":
-        write(json.dumps(comparison.rows.to_dicts(), ensure_ascii=False, indent=1, allow_nan=False) + "\n")
+        write(json_text(comparison.rows))
     elif format_ == "markdown":
         above = [f"- {markdown.escape(line)}" for line in tables.lines(comparison)]
         made: list[str] = []

@@ -46,6 +46,8 @@ class RunFolder(click.Path):
         return run_folder(value)
 
 
+FORMATS = ("table", "csv", "json", "markdown", "latex", "latex-long", "html")
+"""Formats of a report and of a comparison."""
 RUN = RunFolder(path_type=Path)
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]+://")
 
@@ -74,6 +76,13 @@ data_option: Decorator = click.option(
     type=LocalPath(path_type=Path, file_okay=False),
     envvar="EVALUATOR_DATA",
     help="Folder that holds the public data sets (default: EVALUATOR_DATA, else the cache of `evaluator data fetch`).",
+)
+
+figures_option: Decorator = click.option(
+    "--figures",
+    type=LocalPath(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Also write each figure to this folder as SVG, PNG and CSV.",
 )
 
 

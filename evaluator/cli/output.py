@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import os
 import sys
 import threading
@@ -15,6 +16,7 @@ from evaluator import logs
 from evaluator_serving.errors import in_words
 
 if TYPE_CHECKING:
+    import polars as pl
     from rich.text import Text
 
 
@@ -68,6 +70,11 @@ def write_bytes(data: bytes) -> None:
         with contextlib.suppress(OSError, ValueError):  # else the interpreter complains once more when it closes stdout
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise click.exceptions.Exit(0) from None
+
+
+def json_text(rows: "pl.DataFrame") -> str:
+    """Rows as a JSON array with one object per row, nothing rounded."""
+    return json.dumps(rows.to_dicts(), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
 
 
 def write_lines(lines: "list[Text]") -> None:

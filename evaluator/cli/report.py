@@ -5,8 +5,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evaluator.cli.options import RUN, LocalPath, beside_options, calls, data_option, log_option, rates_options
-from evaluator.cli.output import write, write_lines
+from evaluator.cli.options import (
+    FORMATS,
+    RUN,
+    LocalPath,
+    beside_options,
+    calls,
+    data_option,
+    figures_option,
+    log_option,
+    rates_options,
+)
+from evaluator.cli.output import json_text, write, write_lines
 from evaluator.store.run import Run
 from evaluator.vocabulary import MeasureOptions
 from evaluator_serving.errors import InputError
@@ -18,7 +28,6 @@ if TYPE_CHECKING:
     from evaluator.reports.report import Report
     from evaluator.trackers import Tracker
 
-FORMATS = ("table", "csv", "json", "markdown", "latex", "latex-long", "html")
 MANY_MODELS = 6
 """After a run of more models than this only each task's first table is printed."""
 
@@ -42,12 +51,7 @@ MANY_MODELS = 6
     help="Facts of the models for figures: column model (names as in the run) and some of parameters (7e9 or 7B), family, "
     "tuned (yes, no), base (the model that it was tuned from), release, series and step (of checkpoints of one training).",
 )
-@click.option(
-    "--figures",
-    type=LocalPath(path_type=Path, file_okay=False),
-    metavar="DIR",
-    help="Also write each figure to this folder as SVG, PNG and CSV.",
-)
+@figures_option
 @click.option(
     "--samples",
     is_flag=True,
@@ -114,7 +118,7 @@ def command(
 
 def emit(report: "Report", format_: str, more: "Sequence[Part]" = ()) -> None:
     """Write a report to stdout, a page with `more` parts; with csv, json and latex its notes and warnings go to stderr."""
-    from evaluator.reports import latex, markdown, tidy
+    from evaluator.reports import latex, markdown
 
     if format_ in ("csv", "json", "latex", "latex-long"):
         for note in report.notes:
@@ -128,9 +132,9 @@ def emit(report: "Report", format_: str, more: "Sequence[Part]" = ()) -> None:
     elif format_ in ("latex", "latex-long"):
         write(latex.render(report, long=format_ == "latex-long"))
     elif format_ == "csv":
-        write(tidy.csv_text(report.listed))
+        write(report.listed.write_csv())
     elif format_ == "json":
-        write(tidy.json_text(report.listed))
+        write(json_text(report.listed))
     else:
         from evaluator.reports import html
 

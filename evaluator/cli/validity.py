@@ -7,7 +7,7 @@ from typing import Any, get_args
 import click
 import polars as pl
 
-from evaluator.cli.options import RUN, LocalPath, calls
+from evaluator.cli.options import RUN, LocalPath, calls, figures_option
 from evaluator.measures import validity
 from evaluator.reports.blocks import correlation
 from evaluator.reports.validity import check_validity
@@ -24,12 +24,7 @@ from evaluator.vocabulary import Scale
     type=LocalPath(path_type=Path, dir_okay=False),
     help="Write a scatter plot of g_s against ĝ_s to this file (.svg, .png or .pdf; default RUN/tables/validity.svg).",
 )
-@click.option(
-    "--figures",
-    type=LocalPath(path_type=Path, file_okay=False),
-    metavar="DIR",
-    help="Also write each figure to this folder as SVG, PNG and CSV.",
-)
+@figures_option
 @click.option("--format", "format_", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True)
 def command(format_: str, **arguments: Any) -> None:
     """Correlate GEST's rates with WinoBias's ĝ_s over the models of a run (Pearson and Spearman, 95% intervals).

@@ -29,7 +29,6 @@ from evaluator.reports.function import options_of
 from evaluator.reports.local_paths import named_only
 from evaluator.reports.report import build_report
 from evaluator.reports.texts import sample_texts
-from evaluator.reports.tidy import csv_text
 from evaluator.store.files import write_bytes
 from evaluator.store.names import folder_name
 from evaluator.store.remote import run_folder
@@ -79,7 +78,7 @@ def archive(
     tasks = {name: task_of(opened, name) for name in opened.tasks}
     record = _portable(opened.record)
     files = {
-        RATES: csv_text(rows).encode(),
+        RATES: rows.write_csv().encode(),
         OPTIONS: _json({name: getattr(options, name) for name in NUMBERS} | {"settings": dict(settings or {})}),
         CITATION: bibtex(record, tasks).encode(),
         "run/run.json": _json(record),

@@ -24,7 +24,6 @@ from evaluator.reports.function import report as make_report
 from evaluator.reports.local_paths import named_only
 from evaluator.reports.report import Report
 from evaluator.reports.results import Results
-from evaluator.reports.tidy import csv_text
 from evaluator.store.files import write_json
 from evaluator.store.remote import run_folder
 from evaluator.store.run import Run
@@ -118,7 +117,7 @@ def log_report(tracker: Tracker, run: Run, report: Report) -> None:
 
 
 def _run_log(run: Run, report: Report, folder: Path) -> RunLog:
-    (folder / "rates.csv").write_text(csv_text(report.rows), encoding="utf-8")
+    (folder / "rates.csv").write_text(report.rows.write_csv(), encoding="utf-8")
     write_json(folder / "run.json", named_only(run.record))
     if importlib.util.find_spec("altair") and importlib.util.find_spec("vl_convert"):
         from evaluator.reports.export import write_figures

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from evaluator.reports import html, latex, markdown, tidy
+from evaluator.reports import html, latex, markdown
 from evaluator.reports.export import svg, write_figures, write_picture
 from evaluator.reports.facts import ModelFacts
 from evaluator.reports.figure import Figure
@@ -81,7 +81,7 @@ def test_one_number_in_every_format(gest_rows: Any, report: Any) -> None:
         row["low"],
         row["high"],
     )
-    csv = pl.read_csv(io.StringIO(tidy.csv_text(made.rows))).filter(model="b", measure="g_s", template="all")
+    csv = pl.read_csv(io.StringIO(made.rows.write_csv())).filter(model="b", measure="g_s", template="all")
     assert csv.select("value", "low", "high").row(0) == (row["value"], row["low"], row["high"])
     shown = f"{row['value']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
     assert shown == "2.222 [2.099, 2.346]"

@@ -13,7 +13,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from evaluator.reports import html, latex, markdown, table, tidy
+from evaluator.cli.output import json_text
+from evaluator.reports import html, latex, markdown, table
 from evaluator.reports.blocks import Block, TableRow
 from evaluator.reports.page import vega
 from evaluator.reports.report import Report
@@ -92,7 +93,7 @@ def test_warnings_are_in_the_document(render: Any, gest_rows: Any, report: Any) 
 
 class TestTidy:
     def test_csv_has_exactly_the_columns_in_order(self, small: Report) -> None:
-        lines = tidy.csv_text(small.rows).splitlines()
+        lines = small.rows.write_csv().splitlines()
         assert (
             lines[0]
             == "model,task,language,template,measure,group,value,low,high,n,scale,interval,pole,other,protocol,condition"
@@ -101,12 +102,12 @@ class TestTidy:
 
     def test_csv_keeps_every_digit_and_leaves_nulls_empty(self, rows: Any) -> None:
         value = 1 / 3
-        (line,) = csv.DictReader(io.StringIO(tidy.csv_text(rows({"model": "m", "measure": "g_s", "value": value}))))
+        (line,) = csv.DictReader(io.StringIO(rows({"model": "m", "measure": "g_s", "value": value}).write_csv()))
         assert float(line["value"]) == value
         assert line["low"] == line["group"] == ""
 
     def test_json_is_an_array_of_rows(self, small: Report) -> None:
-        loaded = json.loads(tidy.json_text(small.rows))
+        loaded = json.loads(json_text(small.rows))
         assert [list(row) for row in loaded] == [list(TIDY)] * small.rows.height
         assert pl.DataFrame(loaded, schema=TIDY).equals(small.rows)
 

@@ -13,8 +13,9 @@ from typing import Any
 import polars as pl
 import pytest
 
+from evaluator.cli.output import json_text
 from evaluator.measures.stereoset import CANDIDATES, COMPONENTS
-from evaluator.reports import html, latex, markdown, table, tidy
+from evaluator.reports import html, latex, markdown, table
 from evaluator.reports.export import svg
 from evaluator.reports.figures import section_figures
 from evaluator.reports.report import Report, Section
@@ -171,8 +172,8 @@ RENDER: dict[str, Callable[[Report], str]] = {
     "latex": latex.render,
     "latex-long": lambda made: latex.render(made, long=True),
     "html": lambda made: pages.text(html.render(made), charts=False),
-    "csv": lambda made: tidy.csv_text(made.rows),
-    "json": lambda made: tidy.json_text(made.rows),
+    "csv": lambda made: made.rows.write_csv(),
+    "json": lambda made: json_text(made.rows),
 }
 DOCUMENTS = ("table", "markdown", "latex-long", "html")
 BAD = {"value": math.nan, "low": -math.inf, "high": math.inf}
