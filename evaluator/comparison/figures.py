@@ -12,13 +12,14 @@ from evaluator.reports.figure import Figure, slug
 from evaluator.reports.figures.drawing import (
     axis,
     base,
+    chosen,
     extremes,
     finished,
     layered,
     lines_at,
     number_of,
+    placed,
     scale,
-    selector,
     tall,
     tooltip,
     with_labels,
@@ -80,10 +81,7 @@ def _figure(comparison: Comparison, task: str, layout: Layout, measure: str, row
         base().mark_point(filled=True, size=70, opacity=1).encode(x=x, y=y, color=colour, shape=shape, tooltip=tips),
     )
     choice = "chosen" if by_group else "place"
-    options = data[choice].unique(maintain_order=True).drop_nulls().to_list()
-    if len(options) > 1:
-        called = "Model" if by_group else "Template"
-        chart = chart.transform_filter(f"datum.{choice} === {choice}").add_params(selector(choice, called, options))
+    chart = chosen(chart, choice, "Model" if by_group else "Template", data[choice].unique(maintain_order=True))
     chart = chart.properties(height=tall(data, row, choice))
     caption = (
         "Error bars: 95% intervals. Colour and shape: whether the difference is significant after Holm's correction (p "
@@ -96,12 +94,8 @@ def _figure(comparison: Comparison, task: str, layout: Layout, measure: str, row
 
 def _data(layout: Layout, rows: pl.DataFrame, *, by_group: bool) -> pl.DataFrame:
     """The rows with what axes and selectors show; groups in the layout's order."""
-    several = rows["language"].n_unique() > 1
-    place = pl.concat_str(*([pl.col("language")] if several else []), pl.col("template"), separator=" ", ignore_nulls=True)
     columns = ("model", "language", "template", "group", *NUMBERS, "n")
-    data = with_labels(rows.select(columns)).with_columns(
-        place=place,
-        chosen=pl.concat_str("model", place, separator=" · "),
+    data = placed(with_labels(rows.select(columns))).with_columns(
         verdict=pl.when(pl.col("p_holm") <= LEVEL).then(pl.lit(SIGNIFICANT)).otherwise(pl.lit(NOT_SIGNIFICANT)),
     )
     if not by_group:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 import altair as alt
 import polars as pl
@@ -15,6 +15,7 @@ from evaluator.reports.short_names import shortened
 LABEL = 26
 """Characters of a model's name on an axis: the whole name is in tooltips, tables and csv."""
 ROWS = "rows"
+Shown = TypeVar("Shown", alt.Chart, alt.LayerChart)
 ROW = 18
 """Pixels of a line."""
 NOTHING = f"Nothing to draw: every value is {UNDEFINED}."
@@ -62,11 +63,24 @@ def with_labels(data: pl.DataFrame, column: str = "model", label: str = "label")
     return data.select(pl.col(column).replace_strict(short, return_dtype=pl.String()).alias(label), pl.all())
 
 
-def one_template(chart: alt.LayerChart, templates: Sequence[str]) -> alt.LayerChart:
-    """The chart with a selector of these templates (`overall.choices`), where there are any."""
-    if not templates:
+def placed(data: pl.DataFrame) -> pl.DataFrame:
+    """The data with `place`, what a selector calls a model's language and template, and `chosen`, the model and that."""
+    several = data["language"].n_unique() > 1
+    place = pl.concat_str(*([pl.col("language")] if several else []), pl.col("template"), separator=" ", ignore_nulls=True)
+    return data.with_columns(place=place, chosen=pl.concat_str("model", place, separator=" · "))
+
+
+def chosen(chart: Shown, column: str, title: str, options: Iterable[str | None]) -> Shown:
+    """The chart with a selector of these values of a column, where there are several."""
+    known = [option for option in options if option]
+    if len(known) < 2:
         return chart
-    return chart.transform_filter("datum.template === template").add_params(selector("template", "Template", templates))
+    return chart.transform_filter(f"datum.{column} === {column}").add_params(selector(column, title, known))
+
+
+def heat(x: alt.X, y: alt.Y, color: alt.Color, tips: list[alt.Tooltip]) -> alt.Chart:
+    """The cells of a heat map."""
+    return cast(alt.Chart, base().mark_rect().encode(x=x, y=y, color=color, tooltip=tips))
 
 
 def logarithmic(section: Section, values: Iterable[float | None]) -> bool:

@@ -12,17 +12,19 @@ from evaluator.reports.figures.drawing import (
     axis,
     base,
     bounds,
+    chosen,
     extremes,
     finished,
     group_label,
+    heat,
     layered,
     lines_at,
     logarithmic,
     nothing,
     number_of,
+    placed,
     poles,
     scale,
-    selector,
     sentences,
     shades,
     shown,
@@ -55,14 +57,10 @@ def groups(section: Section) -> Iterator[Figure]:
 
 
 def _data(section: Section, rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows with the groups' labels and poles, and `place`: what a selector calls a model's language and template."""
-    several = rows["language"].n_unique() > 1
-    place = pl.concat_str(*([pl.col("language")] if several else []), pl.col("template"), separator=" ", ignore_nulls=True)
+    """Rows with the groups' labels and poles, and the places where models were measured."""
     named = {group: group_label(section, group) for group in rows["group"].unique()}
     sides = {group: side(section, group) for group in named}
-    return with_labels(rows.select(COLUMNS)).with_columns(
-        place=place,
-        chosen=pl.concat_str("model", place, separator=" · "),
+    return placed(with_labels(rows.select(COLUMNS))).with_columns(
         name=pl.col("group").replace_strict(named, return_dtype=pl.String()),
         pole=pl.col("group").replace_strict(sides, return_dtype=pl.String()),
     )
@@ -85,13 +83,9 @@ def _heat(section: Section, measure: str, data: pl.DataFrame, names: Sequence[st
     colour, key = shades(data["shade"], what, ratio=log, poles=bool(section.layout.polarity), **spread)
     y = alt.Y("label:N", title=None, sort=None, axis=alt.Axis(labelLimit=0))
     x = alt.X("name:N", title=None, sort=list(names), axis=tilted(names))
-    cells = (
-        base()
-        .mark_rect()
-        .encode(x=x, y=y, color=alt.Color("shade:Q", title=what, scale=colour, legend=key), tooltip=[*tips, number_of()])
-    )
+    cells = heat(x, y, alt.Color("shade:Q", title=what, scale=colour, legend=key), [*tips, number_of()])
     known = [name for name, several in (("Language", "language"), ("Template", "template")) if data[several].n_unique() > 1]
-    chart = _with_places(layered(cells), " and ".join(known), data["place"].unique(maintain_order=True).to_list())
+    chart = chosen(layered(cells), "place", " and ".join(known).capitalize(), data["place"].unique(maintain_order=True))
     chart = chart.properties(height=tall(data, "label", "place"))
     caption = sentences(
         f"Cells: {measure} of a group and model."
@@ -113,14 +107,6 @@ def _shade(*, relative: bool, log: bool, neutral: float | None) -> pl.Expr:
     if log and neutral is not None:
         return value - math.log(neutral)
     return value
-
-
-def _with_places(chart: alt.LayerChart, title: str, places: list[str | None]) -> alt.LayerChart:
-    """With a selector of template and language, where there are several."""
-    known = [place for place in places if place]
-    if len(known) < 2:
-        return chart
-    return chart.transform_filter("datum.place === place").add_params(selector("place", title.capitalize(), known))
 
 
 def _intervals(section: Section, measure: str, data: pl.DataFrame, names: Sequence[str], kinds: Sequence[str]) -> Figure:
@@ -148,9 +134,7 @@ def _intervals(section: Section, measure: str, data: pl.DataFrame, names: Sequen
         .transform_filter("!isValid(datum.value)")
         .encode(x=alt.value(4), y=y, text=alt.value(UNDEFINED)),
     ).properties(height=tall(data, "name"))
-    if several:
-        options = data["chosen"].unique(maintain_order=True).to_list()
-        chart = chart.transform_filter("datum.chosen === chosen").add_params(selector("chosen", "Model", options))
+    chart = chosen(chart, "chosen", "Model", data["chosen"].unique(maintain_order=True))
     caption = sentences(_shapes(section), section.layout.notes.get(measure), *kinds)
     told = f"{title}: {extremes(data, measure)}"
     return Figure(slug(section.task, measure, "intervals"), title, caption, data, finished(chart), told)

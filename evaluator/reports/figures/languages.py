@@ -10,9 +10,9 @@ import polars as pl
 from evaluator.reports.blocks import language_extent
 from evaluator.reports.figure import Figure, slug
 from evaluator.reports.figures.drawing import (
-    base,
     extremes,
     finished,
+    heat,
     logarithmic,
     nothing,
     number_of,
@@ -55,17 +55,12 @@ def _figure(section: Section, each: Overview, rows: pl.DataFrame) -> Figure:
     model: dict[str, Any] = {"field": "label", "type": "nominal", "title": None, "sort": None}
     language: dict[str, Any] = {"field": "name", "type": "nominal", "title": None, "sort": None}
     across, down = (model, language) if beside else (language, model)
-    chart = (
-        base()
-        .mark_rect()
-        .encode(
-            x=alt.X(**across, axis=tilted(data[across["field"]].unique().to_list())),
-            y=alt.Y(**down, axis=alt.Axis(labelLimit=0)),
-            color=alt.Color("shade:Q", title=each.measure, scale=colour, legend=key),
-            tooltip=[*tooltip({"model": "model", "name": "language"}), number_of()],
-        )
-        .properties(height=tall(data, down["field"]))
-    )
+    chart = heat(
+        alt.X(**across, axis=tilted(data[across["field"]].unique().to_list())),
+        alt.Y(**down, axis=alt.Axis(labelLimit=0)),
+        alt.Color("shade:Q", title=each.measure, scale=colour, legend=key),
+        [*tooltip({"model": "model", "name": "language"}), number_of()],
+    ).properties(height=tall(data, down["field"]))
     extents = "Next to each language: its coverage of the data set and, in brackets, the share of pairs." if extent else None
     caption = sentences(
         f"{neutral:g} is unbiased; one colour is above it, the other below, and stronger colours are farther away.",

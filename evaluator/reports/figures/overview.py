@@ -17,13 +17,13 @@ from evaluator.reports.figures.drawing import (
     axis,
     base,
     bounds,
+    chosen,
     finished,
     layered,
     lines_at,
     logarithmic,
     nothing,
     number_of,
-    one_template,
     scale,
     selector,
     sentences,
@@ -65,9 +65,8 @@ def _figure(section: Section, each: Overview, rows: pl.DataFrame) -> Figure:
     chart = chart.properties(height=alt.Step(ROW) if references else tall(data, "label", "language"))
     if references:
         chart = chart.add_params(selector(BESIDE, "References", [TOGETHER, NAMED]))
-    if len(languages) > 1:
-        chart = chart.transform_filter("datum.language === language").add_params(selector("language", "Language", languages))
-    chart = one_template(chart, templates)
+    chart = chosen(chart, "language", "Language", languages)
+    chart = chosen(chart, "template", "Template", templates)
     kinds = interval_kinds(section.rows.filter(pl.col("measure") == each.measure))
     caption = sentences(
         f"Points: the value {'of the chosen template' if templates else 'over all templates of a model'}, with its 95% interval"

@@ -8,12 +8,13 @@ import polars as pl
 from evaluator.reports.figure import Figure, slug
 from evaluator.reports.figures.drawing import (
     base,
+    chosen,
     finished,
+    heat,
     labels,
     layered,
     nothing,
     number_of,
-    selector,
     sentences,
     shades,
     tall,
@@ -52,15 +53,11 @@ def _templates(section: Section, measure: str, rows: pl.DataFrame) -> Figure:
     title = f"Correlations of templates ({measure})"
     if means.height == 1:
         return _single(section, measure, title, means, ["template", "other"])
-    colour, key = shades(data["value"], "Pearson correlation", middle=None)
+    _, key = shades(data["value"], "Pearson correlation", middle=None)
     colour = _from_minus_one(data["value"])
     x, y = (alt.X("template:N", title="template", axis=alt.Axis(labelAngle=0)), alt.Y("other:N", title="template"))
     tips = tooltip({"template": "template", "other": "with", "value": "mean", "least": "lowest", "most": "highest"}, NUMBERS)
-    cells = (
-        base()
-        .mark_rect()
-        .encode(x=x, y=y, color=alt.Color("value:Q", scale=colour, legend=key), tooltip=[*tips, number_of("models")])
-    )
+    cells = heat(x, y, alt.Color("value:Q", scale=colour, legend=key), [*tips, number_of("models")])
     texts = (
         base()
         .mark_text(fontWeight="bold")
@@ -96,23 +93,14 @@ def _models(section: Section, measure: str, rows: pl.DataFrame) -> Figure:
         return _single(section, measure, title, data, ["model", "other"])
     _, key = shades(data["value"], "Pearson correlation", middle=None)
     order = [short[name] for name in names]
-    chart = (
-        base()
-        .mark_rect()
-        .encode(
-            x=alt.X("label:N", title=None, sort=order, axis=alt.Axis(labelAngle=-60, labelLimit=0, labelOverlap=True)),
-            y=alt.Y("other_label:N", title=None, sort=order, axis=alt.Axis(labelLimit=0)),
-            color=alt.Color("value:Q", scale=_from_minus_one(data["value"]), legend=key),
-            tooltip=[
-                *tooltip({"model": "model", "other": "with", "template": "template", "value": "correlation"}, ("value",)),
-                number_of("groups"),
-            ],
-        )
-        .properties(height=tall(data, "other_label", "template"))
-    )
-    templates = data["template"].drop_nulls().unique(maintain_order=True).to_list()
-    if len(templates) > 1:
-        chart = chart.transform_filter("datum.template === template").add_params(selector("template", "Template", templates))
+    tips = tooltip({"model": "model", "other": "with", "template": "template", "value": "correlation"}, ("value",))
+    chart = heat(
+        alt.X("label:N", title=None, sort=order, axis=alt.Axis(labelAngle=-60, labelLimit=0, labelOverlap=True)),
+        alt.Y("other_label:N", title=None, sort=order, axis=alt.Axis(labelLimit=0)),
+        alt.Color("value:Q", scale=_from_minus_one(data["value"]), legend=key),
+        [*tips, number_of("groups")],
+    ).properties(height=tall(data, "other_label", "template"))
+    chart = chosen(chart, "template", "Template", data["template"].unique(maintain_order=True))
     caption = sentences("Empty cell: no correlation.", section.layout.notes.get(measure))
     return Figure(slug(section.task, measure), title, caption, data, finished(chart), _alt_text(title, data))
 

@@ -12,12 +12,12 @@ from evaluator.reports.figures.drawing import (
     axis,
     base,
     bounds,
+    chosen,
     finished,
     layered,
     lines_at,
     logarithmic,
     number_of,
-    one_template,
     scale,
     sentences,
     shown,
@@ -100,7 +100,7 @@ def _against_parameters(section: Section, each: Overview, data: pl.DataFrame, mi
         base().mark_point(filled=True, size=90, opacity=1).encode(x=x, y=y, color=colour, shape=shape, tooltip=tips),
     ).properties(height=HEIGHT)
     templates = choices(data)
-    chart = one_template(chart, templates)
+    chart = chosen(chart, "template", "Template", templates)
     caption = sentences(
         "Error bars: 95% intervals. Dotted lines connect a base model with the models tuned from it.",
         f"{missing} models are omitted because their number of parameters is unknown (see --models)." if missing else None,
@@ -127,7 +127,7 @@ def _over_checkpoints(section: Section, each: Overview, data: pl.DataFrame) -> F
         base().mark_point(filled=True, size=60, opacity=1).encode(x=x, y=y, **style, tooltip=tips),
     ).properties(height=HEIGHT)
     templates = choices(data)
-    chart = one_template(chart, templates)
+    chart = chosen(chart, "template", "Template", templates)
     caption = sentences(
         "Error bars: 95% intervals.",
         f"Dashed line: {each.neutral:g}, unbiased." if each.neutral is not None else None,
