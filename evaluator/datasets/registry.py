@@ -1,16 +1,16 @@
 """Registry of data sets: sources, local file names, and checksums.
 
-`sources.tsv` has a line for each public file, `published.tsv` one for each file of scores that the authors of GEST and of the
-multilingual StereoSet published of their models, `references.bib` what to cite. The digests are those of the files at their
-public sources, taken in 2026-11, with two exceptions: StereoSet's dev.json, whose digest is the one that the Hugging Face
-`datasets` library recorded for it, and StereoSet's test_terms.txt, whose digest is that of a copy found equal to the public
-text.
+`datasets.tsv` has a line for each data set, `sources.tsv` for each of their files, `published.tsv` for each file of scores that
+the authors of GEST and of the multilingual StereoSet published of their models; `references.bib` has what to cite. The digests
+are those of the files at their public sources, taken in 2026-11, with two exceptions: StereoSet's dev.json, whose digest is
+the one that the Hugging Face `datasets` library recorded for it, and StereoSet's test_terms.txt, whose digest is that of a copy
+found equal to the public text.
 """
 
 import csv
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -102,82 +102,49 @@ class Dataset:
         return tuple(dict.fromkeys(source.url for file in self.files for source in file.sources))
 
 
-_SA, _APACHE = "CC-BY-SA-4.0", "Apache-2.0"
-_TRANSLATED = "stereoset", "stereoset_languages"
-_CROWS, _SWAPPED = ("crows_pairs", "word_filling"), ("stereoset", "word_filling")
-
-_About = tuple[str, str, tuple[str, ...], str | None]
-_ABOUT: dict[str, _About] = {
-    "gest-demo": ("160 sentences in GEST's format, written for demonstrations, not validated", _APACHE, ("gest",), None),
-    "gest": ("GEST 1.0: 3,565 sentences about 16 gender stereotypes, the papers' version", _APACHE, ("gest",), "kinit/gest"),
-    "gest-1.1": ("GEST 1.1: 244 sentences corrected", _APACHE, ("gest",), "kinit/gest"),
-    "stereoset-en": ("StereoSet development set, English", _SA, ("stereoset",), "McGill-NLP/stereoset"),
-    "stereoset-de": ("StereoSet translated to German", _SA, _TRANSLATED, None),
-    "stereoset-fr": ("StereoSet translated to French", _SA, _TRANSLATED, None),
-    "stereoset-es": ("StereoSet translated to Spanish", _SA, _TRANSLATED, None),
-    "stereoset-tr": ("StereoSet translated to Turkish", _SA, _TRANSLATED, None),
-    "crows-pairs": ("CrowS-Pairs as published", _SA, ("crows_pairs",), "nyu-mll/crows_pairs"),
-    "crows-revised": ("CrowS-Pairs, revised", _SA, _CROWS, None),
-    "crows-negation": ("CrowS-Pairs gender sentences with negated control pairs", _SA, _CROWS, None),
-    "crows-antistereotype": ("CrowS-Pairs gender sentences with anti-stereotype control pairs", _SA, _CROWS, None),
-    "stereoset-genderswap": ("StereoSet gender sentences with swapped groups", _SA, _SWAPPED, None),
-    "stereoset-genderswap-filtered": ("the same without doubtful examples", _SA, _SWAPPED, None),
-    "slovak-gender": ("Slovak gender stereotypes with control pairs", _SA, ("word_filling",), None),
-    "eurogest": (
-        "EuroGEST: GEST 1.1 in 29 languages, with its scaffolds and quotation marks",
-        _APACHE,
-        ("eurogest", "gest"),
-        "utter-project/EuroGEST",
-    ),
-    "winobias": ("WinoBias types 1 and 2, dev and test, with the occupation lists", "MIT", ("winobias",), "uclanlp/wino_bias"),
-}
-
-_DEMO = DataFile("gest_demo.csv", "table", 160, ())
-
 PUBLISHED = "published"
 """All parts of the published scores."""
-
-_LANGUAGES = {"en": "English", "de": "German", "fr": "French", "es": "Spanish", "tr": "Turkish"}
-_PARTS: dict[str, _About] = {
-    "published-gest-glm": ("Published scores: GEST, 23 generative models, 2 templates", _APACHE, ("gest",), None),
-    "published-gest-mlm": ("Published scores: GEST, 11 masked models, 4 templates", _APACHE, ("gest",), None),
-    "published-gest-slavic": ("Published scores: GEST's Slavic pairs, 5 masked models", _APACHE, ("gest",), None),
-    "published-winobias": ("Published rates: WinoBias, the masked models", _APACHE, ("gest", "winobias"), None),
-    **{
-        f"published-stereoset-{code}": (f"Published scores: StereoSet, models in {language}", _SA, _TRANSLATED, None)
-        for code, language in _LANGUAGES.items()
-    },
-}
 
 
 @cache
 def datasets() -> Mapping[str, Dataset]:
     """All data sets by name."""
-    return _listed("sources.tsv", _ABOUT, {"gest-demo": [_DEMO]})
+    return _listed("sources.tsv")
 
 
 @cache
 def published_scores() -> Mapping[str, Dataset]:
     """The published scores by the name of their part."""
-    return _listed("published.tsv", _PARTS, {})
+    return _listed("published.tsv")
 
 
-def _listed(table: str, about: Mapping[str, _About], by_name: dict[str, list[DataFile]]) -> dict[str, Dataset]:
-    """The data sets of a table: name → data set, in the order of `about`."""
-    sources: dict[tuple[str, str], list[SourceFile]] = {}
-    files: dict[tuple[str, str], tuple[Unit, int | None]] = {}
-    with (HERE / table).open(encoding="utf-8", newline="") as lines:
-        for row in csv.DictReader(lines, delimiter="\t"):
-            key = row["dataset"], row["local"]
-            repository, _, commit = row["repository"].partition("@")
-            sources.setdefault(key, []).append(SourceFile(repository, row["path"], row["sha256"], commit or "HEAD"))
-            files[key] = row["unit"], int(row["rows"]) if row["rows"] else None  # type: ignore[assignment]
-    for (name, local), (unit, rows) in files.items():
-        by_name.setdefault(name, []).append(DataFile(local, unit, rows, tuple(sources[name, local])))
+def _listed(table: str) -> dict[str, Dataset]:
+    """The data sets of a table of files: name → data set, in the order of `datasets.tsv`."""
+    files: dict[str, dict[str, DataFile]] = {}
+    for row in _rows(table):
+        repository, _, commit = row["repository"].partition("@")
+        sources = (SourceFile(repository, row["path"], row["sha256"], commit or "HEAD"),) if repository else ()
+        unit: Unit = row["unit"]  # type: ignore[assignment]
+        new = DataFile(row["local"], unit, int(row["rows"]) if row["rows"] else None, ())
+        file = files.setdefault(row["dataset"], {}).setdefault(new.local, new)
+        files[row["dataset"]][new.local] = replace(file, sources=file.sources + sources)
     return {
-        name: Dataset(name, line, licence, tuple(by_name[name]), references, hub)
-        for name, (line, licence, references, hub) in about.items()
+        name: Dataset(
+            name,
+            row["about"],
+            row["licence"],
+            tuple(files[name].values()),
+            tuple(row["references"].split()),
+            row["hub"] or None,
+        )
+        for row in _rows("datasets.tsv")
+        if (name := row["dataset"]) in files
     }
+
+
+def _rows(table: str) -> list[dict[str, str]]:
+    with (HERE / table).open(encoding="utf-8", newline="") as lines:
+        return list(csv.DictReader(lines, delimiter="\t"))
 
 
 def dataset(name: str) -> Dataset:
