@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import re
 import time
 from pathlib import Path
 
@@ -121,6 +122,26 @@ def test_models_are_ranked_among_those_of_their_kind(runs: list[Path], tmp_path:
     assert {row[0] for row in told["rows"]} == set(ranked)
     assert "<b>c" not in page  # a name is no markup
     assert "http://" not in page.replace("http://www.w3.org", "")
+
+
+def test_the_script_reads_what_the_page_holds(runs: list[Path], tmp_path: Path) -> None:
+    """Elements, keys and places in rows and cells: the page and its script agree on them."""
+    evaluator.leaderboard(*runs, out=tmp_path, resamples=20)
+    page = (tmp_path / PAGE).read_text()
+    script = page.partition('<script class="page">')[2].partition("</script>")[0]
+    told = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
+    ids = re.findall(r"""(?:getElementById|\bof|offer)\("([\w-]+)"|DataTable\("#([\w-]+)\"""", script)
+    wanted = {name for pair in ids for name in pair if name} | set(re.findall(r'\["(family.*?)"\]', script)[0].split('", "'))
+    assert wanted <= set(re.findall(r'id="([\w-]+)"', page))
+    assert len(wanted) == 8  # the table, its data, six filters
+    assert set(re.findall(r"\bboard\.(\w+)", script)) == told.keys()
+    assert set(re.findall(r"\bcolumn\.(\w+)", script)) == told["columns"][0].keys()
+    (facts,) = re.findall(r"const FACTS = (\d+);", script)
+    for row in told["rows"]:
+        assert len(row) == int(facts) + len(told["columns"])
+        assert all(len(cell) == 1 + max(map(int, re.findall(r"\bcell\[(\d+)\]", script))) for cell in row[int(facts) :])
+    assert len(re.findall(r"^    \{ title: ", script, re.M)) == int(facts)
+    assert max(map(int, re.findall(r"\brow\[(\d+)\]", script))) < int(facts)
 
 
 def test_part_of_the_samples_is_not_ranked(runs: list[Path], tmp_path: Path) -> None:
