@@ -149,7 +149,7 @@ def _data(result: Result) -> dict[str, Any]:
             "sha256": result.task_entry.get("sha256"),
             "licence": {known.name: known.licence for known in result.datasets},
             "samples": result.task_entry.get("samples"),
-            "samples_asked": result.samples,
+            "samples_scored": result.samples,
         }
     )
     urls = [url for known in result.datasets for url in known.urls]

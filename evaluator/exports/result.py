@@ -14,7 +14,7 @@ from evaluator.reports.report import Report, Section
 from evaluator.store.names import folder_name
 from evaluator.store.run import Run
 from evaluator.tasks.base import Task
-from evaluator.tasks.stored import task_of
+from evaluator.tasks.stored import scores_of, task_of
 from evaluator.vocabulary import Layout, MeasureOptions
 
 PLACE = ("language", "group", "template")
@@ -34,6 +34,7 @@ class Result:
         entry, task_entry: the model's and the task's entry in run.json.
         attempt: the last command that worked on the run, with the program's version and a time.
         asked: the task.
+        samples: how many of its samples have answers of this model.
         options: the choices of the report.
         notes: what a reader of the numbers must know, a sentence each.
     """
@@ -44,6 +45,7 @@ class Result:
     task_entry: Mapping[str, Any]
     attempt: Mapping[str, Any]
     asked: Task
+    samples: int
     options: MeasureOptions
     notes: tuple[str, ...]
 
@@ -92,12 +94,6 @@ class Result:
         return f"{'server' if '://' in str(self.entry.get('spec', '')) else 'local'}/{folder_name(self.model)}"
 
     @property
-    def samples(self) -> int:
-        """How many samples this model was asked, those left out not counted."""
-        asked = self.entry.get("asked", {}).get(self.task)
-        return int(asked["samples"] - asked.get("skipped", 0)) if asked else int(self.task_entry.get("samples", 0))
-
-    @property
     def generation(self) -> dict[str, Any]:
         """How a model that answers in words was made to answer: temperature, max_tokens …; empty of log-probabilities."""
         names = ("temperature", "max_tokens", "answers", "seed", "orders") if "chats" in self.entry else ()
@@ -129,6 +125,8 @@ def results(run: Run, report: Report) -> list[Result]:
     for section in report.sections:
         task = task_of(run, section.task)
         rows = section.rows.filter(pl.col("other").is_null())
+        answered = scores_of(run, section.task).group_by("model").agg(pl.col("sample").n_unique())
+        samples = dict(answered.iter_rows())
         for model in (name for name in record["models"] if name in set(rows["model"])):
             entry = record["models"][model]
             of_task = {key: _only(entry[key], section.task) for key in BY_TASK if key in entry}
@@ -143,6 +141,7 @@ def results(run: Run, report: Report) -> list[Result]:
                     record["tasks"][section.task],
                     record["attempts"][-1],
                     task,
+                    samples.get(model, 0),
                     report.options,
                     (*run_notes(about), *section.warnings),
                 )

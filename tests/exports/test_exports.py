@@ -1,6 +1,7 @@
 """Results as other programs read them: each format by its own reader, its numbers against `Results.rates`."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,7 @@ def test_every_eval_evers_numbers(run: Path, rates: pl.DataFrame, tmp_path: Path
     assert (interval["lower"], interval["upper"], interval["method"]) == (row["low"], row["high"], "percentile bootstrap")
     data = main["source_data"]["additional_details"]
     assert json.loads(data["sha256"]) == evaluator.open(run).record["tasks"]["gest"]["sha256"]
-    assert (data["samples"], data["samples_asked"]) == ("3565", "32")
+    assert (data["samples"], data["samples_scored"]) == ("3565", "32")
     model = gest["model_info"]["additional_details"]
     assert (model["engine"], model["dtype"]) == ("transformers", "float32")
     assert model["revision"] == evaluator.open(run).record["models"]["two"]["revision"]
@@ -67,6 +68,18 @@ def test_every_eval_evers_numbers(run: Path, rates: pl.DataFrame, tmp_path: Path
     assert "stereotype_rate" in who["source_metadata"]["additional_details"]["not_defined"]
     generation = who["evaluation_results"][0]["generation_config"]["generation_args"]
     assert (generation["temperature"], generation["max_tokens"]) == (0.0, 2)
+
+
+def test_samples_without_an_answer_are_not_counted(run: Path, tmp_path: Path) -> None:
+    """As of a run that was killed: half of the requests of one model have no answer."""
+    shutil.copytree(run, tmp_path / "run")
+    for answers in (tmp_path / "run" / "logprobs").glob("org--one-*/*/*.parquet"):
+        pl.read_parquet(answers).filter(pl.col("request") < "8").write_parquet(answers)
+    files = export(tmp_path / "run", tmp_path / "out", "--format", "lm-eval")
+    (path,) = (path for path in files if path.parent.name == "org--one")
+    scored = evaluator.open(tmp_path / "run").scores("gest").filter(model="org/one")["sample"].n_unique()
+    assert 0 < scored < 32
+    assert json.loads(path.read_text())["n-samples"]["gest"] == {"original": 3565, "effective": scored}
 
 
 def test_sentences_only_where_asked_for(run: Path, data_dir: Path, tmp_path: Path) -> None:
