@@ -9,14 +9,11 @@ import pytest
 import torch
 import transformers
 
-from evaluator_serving.answers import assemble
-from evaluator_serving.chunks import chunks, merge
 from evaluator_serving.encoding import encoder_for
-from evaluator_serving.engine import EngineOptions
 from evaluator_serving.models.resolving import resolve
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.requests import Continuation, Masked, Request
-from evaluator_serving.transformers_engine.engine import TransformersEngine
+from tests.float64_loop import Loop, engine_answers
 
 TOLERANCE = 1e-4
 
@@ -61,69 +58,41 @@ def hard_sentences(data_dir: Path, count: int) -> list[str]:
     return list(dict.fromkeys([*chosen, *every[::step]]))[:count]
 
 
-def scores(source: ModelSource, requests: Sequence[Request]) -> list[list[float]]:
-    """Per request, the summed log-probability of each candidate, by the way that a run takes."""
-    encoder = encoder_for(source)
-    encoded = [encoder.encode(request) for request in requests]
-    engine = TransformersEngine(source, EngineOptions(device="cpu"), merge(encoded).rows[:4])
-    found = {
-        answer.request: [sum(numbers) for numbers in answer.logprobs]
-        for chunk in chunks(encoded, tokens=4096)
-        for answer in assemble(chunk, engine.score(chunk.merged.rows))
-    }
-    return [found[item.request] for item in encoded]
+def check(source: ModelSource, requests: Sequence[Request], auto: str) -> None:
+    """The sums of the candidates' log-probabilities are those of the loop."""
+    loop = Loop(source.path, auto)
+    for request, answer in zip(requests, engine_answers(source, requests, device="cpu"), strict=True):
+        expected = [sum(numbers) for numbers in loop.answer(request)]
+        assert [sum(numbers) for numbers in answer.logprobs] == pytest.approx(expected, abs=TOLERANCE), request
 
 
-def check_generative(source: ModelSource, sentences: Sequence[str]) -> None:
-    """Both templates of every sentence, each word alone behind its context, full logits in float64."""
-    requests = [Continuation(context.format(s), words) for s in sentences for context, words in GENERATIVE]
-    tokenizer = transformers.AutoTokenizer.from_pretrained(source.path)
-    model = transformers.AutoModelForCausalLM.from_pretrained(source.path, dtype=torch.float64).eval()
-    for request, got in zip(requests, scores(source, requests), strict=True):
-        context = tokenizer(request.context)["input_ids"]
-        with torch.no_grad():
-            following = torch.log_softmax(model(torch.tensor([context])).logits[0, -1], -1)
-        for word, value in zip(request.candidates, got, strict=True):
-            ids = tokenizer(request.context + word)["input_ids"]
-            assert ids[:-1] == context  # all four words are one token of this tokenizer
-            assert value == pytest.approx(float(following[ids[-1]]), abs=TOLERANCE), request
+def generative(sentences: Sequence[str]) -> list[Request]:
+    """Both templates of every sentence."""
+    return [Continuation(context.format(s), words) for s in sentences for context, words in GENERATIVE]
 
 
-def check_masked(source: ModelSource, sentences: Sequence[str]) -> None:
-    """Four templates of every sentence, each word masked by itself, full logits in float64."""
-    requests = [
+def masked(sentences: Sequence[str]) -> list[Request]:
+    """Four templates of every sentence."""
+    return [
         Masked((before.format(s), behind.format(s)), tuple((w,) for w in words))
         for s in sentences
         for before, behind, words in MASKED
     ]
-    tokenizer = transformers.AutoTokenizer.from_pretrained(source.path)
-    model = transformers.AutoModelForMaskedLM.from_pretrained(source.path, dtype=torch.float64).eval()
-    for request, got in zip(requests, scores(source, requests), strict=True):
-        for (word,), value in zip(request.candidates, got, strict=True):
-            coded = tokenizer(request.parts[0] + word + request.parts[1], return_offsets_mapping=True)
-            at = [a for a, _ in coded["offset_mapping"]].index(len(request.parts[0]), 1)
-            ids = list(coded["input_ids"])
-            (token,) = tokenizer(word, add_special_tokens=False)["input_ids"]
-            assert ids[at] == token
-            ids[at] = tokenizer.mask_token_id
-            with torch.no_grad():
-                found = torch.log_softmax(model(torch.tensor([ids])).logits[0, at], -1)[token]
-            assert value == pytest.approx(float(found), abs=TOLERANCE), request
 
 
 def test_smollm2_equals_a_float64_loop_on_hard_sentences(smollm2: ModelSource, data_dir: Path) -> None:
     sentences = hard_sentences(data_dir, 40)
-    check_generative(smollm2, [*sentences[:2], *sentences[20:24], sentences[39]])
+    check(smollm2, generative([*sentences[:2], *sentences[20:24], sentences[39]]), "AutoModelForCausalLM")
 
 
 @pytest.mark.slow
 def test_smollm2_equals_a_float64_loop_on_200_sentences(smollm2: ModelSource, data_dir: Path) -> None:
-    check_generative(smollm2, hard_sentences(data_dir, 200))
+    check(smollm2, generative(hard_sentences(data_dir, 200)), "AutoModelForCausalLM")
 
 
 def test_small_bert_equals_a_float64_loop(small_bert: ModelSource, data_dir: Path) -> None:
     assert small_bert.heads == {"masked"}
-    check_masked(small_bert, hard_sentences(data_dir, 60)[::3])
+    check(small_bert, masked(hard_sentences(data_dir, 60)[::3]), "AutoModelForMaskedLM")
 
 
 @pytest.mark.slow

@@ -2,12 +2,9 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
-import torch
-import transformers
 from tiny_models import tiny_model
 
 from evaluator.scoring.driver import execute
@@ -18,6 +15,7 @@ from evaluator.tasks.base import Task
 from evaluator.tasks.stored import scores_of
 from evaluator.vocabulary import DataSource, MeasureOptions
 from evaluator_serving.errors import InputError
+from tests.float64_loop import Loop
 from tests.own_tasks import own_pairs
 
 PAIRS = [
@@ -47,33 +45,11 @@ def run(model: Path, tasks: Sequence[Task], out: Path, data: Path) -> Run:
     return outcome.run
 
 
-class Loop:
-    """A model in float64, a sequence at a time."""
-
-    def __init__(self, folder: Path, auto: Any) -> None:
-        self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-        self.model = auto.from_pretrained(folder, dtype=torch.float64).eval()
-
-    @torch.no_grad()
-    def log_p(self, ids: Sequence[int]) -> torch.Tensor:
-        return torch.log_softmax(self.model(input_ids=torch.tensor([list(ids)])).logits[0], -1)
-
-    def causal(self, text: str) -> list[float]:
-        """Behind the BOS token, as lm-evaluation-harness has it with an empty context."""
-        ids = [self.tokenizer.bos_token_id, *self.tokenizer(text)["input_ids"]]
-        scores = self.log_p(ids)
-        return [float(scores[t - 1, ids[t]]) for t in range(1, len(ids))]
-
-    def masked(self, text: str, *, hide: bool) -> list[float]:
-        coded = self.tokenizer(text)
-        ids, words = coded["input_ids"], coded.word_ids()
-        numbers = []
-        for t, word in enumerate(words):
-            if word is not None:
-                hidden = {u for u in range(t, len(ids)) if words[u] == word} if hide else set()
-                line = [self.tokenizer.mask_token_id if u in hidden else i for u, i in enumerate(ids)]
-                numbers.append(float(self.log_p(line)[t, ids[t]]))
-        return numbers
+def behind_bos(loop: Loop, text: str) -> list[float]:
+    """As lm-evaluation-harness has it with an empty context."""
+    ids = [loop.tokenizer.bos_token_id, *loop.tokenizer(text)["input_ids"]]
+    scores = loop.log_probs(input_ids=ids)
+    return [float(scores[t - 1, ids[t]]) for t in range(1, len(ids))]
 
 
 def test_generative_metrics(data: Path, tmp_path: Path) -> None:
@@ -81,8 +57,8 @@ def test_generative_metrics(data: Path, tmp_path: Path) -> None:
     model = tiny_model("gpt2", tmp_path / "model", tokenizer="gpt2-split")
     pairs = task("pairs")
     scores = scores_of(run(model, [pairs], tmp_path / "run", data), "pairs")
-    loop = Loop(model, transformers.AutoModelForCausalLM)
-    sides = [[loop.causal(text) for text in pair[:2]] for pair in PAIRS]
+    loop = Loop(model, "AutoModelForCausalLM")
+    sides = [[behind_bos(loop, text) for text in pair[:2]] for pair in PAIRS]
     expected = {
         "sum": [sum(m) - sum(f) for m, f in sides],
         "token": [sum(m) / len(m) - sum(f) / len(f) for m, f in sides],
@@ -104,9 +80,9 @@ def test_masked_metrics(data: Path, tmp_path: Path, family: str, tokenizer: str)
     known = task("crows-pairs")
     done = run(model, [task("pairs"), known], tmp_path / "run", data)
     scores = scores_of(done, "pairs")
-    loop = Loop(model, transformers.AutoModelForMaskedLM)
-    pll = [[loop.masked(text, hide=True) for text in pair[:2]] for pair in PAIRS]
-    aul = [[loop.masked(text, hide=False) for text in pair[:2]] for pair in PAIRS]
+    loop = Loop(model, "AutoModelForMaskedLM")
+    pll = [[loop.every_token(text, masked=True) for text in pair[:2]] for pair in PAIRS]
+    aul = [[loop.every_token(text, masked=False) for text in pair[:2]] for pair in PAIRS]
     expected = {
         "pll": [sum(m) - sum(f) for m, f in pll],
         "aul": [sum(m) / len(m) - sum(f) / len(f) for m, f in aul],

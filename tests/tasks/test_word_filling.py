@@ -1,6 +1,7 @@
 """Word filling's requests, letter for letter, and the arithmetic of its scores."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -13,7 +14,10 @@ from evaluator.tasks.parameters import parse_settings
 from evaluator.tasks.word_filling import CAUSAL, MASKED, WordFilling, shared_stretches
 from evaluator.vocabulary import DataSource, MeasureOptions, Rendered, Samples
 from evaluator_serving.errors import InputError
+from evaluator_serving.models.resolving import resolve
 from evaluator_serving.requests import Continuation, Masked, Request, SharedTokens, request_id
+from tests.float64_loop import Loop, engine_answers
+from tests.tiny_models import tiny_model
 
 ONE = ("The <kind> girl sang.", "The <rude> girl sang.", "The <kind> boy sang.", "The <rude> boy sang.")
 
@@ -48,10 +52,10 @@ def asked(rendered: Rendered) -> list[tuple[str, str, Request]]:
     return [(group, role, rendered.requests[key]) for group, role, key in columns]
 
 
-def answers(values: Mapping[Request, Sequence[Sequence[float]]]) -> pl.DataFrame:
-    """Answers with these log-probabilities, one list per candidate; token ids are made up."""
+def answers(values: Mapping[Any, Sequence[Sequence[float]]]) -> pl.DataFrame:
+    """Answers (by request or its id) with these log-probabilities, one list per candidate; token ids are made up."""
     rows = [
-        (request_id(request), i, list(range(len(logprobs))), list(logprobs))
+        (request if isinstance(request, str) else request_id(request), i, list(range(len(logprobs))), list(logprobs))
         for request, candidates in values.items()
         for i, logprobs in enumerate(candidates)
     ]
@@ -59,7 +63,7 @@ def answers(values: Mapping[Request, Sequence[Sequence[float]]]) -> pl.DataFrame
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def score(it: WordFilling, heads: str, values: Mapping[Request, Sequence[Sequence[float]]]) -> list[dict[str, Any]]:
+def score(it: WordFilling, heads: str, values: Mapping[Any, Sequence[Sequence[float]]]) -> list[dict[str, Any]]:
     rendered = it.render(it.load(DataSource()), frozenset({heads}), "default")
     return it.score(rendered.table, answers(values), "default").to_dicts()
 
@@ -187,6 +191,21 @@ def test_pairs_are_grouped_by_bias_type() -> None:
 def test_a_request_that_two_samples_share_is_asked_once() -> None:
     rendered = made("keyword", quadruples(ONE, ONE)).render(quadruples(ONE, ONE), frozenset({"masked"}), "default")
     assert (rendered.table.height, len(rendered.requests)) == (12, 6)
+
+
+@pytest.mark.parametrize(("tokenizer", "equal"), [("wordpiece-lower", True), ("wordpiece", False)])
+def test_groups_that_differ_by_case_alone(tokenizer: str, equal: bool, tmp_path: Path) -> None:
+    """An uncased model reads one sentence: cs is exactly 0, as the released code has it. A cased one reads two."""
+    model = tiny_model("bert", tmp_path / "model", tokenizer=tokenizer)
+    texts = ("She said the <man> is tired.", "She said the <woman> is tired.")
+    samples = quadruples((*texts, *(text.replace("She", "she") for text in texts)))
+    it, loop = made("keyword", samples), Loop(model, "AutoModelForMaskedLM")
+    requests = it.render(samples, frozenset({"masked"}), "default").requests.values()
+    both = [loop.answer(request) for request in requests if isinstance(request, SharedTokens)]
+    found = score(it, "masked", {a.request: a.logprobs for a in engine_answers(resolve(str(model)), list(requests))})
+    assert [row["cs"] for row in found] == pytest.approx([sum(one) - sum(other) for one, other in both], abs=1e-4)
+    assert [row["cs"] == 0 for row in found] == [equal, equal]
+    assert all(row["ss"] for row in found)
 
 
 @pytest.mark.parametrize("name", NAMES)
