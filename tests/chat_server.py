@@ -7,8 +7,9 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
+
+from tests.local_server import Handler, LocalServer
 
 PROMPT_TOKENS, ANSWER_TOKENS = 50, 3
 """What every answer is billed."""
@@ -64,11 +65,9 @@ class ChatServer:
         self.lock = threading.Condition()
         server = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
+        class Chats(Handler):
             def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                body = json.loads(self.body())
                 content = body["messages"][-1]["content"]
                 key = content, body.get("seed")
                 with server.lock:
@@ -99,24 +98,12 @@ class ChatServer:
 
             def reply(self, fault: Fault, body: Any) -> None:
                 content = body if isinstance(body, bytes) else json.dumps(body).encode()
-                self.send_response(fault.status)
-                self.send_header("content-type", fault.headers.get("content-type", "application/json"))
-                self.send_header("content-length", str(len(content)))
-                for name, value in fault.headers.items() - {("content-type", fault.headers.get("content-type"))}:
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(content[: len(content) // 2] if fault.cut else content)
-                if fault.cut:
-                    self.close_connection = True
+                headers = {"content-type": "application/json", "content-length": str(len(content)), **fault.headers}
+                self.answer(fault.status, content[: len(content) // 2] if fault.cut else content, headers)
+                self.close_connection |= fault.cut
 
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._http.daemon_threads = True
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
-        self._thread.start()
-        self.url = f"http://127.0.0.1:{self._http.server_port}/v1"
+        self.http = LocalServer(Chats)
+        self.url = f"{self.http.url}/v1"
         self.spec = f"{self.url}#{model}"
 
     def usual(self, content: str, fault: Fault) -> dict[str, Any]:
@@ -135,6 +122,4 @@ class ChatServer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
+        self.http.close()

@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Generator
+from importlib.util import find_spec
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -27,6 +28,8 @@ os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "7200")
 
 # Helper modules beside this file (tiny_models) can be imported by every test; pytest's importlib mode adds no paths.
 sys.path.insert(0, str(Path(__file__).parent))
+# So can the programs of benchmarks/.
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
 
 # What a test finds must not hang on how busy the machine is (Hypothesis allows 200 ms an example), nor on which examples it
@@ -48,8 +51,15 @@ def _everything(config: pytest.Config) -> bool:
     return bool(config.getoption("-m")) or any(a.startswith("-m") for a in config.invocation_params.args)
 
 
+ABSENT = {name: pytest.mark.skip(f"{name} is not installed") for name in ("ray", "vllm") if not find_spec(name)}
+"""What a test with the mark of a package that is not there gets."""
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave slow tests out unless a -m expression was given (`-m ''` runs everything)."""
+    """Leave slow tests out unless a -m expression was given (`-m ''` runs everything), and skip what has no package."""
+    for item in items:
+        for name in ABSENT.keys() & {mark.name for mark in item.iter_markers()}:
+            item.add_marker(ABSENT[name])
     if not _everything(config):
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("slow")])
         items[:] = [item for item in items if not item.get_closest_marker("slow")]

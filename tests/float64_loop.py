@@ -18,6 +18,7 @@ from evaluator_serving.encoding import encoder_for
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.requests import Continuation, Masked, Pair, Request, SharedTokens, kind
+from evaluator_serving.rows import Row
 from evaluator_serving.transformers_engine.engine import TransformersEngine
 
 
@@ -207,3 +208,25 @@ def _first_difference(texts: list[list[int]]) -> int:
     """Where EuroGEST's code of 2026 begins to read in the list of next-token scores; -1: the last one alone."""
     same = _same(*texts)
     return min(map(len, texts)) - 2 if same == min(map(len, texts)) else same - 1
+
+
+@torch.no_grad()
+def row_answers(model: Any, rows: Sequence[Row], **options: Any) -> list[list[float]]:
+    """log P of what each row reads, by a model of transformers: one row at a time, unpadded, with `options` of its call."""
+    answers = []
+    for row in rows:
+        inputs = {"input_ids": torch.tensor([row.ids])}
+        if row.encoder_ids:
+            inputs = {"input_ids": torch.tensor([row.encoder_ids]), "decoder_input_ids": inputs["input_ids"]}
+        if row.type_ids:
+            inputs["token_type_ids"] = torch.tensor([row.type_ids])
+        logits = model(**inputs, **options).logits[0].double()
+        log_p = torch.log_softmax(logits[None] if row.head == "pair" else logits, -1)
+        answers.append([float(log_p[at, token]) for at, token in row.lookups])
+    return answers
+
+
+def saved_answers(folder: Path, rows: Sequence[Row], auto: str = "AutoModelForCausalLM", **options: Any) -> list[list[float]]:
+    """The same by a model that is loaded from `folder` in float64, with `options` of `from_pretrained`."""
+    model = getattr(transformers, auto).from_pretrained(folder, **{"dtype": torch.float64, **options})
+    return row_answers(model.eval(), rows)

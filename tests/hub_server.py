@@ -6,10 +6,11 @@ import threading
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import unquote, urlsplit
+
+from tests.local_server import Handler, LocalServer
 
 
 @dataclass(frozen=True)
@@ -52,28 +53,20 @@ class HubServer:
         self.holds: dict[str, Hold] = {}
         hub = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
+        class Files(Handler):
             def do_GET(self) -> None:
-                hub.answer(self, body=True)
+                hub.answer(self)
 
-            def do_HEAD(self) -> None:
-                hub.answer(self, body=False)
+            do_HEAD = do_GET
 
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self._server = LocalServer(Files)
+        self.url = self._server.url
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.close()
 
     @property
     def log(self) -> list[Request]:
@@ -92,7 +85,7 @@ class HubServer:
                     counted[f"{model}/{rest.partition('/')[2]}"] += 1
         return counted
 
-    def answer(self, handler: BaseHTTPRequestHandler, *, body: bool) -> None:
+    def answer(self, handler: Handler) -> None:
         """Answer one request."""
         path = unquote(urlsplit(handler.path).path)
         agent = handler.headers.get("user-agent", "")
@@ -102,7 +95,7 @@ class HubServer:
         with self._changed:
             self._under_way += 1
         try:
-            sent = self._route(handler, path, asked, body=body)
+            sent = self.route(handler, path, asked)
         except ConnectionError:  # the client was killed
             handler.close_connection = True
         finally:
@@ -111,16 +104,17 @@ class HubServer:
                 self._under_way -= 1
                 self._changed.notify_all()
 
-    def _route(self, handler: BaseHTTPRequestHandler, path: str, asked: str, *, body: bool) -> int:
+    def route(self, handler: Handler, path: str, asked: str) -> int:
+        """Send what is at `path`; returns the number of bytes."""
         name = next((n for n in self.models if f"/{n}/" in f"{path}/"), None)
         if self.token and handler.headers.get("authorization") != f"Bearer {self.token}":
-            return _reply(handler, 401, {"x-error-message": "Invalid credentials"}, b"", body)
+            return reply(handler, 401, {"x-error-message": "Invalid credentials"})
         if name is None:
-            return _reply(handler, 404, {"x-error-code": "RepoNotFound"}, b"", body)
+            return reply(handler, 404, {"x-error-code": "RepoNotFound"})
         commit = commit_of(name)
         revision, _, file = path.partition(name)[2].removeprefix("/").partition("/")[2].partition("/")
         if revision not in ("", "main", commit):
-            return _reply(handler, 404, {"x-error-code": "RevisionNotFound"}, b"", body)
+            return reply(handler, 404, {"x-error-code": "RevisionNotFound"})
         folder = self.models[name]
         files = {entry.relative_to(folder).as_posix(): entry for entry in sorted(folder.rglob("*")) if entry.is_file()}
         if path.startswith("/api/"):
@@ -129,16 +123,16 @@ class HubServer:
                 listing: Any = [{"type": "file", **one} for one in told]
             else:
                 listing = {"id": name, "sha": commit, "siblings": [{"rfilename": at} for at in files]}
-            return _reply(handler, 200, {"content-type": "application/json"}, json.dumps(listing).encode(), body)
+            return reply(handler, 200, {"content-type": "application/json"}, json.dumps(listing).encode())
         if name in self.gated:
-            return _reply(handler, 403, {"x-error-code": "GatedRepo"}, b"", body)
+            return reply(handler, 403, {"x-error-code": "GatedRepo"})
         target = self.models[name] / file
         if not target.is_file():
-            return _reply(handler, 404, {"x-error-code": "EntryNotFound", "x-repo-commit": commit}, b"", body)
-        return self._send(handler, target, {"x-repo-commit": commit, "etag": f'"{_etag(target)}"'}, asked, body)
+            return reply(handler, 404, {"x-error-code": "EntryNotFound", "x-repo-commit": commit})
+        return self._send(handler, target, {"x-repo-commit": commit, "etag": f'"{_etag(target)}"'}, asked)
 
-    def _send(self, handler: BaseHTTPRequestHandler, file: Path, headers: dict[str, str], asked: str, body: bool) -> int:
-        data, status = file.read_bytes(), 200
+    def _send(self, handler: Handler, file: Path, headers: dict[str, str], asked: str) -> int:
+        data, status, body = file.read_bytes(), 200, handler.command != "HEAD"
         whole = len(data)
         if asked:
             first, _, last = asked.removeprefix("bytes=").partition("-")
@@ -148,21 +142,19 @@ class HubServer:
         with self._changed:
             broken = body and not asked.startswith("bytes=0-1") and self.drops[file.name] > 0
             self.drops[file.name] -= broken
-        if body and file.name in self.holds and not asked:
-            _head(handler, status, headers, len(data))
-            handler.wfile.write(data[: len(data) // 2])
-            hold = self.holds[file.name]
-            hold.reached.set()
-            hold.go.wait()
-            handler.wfile.write(data[len(data) // 2 :])
-            return len(data)
-        if not broken:
-            return _reply(handler, status, headers, data, body)
-        _head(handler, status, headers, len(data))
-        handler.wfile.write(data[: len(data) // 2])
-        handler.wfile.flush()
-        handler.close_connection = True
-        return len(data) // 2
+        if not broken and not (body and file.name in self.holds and not asked):
+            return reply(handler, status, headers, data)
+        half = len(data) // 2
+        handler.answer(status, data[:half], {**headers, "content-length": str(len(data))})
+        if broken:
+            handler.wfile.flush()
+            handler.close_connection = True
+            return half
+        hold = self.holds[file.name]
+        hold.reached.set()
+        hold.go.wait()
+        handler.wfile.write(data[half:])
+        return len(data)
 
 
 def commit_of(name: str) -> str:
@@ -170,19 +162,10 @@ def commit_of(name: str) -> str:
     return hashlib.sha1(name.encode()).hexdigest()
 
 
-def _reply(handler: BaseHTTPRequestHandler, status: int, headers: Mapping[str, str], data: bytes, body: bool) -> int:
-    _head(handler, status, headers, len(data))
-    if body:
-        handler.wfile.write(data)
-    return len(data) if body else 0
-
-
-def _head(handler: BaseHTTPRequestHandler, status: int, headers: Mapping[str, str], length: int) -> None:
-    handler.send_response(status)
-    for key, value in headers.items():
-        handler.send_header(key, value)
-    handler.send_header("content-length", str(length))
-    handler.end_headers()
+def reply(handler: Handler, status: int, headers: Mapping[str, str], data: bytes = b"") -> int:
+    """Answer; returns the number of bytes that were sent."""
+    handler.answer(status, data, headers)
+    return 0 if handler.command == "HEAD" else len(data)
 
 
 def _etag(file: Path) -> str:

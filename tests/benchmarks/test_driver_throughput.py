@@ -1,13 +1,10 @@
 """The benchmark of the program itself, small: what it counts, not how fast it is."""
 
-import sys
 from pathlib import Path
 
+import driver_throughput
 import pytest
 from tiny_models import tiny_model
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-import driver_throughput
 
 
 def test_a_model_of_the_demo_leaves_one_file_of_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,21 +9,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import gpu_check as program
 import psutil
 import pytest
+from gpu.section import Section, SkipError
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 RIGHT = {"what": "a number", "value": 1e-6, "limit": 1e-3, "right": True}
 PASSED = {"state": "passed", "reason": "", "seconds": 1.0, "checks": [RIGHT]}
-
-
-@pytest.fixture
-def program(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module("gpu_check")
 
 
 def run(*arguments: str, out: Path) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
@@ -33,7 +28,7 @@ def run(*arguments: str, out: Path) -> tuple[subprocess.CompletedProcess[str], d
     return done, json.loads((out / "gpu_check.json").read_text())
 
 
-def ended(program: ModuleType, **parts: Any) -> dict[str, Any]:
+def ended(**parts: Any) -> dict[str, Any]:
     """The entry of a section whose process ended by itself."""
     entry: dict[str, Any] = program.judge(parts, 0, 60.0, "log")
     return entry
@@ -78,12 +73,12 @@ def test_replicas_and_a_sweep_on_ray(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("module", ["torch_engine", "onnx_engine"])
-def test_engines(program: ModuleType, module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_engines(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if module == "onnx_engine":
         pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed (extra: onnx)")
         pytest.importorskip("onnx", reason="onnx is not installed (extra: onnx)")
     monkeypatch.setenv("EVALUATOR_CACHE", str(tmp_path / "cache"))
-    section = importlib.import_module("gpu.section").Section("cpu", time.monotonic() + 600, tmp_path / "section.json")
+    section = Section("cpu", time.monotonic() + 600, tmp_path / "section.json")
     importlib.import_module(f"gpu.{module}").run(section, tmp_path)
     found = json.loads((tmp_path / "section.json").read_text())
     entry = ended(program, **found)
@@ -96,15 +91,14 @@ def test_engines(program: ModuleType, module: str, tmp_path: Path, monkeypatch: 
         assert min(speeds) > 0
 
 
-def test_a_wrong_number_and_an_error_fail_their_part_and_the_next_goes_on(program: ModuleType, tmp_path: Path) -> None:
-    module = importlib.import_module("gpu.section")
-    section = module.Section("cpu", time.monotonic() + 600, tmp_path / "section.json")
+def test_a_wrong_number_and_an_error_fail_their_part_and_the_next_goes_on(tmp_path: Path) -> None:
+    section = Section("cpu", time.monotonic() + 600, tmp_path / "section.json")
     with section.part("wrong") as part:
         part.check("a number", float("nan"), 1.0)
     with section.part("error"):
         raise ValueError("no such\ncard")
     with section.part("absent"):
-        raise module.SkipError("needs two GPUs")
+        raise SkipError("needs two GPUs")
     with section.part("right") as part:
         part.check("a number", 0.5, 1.0)
     found = json.loads((tmp_path / "section.json").read_text())
@@ -119,7 +113,7 @@ def test_a_wrong_number_and_an_error_fail_their_part_and_the_next_goes_on(progra
     assert entry["reason"] == "wrong: wrong: a number; error: ValueError: no such card"
 
 
-def test_what_counts_as_passed(program: ModuleType) -> None:
+def test_what_counts_as_passed() -> None:
     absent = {"skipped": "needs two GPUs"}
     assert ended(program, one=PASSED, two=absent)["state"] == "passed"
     assert "state" not in ended(program, one=absent), "skipped, not passed"
@@ -132,7 +126,7 @@ def test_what_counts_as_passed(program: ModuleType) -> None:
     assert (crashed["state"], crashed["reason"]) == ("failed", "its process ended with -11")
 
 
-def test_a_section_that_hangs_is_ended_with_all_that_it_started(program: ModuleType) -> None:
+def test_a_section_that_hangs_is_ended_with_all_that_it_started() -> None:
     script = "import subprocess, time; print(subprocess.Popen(['sleep', '600']).pid, flush=True); time.sleep(600)"
     command = [sys.executable, "-c", script]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)

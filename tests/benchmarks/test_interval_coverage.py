@@ -1,11 +1,10 @@
 """The simulation of intervals and tests: a small one, and what the committed one found."""
 
-import importlib
 import json
 import math
 from pathlib import Path
-from types import ModuleType
 
+import interval_coverage as program
 import numpy as np
 import pytest
 
@@ -15,14 +14,8 @@ from evaluator.measures.intervals import AGRESTI_COULL, BOOTSTRAPS, FISHER, WILS
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
-@pytest.fixture
-def program(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module("interval_coverage")
-
-
 @pytest.mark.parametrize("part", ["share_intervals", "paired", "shifted_g_s", "families"])
-def test_a_small_simulation_finds_what_is_wanted(program: ModuleType, part: str) -> None:
+def test_a_small_simulation_finds_what_is_wanted(part: str) -> None:
     """Of 120 data sets, within three standard errors of what is wanted: a test that rejects 13% or an interval that holds 86%
     fails.
     """
@@ -32,7 +25,7 @@ def test_a_small_simulation_finds_what_is_wanted(program: ModuleType, part: str)
         assert result.wanted[0] - slack <= result.share <= result.wanted[1] + slack, result
 
 
-def test_a_share_that_is_not_wanted_is_told(program: ModuleType) -> None:
+def test_a_share_that_is_not_wanted_is_told() -> None:
     wrong = program.Result.of("x", "y", np.array([1.0] * 85 + [0.0] * 15), (0.93, 0.97))
     assert (wrong.share, wrong.met) == (0.85, False)
     assert program.Result.of("x", "y", np.array([1.0] * 95 + [0.0] * 5), (0.93, 0.97)).met

@@ -1,9 +1,6 @@
 """What the kernel must do at least, counted: against torch's own count of operations and bytes counted by hand."""
 
-import importlib
-from pathlib import Path
-from types import ModuleType
-
+import gpu.roofline as counted
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -11,20 +8,14 @@ from torch.utils.flop_counter import FlopCounterMode
 from evaluator_kernels.reference import reference_log_probs
 
 
-@pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
-    return importlib.import_module("gpu.roofline")
-
-
-def test_operations_are_those_that_torch_counts(counted: ModuleType) -> None:
+def test_operations_are_those_that_torch_counts() -> None:
     hidden, weight = torch.randn(5, 24), torch.randn(70, 24)
     with FlopCounterMode(display=False) as counter:
         reference_log_probs(hidden, weight, torch.zeros(5, 2, dtype=torch.int64))
     assert counted.work(5, 70, 24, 2, size=4, splits=3).products == counter.get_total_flops()
 
 
-def test_bytes_by_hand(counted: ModuleType) -> None:
+def test_bytes_by_hand() -> None:
     """2 rows, 3 words, width 4, 1 candidate, bfloat16, 2 splits: hidden 16, weight 24, bias 6, ids 16, pairs 2 x 2 x 8 = 32."""
     asked = counted.work(2, 3, 4, 1, size=2, splits=2)
     assert (asked.read, asked.written) == (16 + 24 + 6 + 16 + 32, 8 + 8 + 32)
@@ -32,7 +23,7 @@ def test_bytes_by_hand(counted: ModuleType) -> None:
     assert counted.work(2, 3, 4, 1, size=2, splits=2, bias=False).read == asked.read - 6
 
 
-def test_time_is_the_larger_of_the_two(counted: ModuleType) -> None:
+def test_time_is_the_larger_of_the_two() -> None:
     few, many = (counted.work(n, 50_000, 768, 4, size=4, splits=8) for n in (1, 4096))
     plain = counted.Ceilings(1000.0, {"float32": 50.0})
     assert counted.roofline(few, plain, "float32") == (pytest.approx(few.moved / 1e9), "memory")

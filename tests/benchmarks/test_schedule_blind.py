@@ -1,10 +1,9 @@
 """What is computed of sweeps that don't know the true times: never more than what a real one does."""
 
-import importlib
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+import schedule_blind as program
 
 from evaluator.sweep.planning.fit import Allocation
 from evaluator.sweep.planning.job import Job
@@ -15,18 +14,12 @@ from evaluator.sweep.planning.simulation import makespan, simulate
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
-@pytest.fixture
-def program(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module("schedule_blind")
-
-
 def job(name: str, load: float, score: float) -> Job:
     return Job(name, (Allocation("a", Placement(), load, score),))
 
 
 @pytest.mark.parametrize(("ratio", "expected"), [(1.0, 1), (1.05, 1), (1.5, 0)])
-def test_who_must_choose_before_anything_is_known_is_wrong_once(program: ModuleType, ratio: float, expected: int) -> None:
+def test_who_must_choose_before_anything_is_known_is_wrong_once(ratio: float, expected: int) -> None:
     """Three devices, loads of 10 s, and either model may be the one that takes 20 s: it needs two of them to end at 20 s.
 
     With two for the one and one for the other, the second disturbance ends at 30 s.
@@ -37,7 +30,7 @@ def test_who_must_choose_before_anything_is_known_is_wrong_once(program: ModuleT
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_a_real_sweep_reaches_is_not_said_to_be_impossible(program: ModuleType, seed: int) -> None:
+def test_what_a_real_sweep_reaches_is_not_said_to_be_impossible(seed: int) -> None:
     on = program.fleet(16, True)
     families = {name: [node.devices for node in nodes] for name, nodes in on.families().items()}
     jobs = program.make_jobs(9, on, 1, seed)

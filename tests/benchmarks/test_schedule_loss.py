@@ -1,22 +1,16 @@
 """What sweeps lose by cause: each part computed by hand."""
 
-import importlib
-from pathlib import Path
-
 import pytest
+import schedule_loss
 
 from evaluator.sweep.planning.fit import Allocation
 from evaluator.sweep.planning.job import Job
 from evaluator.sweep.planning.placement import Placement
 from evaluator.sweep.planning.simulation import Slot
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
-
-def test_the_parts_of_a_sweep_sum_to_its_time_over_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_parts_of_a_sweep_sum_to_its_time_over_the_bound() -> None:
     """m has two replicas on a's two devices, n one before the second of them; b's device, at half the price, does nothing."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    program = importlib.import_module("schedule_loss")
     m = Allocation("a", Placement(), 10, 40)
     n, n_on_b = Allocation("a", Placement(), 5, 10), Allocation("b", Placement(), 5, 10)
     slots = [
@@ -24,7 +18,7 @@ def test_the_parts_of_a_sweep_sum_to_its_time_over_the_bound(monkeypatch: pytest
         Slot("n", 0, n, (0,), (1,), 0, 15),
         Slot("m", 1, m, (0,), (1,), 20, 40),
     ]
-    found = program.lost(slots, [Job("m", (m,)), Job("n", (n, n_on_b))], {"a": [2], "b": [1]}, 30, {"a": 1.0, "b": 0.5})
+    found = schedule_loss.lost(slots, [Job("m", (m,)), Job("n", (n, n_on_b))], {"a": [2], "b": [1]}, 30, {"a": 1.0, "b": 0.5})
     expected = {
         "scored": 40 + 5,  # n's would cost half on b
         "first_loads": 10 + 2.5,

@@ -1,11 +1,10 @@
 """What benchmarks of engines share: a way's process and its parent, on ways of which all is known; the figures by hand."""
 
-import importlib
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-import pytest
+import mlm_throughput
+import sides
 
 from evaluator.bench.measure import interleave
 from evaluator.bench.process import BackendProcess
@@ -32,14 +31,7 @@ serve({{"doubles": doubles, "breaks": breaks, "fails": lambda model, counter: 1 
 BENCHMARKS = str(Path(__file__).parents[2] / "benchmarks")
 
 
-@pytest.fixture
-def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    return importlib.import_module
-
-
-def test_ways_in_processes_of_their_own(benchmark: Any, tmp_path: Path) -> None:
-    sides: ModuleType = benchmark("sides")
+def test_ways_in_processes_of_their_own(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM.format(folder=BENCHMARKS))
     ways = [
@@ -63,24 +55,23 @@ def test_ways_in_processes_of_their_own(benchmark: Any, tmp_path: Path) -> None:
     assert fails.status == "fails: can't run here: ZeroDivisionError: division by zero"
 
 
-def worker(sides: ModuleType, name: str, *answers: dict[str, Any], error: str | None = None) -> BackendProcess[Any]:
+def worker(name: str, *answers: dict[str, Any], error: str | None = None) -> BackendProcess[Any]:
     made: BackendProcess[Any] = BackendProcess(sides.Side(name, "m", 1), None, error=error)  # type: ignore[arg-type]
     made.slices = dict(enumerate(answers))
     return made
 
 
-def test_figures_of_masked_models(benchmark: Any) -> None:
+def test_figures_of_masked_models() -> None:
     """Medians over repetitions, each against the published procedure of the same repetition."""
-    sides, program = benchmark("sides"), benchmark("mlm_throughput")
     plain = {"host": 100 << 20, "numbers": [1.0, 2.0]}
     ours = {"host": 50 << 20, "numbers": [1.0, 2.25], "encoder_seconds": 1.0, "head_seconds": 0.5, "head_flop": 5e9}
     workers = [
-        worker(sides, "published", *({**plain, "wall": wall} for wall in (6.0, 8.0, 30.0))),
-        worker(sides, "vllm", error="no vllm"),
-        worker(sides, "onnx", *({**ours, "wall": wall, "encoder_flop": 1e10} for wall in (2.0, 1.0, 3.0))),
+        worker("published", *({**plain, "wall": wall} for wall in (6.0, 8.0, 30.0))),
+        worker("vllm", error="no vllm"),
+        worker("onnx", *({**ours, "wall": wall, "encoder_flop": 1e10} for wall in (2.0, 1.0, 3.0))),
     ]
     peaks = [{"matrix_gflop_s": rate} for rate in (10.0, 20.0, 20.0)]
-    told = program.digest(workers, peaks, {}, 2)
+    told = mlm_throughput.digest(workers, peaks, {}, 2)
     assert told["peak_gflop_s"] == [10.0, 20.0, 20.0]
     published, onnx = told["ways"]["published"], told["ways"]["onnx"]
     assert (published["ms_a_sentence"], published["ratio"], published["max_difference"]) == (4000.0, 1.0, 0.0)
@@ -92,4 +83,4 @@ def test_figures_of_masked_models(benchmark: Any) -> None:
     assert (onnx["all_gflop_s"], onnx["all_share_of_peak"]) == (7.5, 0.75)
     assert onnx["seconds_in"] == {"encoder": 1.0, "head": 0.5}
     assert told["ways"]["vllm"] == {"failed": "no vllm"}
-    assert "did not run: no vllm" in program.table([{"case": "bert-base", "aim": 7.0, **told}])
+    assert "did not run: no vllm" in mlm_throughput.table([{"case": "bert-base", "aim": 7.0, **told}])

@@ -1,16 +1,15 @@
 """benchmarks/soak.py's own judgement: memory that grows is seen, and a process that was left behind."""
 
 import contextlib
-import importlib
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import psutil
 import pytest
+import soak as program
 
 HOLDS = """
 import mmap, sys
@@ -27,12 +26,6 @@ for line in sys.stdin:
     print(flush=True)
 """
 """A process that keeps 64 MiB of its own, or a file that it maps and reads."""
-
-
-@pytest.fixture
-def program(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
-    return importlib.import_module("soak")
 
 
 @contextlib.contextmanager
@@ -55,7 +48,7 @@ def tell(child: subprocess.Popen[str], what: str) -> None:
     child.stdout.readline()
 
 
-def test_memory_after_the_warm_up(program: ModuleType) -> None:
+def test_memory_after_the_warm_up() -> None:
     """1,200 s: 180 of them warm-up, then quarters of 255 s."""
     watch = program.Watch(0.0)
     watch.series["driver"] = [(at, 100.0 if at < 180 else 200.0 if at < 900 else 230.0) for at in range(0, 1200, 2)]
@@ -67,7 +60,7 @@ def test_memory_after_the_warm_up(program: ModuleType) -> None:
     assert program._minutes([(0.0, 1.0), (59.0, 3.0), (61.0, 5.0)]) == [2.0, 5.0]
 
 
-def test_a_look_tells_the_kinds_apart(program: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_tells_the_kinds_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a process wrote counts, and not what it maps; one model process is spared, however often one looks.
 
     One that loads is neither noted nor killed.
@@ -104,14 +97,14 @@ def test_a_look_tells_the_kinds_apart(program: ModuleType, tmp_path: Path, monke
     assert program.left_behind("no mark", watch.seen) == []
 
 
-def test_sentences_for_the_time_asked_for(program: ModuleType) -> None:
+def test_sentences_for_the_time_asked_for() -> None:
     """By hand: the spared worker all the time, the other one 20 of 30 s, or the last 5 of 45 s."""
     asked = {"seconds": 1200.0, "every": 30.0, "workers": 2}
     assert program.enough(9.0, 10.0, **asked) == pytest.approx(9 * 1200 * (1 + 20 / 30), abs=1)
     assert program.enough(9.0, 40.0, **asked) == pytest.approx(9 * 1200 * (1 + 5 / 45), abs=1)
 
 
-def test_what_is_left_behind_is_found_by_its_mark_or_as_seen(program: ModuleType) -> None:
+def test_what_is_left_behind_is_found_by_its_mark_or_as_seen() -> None:
     here, elsewhere = (f"{os.getpid()} {where}" for where in ("here", "elsewhere"))  # other tests run beside this one
     with process("left", **{program.MARK: here}) as child:
         assert len(program.left_behind(here)) == 1

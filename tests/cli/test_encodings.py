@@ -8,13 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 
 from evaluator.store.run import Run
-from evaluator.tasks import task
-from evaluator.tasks.stored import task_entry
-from evaluator.vocabulary import Samples
+from tests.made_up_runs import add_scores, score_frame
 
 CHILD = """
 import json, sys
@@ -56,11 +53,7 @@ def ended(encoding: str, *commands: list[str]) -> list[tuple[int, str]]:
 def run(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A run with an imported model whose name only Unicode has."""
     made = Run.create_or_open(tmp_path_factory.mktemp("runs") / "run", protocol="default", provenance={})
-    gest = task("gest")
-    rows = [(i, str(i % 16 + 1), (i % 5 - 2) / 3) for i in range(48)]
-    scores = pl.DataFrame(rows, schema=["sample", "group", "score"], orient="row")
-    scores = scores.with_columns(language=pl.lit("en"), template=pl.lit("3"))
-    made.add_imported(gest.name, task_entry(gest, Samples(scores.select("sample"), {})), NAME, scores, {"made": "up"})
+    add_scores(made, "gest", NAME, score_frame("3", [(str(i % 16 + 1), (i % 5 - 2) / 3) for i in range(48)]))
     return str(made.path)
 
 

@@ -8,15 +8,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 from click.testing import CliRunner
 
 from evaluator.cli import cli
 from evaluator.store.run import Run
-from evaluator.tasks import task
-from evaluator.tasks.stored import task_entry
-from evaluator.vocabulary import Samples
+from tests.made_up_runs import add_scores, score_frame
 
 COMMANDS = [
     ["status", "RUN"],
@@ -33,16 +30,8 @@ def run(tmp_path: Path) -> Path:
     columns = {"gest": ("3", [str(i) for i in range(1, 17)]), "winobias": ("type1-test", ["male", "female"])}
     for model in range(4):
         for name, (template, groups) in columns.items():
-            rows = [(i, g, (i * 7 + model * model) % 5 / 3) for i, g in enumerate(groups * 3)]
-            scores = pl.DataFrame(rows, schema=["sample", "group", "score"], orient="row")
-            scores = scores.with_columns(language=pl.lit("en"), template=pl.lit(template))
-            made.add_imported(
-                task(name).name,
-                task_entry(task(name), Samples(scores.select("sample"), {})),
-                f"m{model}",
-                scores,
-                {"made": "up"},
-            )
+            rows = [(g, (i * 7 + model * model) % 5 / 3) for i, g in enumerate(groups * 3)]
+            add_scores(made, name, f"m{model}", score_frame(template, rows))
     return made.path
 
 

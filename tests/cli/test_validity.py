@@ -10,10 +10,8 @@ from click.testing import CliRunner
 
 from evaluator.cli.validity import command
 from evaluator.store.run import Run
-from evaluator.tasks import task
-from evaluator.tasks.stored import task_entry
-from evaluator.vocabulary import Samples
 from evaluator_serving.errors import InputError
+from tests.made_up_runs import add_scores, score_frame
 
 # ln g_s of GEST and of WinoBias's first split by model
 MODELS = {"a": (0.1, 0.2), "b": (0.2, 0.1), "c": (0.3, 0.4), "d": (0.5, 0.5), "e": (0.4, 0.8)}
@@ -21,9 +19,7 @@ MODELS = {"a": (0.1, 0.2), "b": (0.2, 0.1), "c": (0.3, 0.4), "d": (0.5, 0.5), "e
 
 def scores(template: str, rows: list[tuple[str, float]]) -> pl.DataFrame:
     """Two samples a group, so that a bootstrap has something to do, with the given mean."""
-    data = [(template, group, value + d) for group, value in rows for d in (-0.01, 0.01)]
-    frame = pl.DataFrame(data, schema=["template", "group", "score"], orient="row")
-    return frame.with_columns(language=pl.lit("en"), sample=pl.int_range(pl.len(), dtype=pl.Int64))
+    return score_frame(template, [(group, value + d) for group, value in rows for d in (-0.01, 0.01)])
 
 
 def make_run(path: Path, tasks: tuple[str, ...] = ("gest", "winobias"), groups: range = range(1, 17)) -> Path:
@@ -34,8 +30,7 @@ def make_run(path: Path, tasks: tuple[str, ...] = ("gest", "winobias"), groups: 
             "winobias": scores("type1-test", [("male", winobias), ("female", 0.0)]),
         }
         for name in tasks:
-            samples = Samples(made[name].select("sample"), {})
-            run.add_imported(task(name).name, task_entry(task(name), samples), model, made[name], {"made": "up"})
+            add_scores(run, name, model, made[name])
     return path
 
 
@@ -105,10 +100,7 @@ def make_words(path: Path, *, others: str = "") -> Path:
             said, schema_overrides=dict.fromkeys(("mass", "thoughts", "cut"), pl.Float64)
         ).with_columns(language=pl.lit("en"), template=pl.lit("text"), sample=pl.int_range(pl.len(), dtype=pl.Int64))
         for name, frame in made.items():
-            samples = Samples(frame.select("sample"), {})
-            run.add_imported(
-                name, task_entry(task(name), samples), model + (others if name == "gest-who" else ""), frame, {"made": "up"}
-            )
+            add_scores(run, name, model + (others if name == "gest-who" else ""), frame)
     return path
 
 

@@ -9,16 +9,16 @@ from evaluator.cli.listing import fitted
 from evaluator.tasks import known_tasks
 from evaluator_serving.registry import known_engines
 from tests.comparison.conftest import ROWS, invoke, make_run, scores
+from tests.made_up_runs import write_gest
 
 NAMES = [f"a-language-model-with-a-very-long-name-70B-Instruct-and-then-some-v0.{i}" for i in (1, 2)]
 
 
 def test_tables_and_sentences_of_models_with_long_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    (tmp_path / "data" / "gest").mkdir(parents=True)
-    rows = "".join(f"Sentence {i}.,{i % 16 + 1}\n" for i in range(ROWS))
-    (tmp_path / "data" / "gest" / "gest.csv").write_text("sentence,stereotype\n" + rows)
-    run = make_run(tmp_path / "run", tmp_path / "data", **dict(zip(NAMES, (scores(), scores(0.5, 0.3)), strict=True)))
+    run = make_run(
+        tmp_path / "run", write_gest(tmp_path / "data", ROWS), **dict(zip(NAMES, (scores(), scores(0.5, 0.3)), strict=True))
+    )
     data = ("--data", tmp_path / "data")
     for command in (
         ("report", run, "--resamples", "9"),

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from evaluator.cli import cli
+from tests.made_up_runs import write_gest, write_predictions
 
 ROWS = 320
 
@@ -28,20 +29,14 @@ def scores(male: float = 0.0, noise: float = 0.0, seed: int = 0) -> list[float]:
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder with 20 sentences of each stereotype."""
-    folder = tmp_path_factory.mktemp("data")
-    (folder / "gest").mkdir()
-    rows = "".join(f"Sentence {i}.,{i % 16 + 1}\n" for i in range(ROWS))
-    (folder / "gest" / "gest.csv").write_text("sentence,stereotype\n" + rows)
-    return folder
+    return write_gest(tmp_path_factory.mktemp("data"), ROWS)
 
 
 def make_run(out: Path, data: Path, **models: list[float]) -> Path:
     """A run of generative models with these scores at both templates."""
     files = out.with_name(out.name + "-files")
-    files.mkdir()
     for name, values in models.items():
-        for template in (0, 1):
-            (files / f"{name}_template-{template}.txt").write_text("\n".join(map(str, values)))
+        write_predictions(files, name, values, values)
     result = invoke("import", "gest-predictions", "--kind", "glm", files, "--out", out, "--data", data)
     assert result.exit_code == 0, result.output
     return out

@@ -19,6 +19,7 @@ from evaluator.store.run import Run
 from evaluator.tasks import task
 from evaluator.tasks.stored import scores_of, task_entry
 from evaluator.vocabulary import DataSource, Layout, MeasureOptions
+from tests.made_up_runs import write_gest
 from tests.reports import pages
 from tests.tiny_models import tiny_model
 
@@ -125,10 +126,7 @@ def test_a_page_has_the_sentences_only_where_they_are_wanted(run: Path, data: Pa
 
 def other_data(folder: Path) -> Path:
     """A data folder with as many other sentences."""
-    other = folder / "data" / "gest"
-    other.mkdir(parents=True)
-    (other / "gest.csv").write_text("sentence,stereotype\n" + "".join(f"Other {i}.,{i % 16 + 1}\n" for i in range(ROWS)))
-    return other.parent
+    return write_gest(folder / "data", [(f"Other {i}.", i % 16 + 1) for i in range(ROWS)])
 
 
 def test_wrong_questions(run: Path, data: Path, tmp_path: Path) -> None:

@@ -2,9 +2,7 @@
 
 import hashlib
 import pickle
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from evaluator.datasets.registry import DataFile, Dataset, SourceFile, datasets,
 from evaluator.tasks import task
 from evaluator.vocabulary import DataSource
 from evaluator_serving.errors import InputError, NotNowError
+from tests.local_server import Handler, LocalServer
 from tests.ports import silent_port
 
 FRAMES = Path(__file__).parent / "frames"
@@ -28,11 +27,13 @@ class Server:
     """Serves `content` (path → bytes, or what to do with the handler) and remembers what was asked for."""
 
     def __init__(self) -> None:
-        self.content: dict[str, bytes | Callable[[BaseHTTPRequestHandler], None]] = {}
+        self.content: dict[str, bytes | Callable[[Handler], None]] = {}
         self.asked: list[str] = []
         outer = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Files(Handler):
+            protocol_version = "HTTP/1.0"  # a connection ends with its answer
+
             def do_GET(self) -> None:
                 outer.asked.append(self.path)
                 found = outer.content.get(self.path)
@@ -41,26 +42,10 @@ class Server:
                 elif found is None:
                     self.send_error(404)
                 else:
-                    reply(self, found)
+                    self.answer(200, found)
 
-            def log_message(self, *arguments: Any) -> None: ...
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.http.server_port}"
-        self.thread = threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-        self.thread.start()
-
-    def close(self) -> None:
-        self.http.shutdown()
-        self.http.server_close()
-        self.thread.join()
-
-
-def reply(handler: BaseHTTPRequestHandler, data: bytes, length: int | None = None) -> None:
-    handler.send_response(200)
-    handler.send_header("Content-Length", str(len(data) if length is None else length))
-    handler.end_headers()
-    handler.wfile.write(data)
+        self.http = LocalServer(Files)
+        self.url, self.close = self.http.url, self.http.close
 
 
 @pytest.fixture
@@ -145,13 +130,13 @@ def test_no_network(tmp_path: Path, server: Server) -> None:
 def test_a_download_that_breaks_off_is_tried_again(server: Server, tmp_path: Path) -> None:
     path = "/owner/repo/HEAD/data/0.csv"
 
-    def busy(handler: BaseHTTPRequestHandler) -> None:
+    def busy(handler: Handler) -> None:
         server.content[path] = broken
         handler.send_error(503)
 
-    def broken(handler: BaseHTTPRequestHandler) -> None:
+    def broken(handler: Handler) -> None:
         server.content[path] = CONTENT
-        reply(handler, CONTENT[:9], length=len(CONTENT))
+        handler.answer(200, CONTENT[:9], {"content-length": str(len(CONTENT))})
         handler.close_connection = True
 
     server.content[path] = busy

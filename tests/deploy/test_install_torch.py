@@ -2,16 +2,16 @@
 
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "deploy"))
 import install_torch
+
+from tests.local_server import Handler, LocalServer
 
 
 @pytest.fixture
@@ -29,20 +29,14 @@ def asked(pip: Path) -> list[str]:
 
 @pytest.fixture
 def server() -> Iterator[str]:
-    class Index(BaseHTTPRequestHandler):
+    class Index(Handler):
         def do_HEAD(self) -> None:
             if "slow" in self.path:
                 time.sleep(2)
-            self.send_response(200)
-            self.end_headers()
+            self.answer(200)
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    http = HTTPServer(("127.0.0.1", 0), Index)
-    threading.Thread(target=http.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{http.server_port}"
-    http.shutdown()
+    with LocalServer(Index) as http:
+        yield http.url
 
 
 def test_the_cpu_build_where_its_index_answers(pip: Path, server: str, capsys: pytest.CaptureFixture[str]) -> None:

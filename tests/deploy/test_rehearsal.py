@@ -11,7 +11,6 @@ from tests.sweep.held_engine import held
 
 @pytest.mark.slow
 @pytest.mark.ray
-@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra: ray)")
 def test_a_submitted_sweep_outlives_a_node() -> None:
     from tests.tiny_models import tiny_model
 

@@ -1,7 +1,6 @@
 """SkyPilot's task is executed: its two scripts on two machines, which are processes with real Ray on loopback."""
 
 import contextlib
-import importlib.util
 import os
 import shutil
 import signal
@@ -97,7 +96,6 @@ def test_setup_takes_a_python_that_the_program_can_use(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.alone
-@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra: ray)")
 def test_the_heads_exit_code_is_the_jobs_and_nothing_else_is_stopped(tmp_path: Path) -> None:
     """The second machine joins, and ends with 0 when the head's Ray has gone: SkyPilot takes another code for a failed job."""
     log, script = tmp_path / "log", TASK["run"].replace("/marks", str(tmp_path / "marks"))

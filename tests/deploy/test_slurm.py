@@ -1,7 +1,6 @@
 """The Slurm script is executed: stand-ins for Slurm's programs start what they are given as real processes on loopback."""
 
 import contextlib
-import importlib.util
 import json
 import os
 import shutil
@@ -161,7 +160,6 @@ def test_a_job_with_relative_paths_and_spaces(code: int, out: str, slurm: Slurm)
 
 @pytest.mark.slow
 @pytest.mark.ray
-@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra: ray)")
 def test_a_job_that_reaches_its_limit_goes_back_into_the_queue_and_goes_on(slurm: Slurm, tmp_path: Path) -> None:
     """Two nodes until the signal before the time limit; then the same job on one node, in an image."""
     from tests.tiny_models import tiny_model

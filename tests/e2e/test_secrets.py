@@ -1,7 +1,6 @@
 """Keys and tokens are in nothing that a run leaves or says, also where servers repeat them in what they say went wrong."""
 
 import contextlib
-import json
 import os
 import shutil
 import subprocess
@@ -10,7 +9,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
 
@@ -18,6 +16,7 @@ import polars as pl
 import psutil
 import pytest
 
+from tests.local_server import Handler, LocalServer
 from tests.scoring.made_up import write_data
 
 PLANTED = {
@@ -32,42 +31,31 @@ PLANTED = {
 }
 
 
-class Echo(BaseHTTPRequestHandler):
+class Echo(Handler):
     """A server that fails and says with what it was asked, in every way that clients look at."""
 
     shown: ClassVar[set[str]] = set()
     go: ClassVar[threading.Event] = threading.Event()
     """Nobody has an answer before it is set."""
-    protocol_version = "HTTP/1.1"
 
-    def _answer(self) -> None:
-        self.rfile.read(int(self.headers.get("content-length") or 0))
+    def echo(self) -> None:
+        self.body()
         asked = self.headers.get("authorization", "")
         Echo.shown.add(asked)
         Echo.go.wait(120)
         words = f"you came with Authorization: {asked}"
-        body = json.dumps({"error": {"message": words, "code": asked}, "message": words}).encode()
-        self.send_response(403, words)
-        self.send_header("content-type", "application/json")
-        self.send_header("x-error-message", words)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
+        self.responses = {403: (words, "")}
+        said = {"error": {"message": words, "code": asked}, "message": words}
+        self.answer(403, said, {"content-type": "application/json", "x-error-message": words})
 
-    do_GET = do_HEAD = do_POST = do_PUT = _answer  # noqa: N815
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+    do_GET = do_HEAD = do_POST = do_PUT = echo
 
 
 @pytest.fixture(scope="module")
 def echo() -> Iterator[str]:
     """The server's address."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
+    with LocalServer(Echo) as server:
+        yield server.url
     server.server_close()
 
 
@@ -159,7 +147,6 @@ def test_a_failing_storage_shows_no_key(echo: str, url: str, signed: str, tmp_pa
 @pytest.mark.slow
 @pytest.mark.ray
 def test_rays_actors_show_no_key(echo: str, tmp_path: Path) -> None:
-    pytest.importorskip("ray")
     short = Path(tempfile.mkdtemp(prefix="ray-"))  # Ray's sockets want a short path
     sweep = tmp_path / "sweep.toml"
     sweep.write_text(

@@ -11,6 +11,7 @@ from evaluator.store.run import Run
 from evaluator.tasks.stored import scores_of
 from evaluator.vocabulary import DataSource
 from evaluator_serving.errors import InputError
+from tests.made_up_runs import write_gest
 
 SENTENCES = ["I cry.", "I am kind.", "I lead.", "I am strong."]
 GROUPS = ["1", "2", "13", "16"]
@@ -18,11 +19,7 @@ GROUPS = ["1", "2", "13", "16"]
 
 @pytest.fixture
 def data(tmp_path: Path) -> DataSource:
-    folder = tmp_path / "data" / "gest"
-    folder.mkdir(parents=True)
-    rows = "\n".join(f"{s},{g}" for s, g in zip(SENTENCES, GROUPS, strict=True))
-    (folder / "gest.csv").write_text(f"sentence,stereotype\n{rows}\n")
-    return DataSource(tmp_path / "data")
+    return DataSource(write_gest(tmp_path / "data", list(zip(SENTENCES, GROUPS, strict=True))))
 
 
 def write(folder: Path, name: str, *scores: object) -> Path:

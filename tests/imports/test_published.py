@@ -20,7 +20,7 @@ from evaluator.datasets.registry import PUBLISHED, published_run, published_scor
 from evaluator.imports.stereoset_predictions import kind_of
 from evaluator.store.run import Run
 from evaluator.tasks.stored import scores_of
-from tests.datasets.test_fetch import Server, reply
+from tests.datasets.test_fetch import Server
 
 GLM = "/kinit-sk/gest/7dd908cae11720ee5d95e43a4ab94fb410c8b790/data/predictions/english_glm"
 
@@ -159,7 +159,7 @@ def test_a_killed_fetch_is_finished_by_the_same_command(
     there = {path.name for path in folder.glob("*.txt")}
     assert "gpt2_template-0.txt" in there
     assert "pythia-70m_template-1.txt" not in there
-    server.content[slow] = lambda handler: reply(handler, whole)
+    server.content[slow] = lambda handler: handler.answer(200, whole)
     server.asked.clear()
     assert fetch(monkeypatch, *command[5:]) == 1
     assert "6 of 46 files" in capsys.readouterr().out

@@ -13,6 +13,7 @@ from evaluator_kernels.problem import MaskedLogProbs
 from evaluator_kernels.triton_kernel import INTERPRETED, triton_log_probs, vocabulary_splits
 from evaluator_serving.rows import Row
 from evaluator_serving.transformers_engine import forward as forward_pass
+from tests.float64_loop import row_answers
 
 
 def test_this_process_interprets() -> None:
@@ -67,7 +68,5 @@ def test_the_transformers_engine_asks_it_for_a_models_numbers(tmp_path: Path, mo
     asked.clear()
     got = forward.numbers(rows)
     assert asked == [3], "three positions are read"
-    for row, values in zip(rows, got, strict=True):
-        with torch.no_grad():
-            logits = model.double()(input_ids=torch.tensor([row.ids])).logits[0].log_softmax(-1)
-        assert max(abs(float(logits[at, t]) - v) for (at, t), v in zip(row.lookups, values, strict=True)) < 1e-4
+    for values, expected in zip(got, row_answers(model.double(), rows), strict=True):
+        assert values == pytest.approx(expected, abs=1e-4)

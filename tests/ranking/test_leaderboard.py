@@ -22,6 +22,7 @@ from evaluator.ranking.write import PAGE, TABLE, render, write
 from evaluator.reports.report import measured
 from evaluator.store.run import Run
 from evaluator.vocabulary import DataSource, MeasureOptions
+from tests.made_up_runs import write_gest, write_predictions
 
 
 def test_ranks_swaps_and_their_intervals_by_hand() -> None:
@@ -62,11 +63,7 @@ def test_equal_models_and_unknown_draws() -> None:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    (folder / "gest").mkdir()
-    rows = "".join(f"Sentence {i}.,{i % 16 + 1}\n" for i in range(160))
-    (folder / "gest" / "gest.csv").write_text("sentence,stereotype\n" + rows)
-    return folder
+    return write_gest(tmp_path_factory.mktemp("data"), 160)
 
 
 @pytest.fixture(scope="module")
@@ -78,9 +75,8 @@ def runs(data: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     for folder, kind, models in (("one", "glm", {"a": 0.1, "b": 0.4, "<b>c": 0.3}), ("two", "mlm", {"m": 0.2})):
         files = tmp_path_factory.mktemp(folder)
         for model, log10 in models.items():
-            for k in range(4 if kind == "mlm" else 2):
-                lines = [(log10 / 2 if i % 16 >= 7 else -log10 / 2) + noise[(i + k) % 160] for i in range(160)]
-                (files / f"{model}_template-{k}.txt").write_text("\n".join(map(str, lines)))
+            half = np.where(np.arange(160) % 16 >= 7, log10 / 2, -log10 / 2)
+            write_predictions(files, model, *(half + np.roll(noise, -k) for k in range(4 if kind == "mlm" else 2)))
         out = tmp_path_factory.mktemp("runs") / folder
         import_predictions([files], kind, DataSource(data), out)  # type: ignore[arg-type]
         made.append(out)

@@ -24,6 +24,7 @@ from evaluator.store.run import Run
 from evaluator.tasks import task
 from evaluator.tasks.stored import task_entry
 from evaluator.vocabulary import DataSource, MeasureOptions, Protocol_
+from tests.made_up_runs import write_gest, write_predictions
 from tests.reports.pages import figure, text
 
 ROWS = 64
@@ -41,11 +42,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def data(tmp_path: Path) -> DataSource:
-    folder = tmp_path / "data" / "gest"
-    folder.mkdir(parents=True)
-    rows = "".join(f"Sentence {i}.,{i % 16 + 1}\n" for i in range(ROWS))
-    (folder / "gest.csv").write_text("sentence,stereotype\n" + rows)
-    return DataSource(tmp_path / "data")
+    return DataSource(write_gest(tmp_path / "data", ROWS))
 
 
 def scores(log10: float, row: int) -> float:
@@ -55,10 +52,8 @@ def scores(log10: float, row: int) -> float:
 
 def publish(tmp_path: Path, data: DataSource, models: Mapping[str, float], kind: Kind = "glm", templates: int = 2) -> Run:
     folder = tmp_path / f"files-{kind}-{templates}"
-    folder.mkdir()
     for model, log10 in models.items():
-        for number in range(templates):
-            (folder / f"{model}_template-{number}.txt").write_text("\n".join(str(scores(log10, i)) for i in range(ROWS)))
+        write_predictions(folder, model, *[[scores(log10, i) for i in range(ROWS)]] * templates)
     return import_predictions([folder], kind, data, published_run())
 
 

@@ -13,20 +13,15 @@ from evaluator.reports.report import build_report
 from evaluator.store.run import Run
 from evaluator.tasks.base import Task
 from evaluator.vocabulary import MeasureOptions
+from tests.made_up_runs import write_gest, write_predictions
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """Two imported models."""
-    (tmp_path / "data" / "gest").mkdir(parents=True)
-    (tmp_path / "data" / "gest" / "gest.csv").write_text(
-        "sentence,stereotype\n" + "".join(f"Sentence {i}.,{i % 16 + 1}\n" for i in range(64))
-    )
-    files = tmp_path / "files"
-    files.mkdir()
+    write_gest(tmp_path / "data", 64)
     for model in ("one", "two"):
-        for template in (0, 1):
-            (files / f"{model}_template-{template}.txt").write_text("\n".join(str((i * 7 % 11 - 5) / 10) for i in range(64)))
+        files = write_predictions(tmp_path / "files", model, *[[(i * 7 % 11 - 5) / 10 for i in range(64)]] * 2)
     words = ["import", "gest-predictions", "--kind", "glm", files, "--out", tmp_path / "run", "--data", tmp_path / "data"]
     assert CliRunner().invoke(cli, [str(word) for word in words]).exit_code == 0
     return Run.open(tmp_path / "run")

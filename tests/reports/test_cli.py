@@ -20,6 +20,7 @@ from evaluator.tasks import task
 from evaluator.tasks.stored import scores_of, task_entry
 from evaluator.vocabulary import SCORES, TIDY, DataSource, Samples
 from evaluator_serving.answers import Answer
+from tests.made_up_runs import write_gest, write_predictions
 
 
 def invoke(*arguments: object) -> Result:
@@ -35,11 +36,7 @@ def output(*arguments: object) -> str:
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder with 64 sentences, four of each stereotype."""
-    folder = tmp_path_factory.mktemp("data")
-    (folder / "gest").mkdir()
-    rows = "".join(f"Sentence {i}.,{i % 16 + 1}\n" for i in range(64))
-    (folder / "gest" / "gest.csv").write_text("sentence,stereotype\n" + rows)
-    return folder
+    return write_gest(tmp_path_factory.mktemp("data"), 64)
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +44,8 @@ def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two imported generative models."""
     folder = tmp_path_factory.mktemp("files")
     for shift, model in enumerate(("one", "two")):
-        for k in (0, 1):
-            lines = "\n".join(str(((i * 7 + k + shift) % 11 - 5) / 10 + (i % 16) / 30) for i in range(64))
-            (folder / f"{model}_template-{k}.txt").write_text(lines)
+        lines = ([((i * 7 + k + shift) % 11 - 5) / 10 + (i % 16) / 30 for i in range(64)] for k in (0, 1))
+        write_predictions(folder, model, *lines)
     out = tmp_path_factory.mktemp("runs") / "run"
     result = invoke("import", "gest-predictions", "--kind", "glm", folder, "--out", out, "--data", data)
     assert result.exit_code == 0, result.output

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+from tests.made_up_runs import write_gest
+
 SENTENCES = ["I am tired", "I cook", "I am the boss", "I am strong", "I am weak", "I work", "I lead", "I cry"]
 GROUPS = [1, 1, 2, 2, 9, 9, 14, 14]
 LABELS = ("stereotype", "anti-stereotype", "unrelated")
@@ -15,9 +17,7 @@ TEXTS = ("She is strong.", "She is weak.", "I cook.")
 
 def write_data(folder: Path) -> Path:
     """Write both data sets; returns `folder`."""
-    (folder / "gest").mkdir(parents=True)
-    rows = "".join(f"{sentence}.,{group}\n" for sentence, group in zip(SENTENCES, GROUPS, strict=True))
-    (folder / "gest" / "gest.csv").write_text(f"sentence,stereotype\n{rows}")
+    write_gest(folder, [(f"{sentence}.", group) for sentence, group in zip(SENTENCES, GROUPS, strict=True)])
     content = {"intrasentence": [example(c) for c in INTRA], "intersentence": [example(c) for c in INTER]}
     (folder / "stereoset").mkdir()
     (folder / "stereoset" / "dev.json").write_text(json.dumps({"data": content}))

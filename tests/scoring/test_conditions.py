@@ -1,6 +1,5 @@
 """System prompts as conditions of one run: what is asked, by whom it is told, and that nothing else changes."""
 
-import importlib.util
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -199,7 +198,6 @@ def test_what_breaks_under_one_prompt_is_loaded_anew_for_the_next(model: Path, t
 
 @pytest.mark.slow
 @pytest.mark.ray
-@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra: ray)")
 def test_on_ray_a_worker_loads_a_model_once(model: Path, tmp_path: Path) -> None:
     specs = under([ModelSpec(str(model), "onnx", label="m")], ["none", f"fair={FAIR}", "kind=Be kind."])
     spec = RunSpec(specs, (task("gest-demo"),), tmp_path / "run", limit=8)

@@ -247,7 +247,6 @@ def test_exit_codes_and_causes_at_the_end(
 @pytest.mark.slow
 def test_models_that_break_on_ray(spec: RunSpec, undisturbed: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Errors that don't survive pickling, a library that ends the process, a model that can't be queued."""
-    pytest.importorskip("ray")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")])))
     right = PreparedModel.pending_chunks
 

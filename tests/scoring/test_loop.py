@@ -3,7 +3,6 @@
 Every case is a command, with chunks so small that there are several; all the cases on Ray share one cluster.
 """
 
-import importlib.util
 import json
 import os
 import random
@@ -51,11 +50,7 @@ ON = [
     "none",
     pytest.param(
         "local",
-        marks=[
-            pytest.mark.ray,
-            pytest.mark.slow,
-            pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra: ray)"),
-        ],
+        marks=[pytest.mark.ray, pytest.mark.slow],
     ),
 ]
 

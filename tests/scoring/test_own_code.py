@@ -427,7 +427,6 @@ def test_a_tokenizer_of_its_own(llama: Path, tmp_path: Path) -> None:
 
 @pytest.mark.ray
 def test_a_process_that_has_run_them_takes_no_other_model(own: Path, llama: Path) -> None:
-    pytest.importorskip("ray", reason="Ray is not installed (extra: ray)")
     from evaluator.sweep.on_ray.worker import RayWorker
 
     for folder, free in ((llama, True), (own, False)):
@@ -441,7 +440,6 @@ def test_a_process_that_has_run_them_takes_no_other_model(own: Path, llama: Path
 @pytest.mark.ray
 def test_on_ray(own: Path, llama: Path, tmp_path: Path) -> None:
     """Workers that know nothing of its class."""
-    pytest.importorskip("ray", reason="Ray is not installed (extra: ray)")
     named = f'name = "own"\nmodel = "{own}"\ntrust_remote_code = true\n'
     tables = "".join(f"[[models]]\n{table}" for table in (named, f'name = "plain"\nmodel = "{llama}"\n'))
     sweep = tmp_path / "SWEEP.toml"

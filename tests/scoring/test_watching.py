@@ -1,7 +1,6 @@
 """Watching a run: metrics, lines of a log, signs of life."""
 
 import contextlib
-import importlib.util
 import json
 import os
 import re
@@ -152,7 +151,6 @@ def test_a_wrong_port_is_refused(given: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.ray
-@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra: ray)")
 def test_metrics_come_through_rays_exporter(folder: Path, tmp_path: Path) -> None:
     """Scraped from the node's agent, as Prometheus does it, while the sweep runs."""
     import ray

@@ -7,8 +7,9 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.local_server import Handler, LocalServer
 
 
 def log_p(prefix: Sequence[int], token: int) -> float:
@@ -34,17 +35,15 @@ class CompletionsServer:
         self._lines: list[socket.socket] = []
         server = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
+        class Completions(Handler):
             def do_GET(self) -> None:
                 server.headers.append({name.lower(): value for name, value in self.headers.items()})
                 models = [{"id": name, "root": f"/{name}", "max_model_len": server.max_model_len} for name in server.models]
                 known = {"/v1/models": {"data": models}, "/version": {"version": "0.0.test"}}
-                self.reply(*((200, known[self.path]) if self.path in known else (404, {"detail": "Not Found"})))
+                self.answer(*((200, known[self.path]) if self.path in known else (404, {"detail": "Not Found"})))
 
             def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                body = json.loads(self.body())
                 with server.lock:
                     before = server.seen["requests"]
                     server.seen["requests"] += 1
@@ -57,27 +56,15 @@ class CompletionsServer:
                 finally:
                     with server.lock:
                         server.in_flight -= 1  # before it is sent: whoever has it may ask again at once
-                self.reply(*answer)
+                self.answer(*answer)
 
-            def reply(self, status: int, body: Any) -> None:
-                content = body if isinstance(body, bytes) else json.dumps(body).encode()
-                self.send_response(status)
-                self.send_header("content-length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        class Listener(ThreadingHTTPServer):
+        class Listener(LocalServer):
             def process_request(self, request: Any, client_address: Any) -> None:
                 server._lines.append(request)
                 super().process_request(request, client_address)
 
-        self._http = Listener(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
-        self._thread.start()
-        self.url = f"http://127.0.0.1:{self._http.server_port}/v1"
+        self._http = Listener(Completions)
+        self.url = f"{self._http.url}/v1"
 
     def complete(self, body: dict[str, Any]) -> dict[str, Any]:
         """What vLLM's server answers, as far as the engine reads it."""
@@ -105,9 +92,7 @@ class CompletionsServer:
 
     def close(self) -> None:
         """Answer nobody any more, those neither whose connections are kept."""
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
+        self._http.close()
         for line in self._lines:
             with contextlib.suppress(OSError):  # its end has gone
                 line.shutdown(socket.SHUT_RDWR)

@@ -16,6 +16,7 @@ from evaluator_serving.models.resolving import resolve
 from evaluator_serving.rows import Head, Row
 from evaluator_serving.transformers_engine import products
 from evaluator_serving.transformers_engine.engine import TransformersEngine
+from tests.float64_loop import saved_answers
 
 SPLIT = EngineOptions("bf16x2", "cpu")
 
@@ -32,13 +33,8 @@ def rows_of(head: Head) -> list[Row]:
 
 def expected(folder: Path, head: Head, rows: list[Row]) -> np.ndarray:
     """By transformers in float64, a row at a time."""
-    kind = {"causal": transformers.AutoModelForCausalLM, "masked": transformers.AutoModelForMaskedLM}[head]
-    model, found = kind.from_pretrained(folder, dtype=torch.float64).eval(), []
-    for row in rows:
-        with torch.no_grad():
-            logits = model(input_ids=torch.tensor([row.ids])).logits[0].log_softmax(-1)
-        found += [float(logits[at, token]) for at, token in row.lookups]
-    return np.array(found)
+    auto = {"causal": "AutoModelForCausalLM", "masked": "AutoModelForMaskedLM"}[head]
+    return np.concatenate(saved_answers(folder, rows, auto))
 
 
 def largest(engine: TransformersEngine, rows: list[Row], numbers: np.ndarray) -> float:

@@ -28,7 +28,7 @@ from evaluator_serving.weights.access import HubAccess
 from evaluator_serving.weights.cache import BUDGET, HOME, parse_size, readable
 from evaluator_serving.weights.hub import HubModel, missing_bytes
 from tests.e2e.conftest import sentences, write_samples
-from tests.hub_server import Hold, HubServer, _reply, commit_of
+from tests.hub_server import Hold, HubServer, commit_of, reply
 from tests.own_tasks import custom
 from tests.tiny_models import tiny_model
 
@@ -142,7 +142,7 @@ def test_a_hub_that_does_not_answer_is_no_wrong_input(
     status: int, passing: bool, hub: HubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """0: nobody listens there; -1: it isn't to be asked."""
-    monkeypatch.setattr(hub, "_route", lambda handler, path, asked, *, body: _reply(handler, status, {}, b"", body))
+    monkeypatch.setattr(hub, "route", lambda handler, path, asked: reply(handler, status, {}))
     if status <= 0:
         monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", status < 0)

@@ -21,6 +21,7 @@ from evaluator_serving.errors import InputError
 from evaluator_serving.models.resolving import resolve
 from evaluator_serving.opening import open_engine
 from evaluator_serving.rows import Row
+from tests.float64_loop import row_answers
 
 FAMILIES = ("qwen2_5_vl", "qwen3_vl", "qwen3_5", "llava", "mistral3", "smolvlm", "paligemma", "voxtral", "audioflamingo3")
 
@@ -40,18 +41,9 @@ def own_class(folder: Path, dtype: torch.dtype = torch.float64) -> Any:
 
 def right(folder: Path, rows: Sequence[Row]) -> np.ndarray:
     try:
-        return _right(own_class(folder), rows)
+        return np.concatenate(row_answers(own_class(folder), rows))
     except RuntimeError:  # grouped products of experts have no float64
-        return _right(own_class(folder, torch.float32), rows)
-
-
-def _right(model: Any, rows: Sequence[Row]) -> np.ndarray:
-    found = []
-    with torch.inference_mode():
-        for row in rows:
-            logits = model(input_ids=torch.tensor([row.ids])).logits[0].double()
-            found += [torch.log_softmax(logits, -1)[at, token].item() for at, token in row.lookups]
-    return np.array(found)
+        return np.concatenate(row_answers(own_class(folder, torch.float32), rows))
 
 
 @pytest.mark.parametrize("kind", FAMILIES)

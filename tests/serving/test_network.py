@@ -2,11 +2,9 @@
 
 import ssl
 import subprocess
-import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from evaluator_serving.identity import fingerprint, identity
 from evaluator_serving.models.resolving import resolve
 from evaluator_serving.network import BUNDLES, proxy_for, share_authorities
 from evaluator_serving.openai_engine.engine import OpenAIEngine
+from tests.local_server import Handler, LocalServer
 
 TEXT = "Who said it?"
 VARIABLES = [name for low in ("http_proxy", "https_proxy", "all_proxy", "no_proxy") for name in (low, low.upper())]
@@ -50,35 +49,19 @@ def proxy(server: ChatServer, status: int = 200) -> Iterator[tuple[str, list[str
     """An HTTP proxy that brings everything to the server: its URL, and what was asked of it."""
     seen: list[str] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Proxy(Handler):
         def do_CONNECT(self) -> None:
             seen.append(self.path)
             self.send_error(status)
 
         def do_POST(self) -> None:
             seen.append(self.path)
-            body = self.rfile.read(int(self.headers["content-length"]))
-            asked = urllib.request.Request(f"{server.url}/chat/completions", body, {"content-type": "application/json"})
+            asked = urllib.request.Request(f"{server.url}/chat/completions", self.body(), {"content-type": "application/json"})
             with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(asked) as answer:
-                content = answer.read()
-            self.send_response(200)
-            self.send_header("content-length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+                self.answer(200, answer.read())
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    http.daemon_threads = True
-    threading.Thread(target=http.serve_forever, args=(0.02,), daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{http.server_port}", seen
-    finally:
-        http.shutdown()
-        http.server_close()
+    with LocalServer(Proxy) as http:
+        yield http.url, seen
 
 
 @pytest.mark.parametrize("name", ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"])
@@ -145,7 +128,7 @@ def test_a_private_authority(name: str, certificate: tuple[Path, Path], monkeypa
     with ChatServer() as server:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(cert, key)
-        server._http.socket = context.wrap_socket(server._http.socket, server_side=True)
+        server.http.socket = context.wrap_socket(server.http.socket, server_side=True)
         spec = server.spec.replace("http:", "https:")
         with pytest.raises(InputError, match=r"CERTIFICATE_VERIFY_FAILED.*set SSL_CERT_FILE"):
             said(spec)

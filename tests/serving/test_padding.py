@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 import transformers
 from tiny_models import drawn_wide, tiny_model, tiny_tokenizer
 
@@ -19,6 +18,7 @@ from evaluator_serving.models.resolving import resolve
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.rows import GREEDY, Row
 from evaluator_serving.transformers_engine.engine import TransformersEngine
+from tests.float64_loop import row_answers, saved_answers
 
 _SMALL: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 _PLACES: dict[str, Any] = {"max_position_embeddings": 64}
@@ -61,22 +61,11 @@ def made(name: str, folder: Path, head: str = "ForMaskedLM", **options: Any) -> 
     return resolve(str(folder))
 
 
-def loop(source: ModelSource, rows: Sequence[Row]) -> list[list[float]]:
-    """Each masked row alone, unpadded, in float64 (FNet's Fourier transforms make it complex, and real again)."""
-    model = transformers.AutoModelForMaskedLM.from_pretrained(source.path, dtype=torch.float64).eval()
-    answers = []
-    for row in rows:
-        with torch.no_grad():
-            logits = model(input_ids=torch.tensor([row.ids])).logits[0].double()
-        answers.append([float(torch.log_softmax(logits[at], -1)[token]) for at, token in row.lookups])
-    return answers
-
-
 @pytest.mark.parametrize("name", DEPENDENT)
 def test_scores_of_a_padding_dependent_model_are_those_of_each_row_alone(name: str, tmp_path: Path) -> None:
     source = made(name, tmp_path, **DEPENDENT[name])
     rows = masked_rows()
-    expected = loop(source, rows)
+    expected = saved_answers(source.path, rows, "AutoModelForMaskedLM")
     engine = TransformersEngine(source, EngineOptions(device="cpu"), rows)
     for some in (range(len(rows)), range(3), (6, 0)):  # all, as with --limit, as after resuming
         got = engine.score([rows[i] for i in some])
@@ -110,10 +99,8 @@ def test_rows_alone_where_no_batch_can_be_computed(tmp_path: Path) -> None:
     tokens.save_pretrained(tmp_path)
     rows = [Row("pair", tuple(range(10, 10 + n)), ((0, 1),)) for n in (4, 9, 9)]
     engine = TransformersEngine(resolve(str(tmp_path)), EngineOptions(device="cpu"), rows)
-    double = model.double().eval()
-    with torch.no_grad():
-        expected = [float(torch.log_softmax(double(torch.tensor([row.ids])).logits[0], -1)[1]) for row in rows]
-    assert [float(a[0]) for a in engine.score(rows)] == pytest.approx(expected, abs=1e-4)
+    expected = row_answers(model.double().eval(), rows)
+    assert [a.tolist() for a in engine.score(rows)] == [pytest.approx(one, abs=1e-4) for one in expected]
     assert engine.details()["padding"] == {"pair": {"mates": "none", "difference": None}}
 
 
@@ -122,11 +109,8 @@ def test_pairs_and_encoders_that_depend_on_padding(tmp_path: Path) -> None:
     texts = [row.ids for row in masked_rows()]
     rows = [Row("pair", ids, ((0, 1),), type_ids=(0,) * 3 + (1,) * (len(ids) - 3)) for ids in texts]
     engine = TransformersEngine(pairs, EngineOptions(device="cpu"), rows)
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(pairs.path, dtype=torch.float64).eval()
-    with torch.no_grad():
-        logits = [model(torch.tensor([r.ids]), token_type_ids=torch.tensor([r.type_ids])).logits[0] for r in rows]
-    expected = [float(torch.log_softmax(one, -1)[1]) for one in logits]
-    assert [float(a[0]) for a in engine.score(rows)] == pytest.approx(expected, abs=2e-4)
+    expected = saved_answers(pairs.path, rows, "AutoModelForSequenceClassification")
+    assert [a.tolist() for a in engine.score(rows)] == [pytest.approx(one, abs=2e-4) for one in expected]
     assert engine.details()["padding"]["pair"]["mates"] == "equal"
 
     tokens = tiny_tokenizer("wordpiece")
@@ -141,13 +125,8 @@ def test_pairs_and_encoders_that_depend_on_padding(tmp_path: Path) -> None:
     tokens.save_pretrained(tmp_path / "both")
     rows = [Row("seq2seq", (2, 9, 12)[: 1 + i % 3], ((i % 3, 60),), encoder_ids=ids) for i, ids in enumerate(texts)]
     engine = TransformersEngine(resolve(str(tmp_path / "both")), EngineOptions(device="cpu"), rows)
-    double = both.double()
-    with torch.no_grad():
-        logits = [
-            double(input_ids=torch.tensor([r.encoder_ids]), decoder_input_ids=torch.tensor([r.ids])).logits[0, -1] for r in rows
-        ]
-    expected = [float(torch.log_softmax(one, -1)[60]) for one in logits]
-    assert [float(a[0]) for a in engine.score(rows)] == pytest.approx(expected, abs=2e-4)
+    expected = row_answers(both.double(), rows)
+    assert [a.tolist() for a in engine.score(rows)] == [pytest.approx(one, abs=2e-4) for one in expected]
     assert engine.details()["padding"]["seq2seq"]["mates"] == "equal"
 
 

@@ -30,6 +30,7 @@ from evaluator_serving.transformers_engine import products
 from evaluator_serving.transformers_engine.engine import TransformersEngine
 from evaluator_serving.transformers_engine.forward import Forward, log_probs
 from evaluator_serving.transformers_engine.products import PackedLinear
+from tests.float64_loop import row_answers, saved_answers
 
 ROWS = [Row("causal", tuple((7 * i + j) % 50 + 5 for j in range(i + 2)), ((i, 9), (i + 1, 11), (i + 1, 12))) for i in range(12)]
 TWO = [Row("causal", (5, 6, 7), ((2, 9),)), Row("causal", (5, 6), ((1, 9), (0, 6)))]
@@ -43,17 +44,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def engine_of(folder: Path, rows: Sequence[Row] = ROWS, **options: Any) -> TransformersEngine:
     return TransformersEngine(resolve(str(folder)), EngineOptions(device="cpu", **options), rows)
-
-
-def loop(folder: Path, rows: Sequence[Row], dtype: torch.dtype = torch.float64) -> list[list[float]]:
-    """Plain answers for causal rows."""
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
-    answers = []
-    for row in rows:
-        with torch.no_grad():
-            scores = torch.log_softmax(model(torch.tensor([row.ids])).logits[0].double(), -1)
-        answers.append([float(scores[at, token]) for at, token in row.lookups])
-    return answers
 
 
 def largest(got: Sequence[np.ndarray], expected: Sequence[Sequence[float]]) -> float:
@@ -77,7 +67,7 @@ def test_every_dtype_is_as_exact_as_it_can_be(folder: Path, dtype: str, toleranc
     engine = engine_of(folder, dtype=dtype)
     got = engine.score(ROWS)
     assert {array.dtype for array in got} == {np.dtype(kind)}
-    assert largest(got, loop(folder, ROWS)) < tolerance
+    assert largest(got, saved_answers(folder, ROWS)) < tolerance
     assert engine.details()["device"] == "cpu"
     assert ("linear_layers" in engine.details()) == (dtype in ("bf16x2", "bfloat16"))
 
@@ -98,9 +88,9 @@ def test_rows_on_either_side_of_longropes_limit_share_no_batch(
     assert engine._forwards["causal"].packs is trees
     assert engine._mates["causal"].mates == "any"
     got = engine.score(rows)
-    assert largest(got, loop(tmp_path, rows)) < 1e-6
+    assert largest(got, saved_answers(tmp_path, rows)) < 1e-6
     together = engine._forwards["causal"].numbers(rows)
-    assert largest(together, loop(tmp_path, rows)) > 0.1, "in one batch"
+    assert largest(together, saved_answers(tmp_path, rows)) > 0.1, "in one batch"
 
 
 @pytest.mark.parametrize("padding", [-1, 10**6])
@@ -128,7 +118,7 @@ def test_a_padding_id_without_an_embedding_is_no_padding_id(family: str, padding
 
 @pytest.mark.parametrize("tokens", [1, 7, 30, 10_000])
 def test_the_batch_makes_no_difference(folder: Path, tokens: int) -> None:
-    assert largest(engine_of(folder, batch_tokens=tokens).score(ROWS), loop(folder, ROWS)) < 1e-4
+    assert largest(engine_of(folder, batch_tokens=tokens).score(ROWS), saved_answers(folder, ROWS)) < 1e-4
 
 
 def test_no_rows_and_rows_that_read_nothing(folder: Path) -> None:
@@ -137,7 +127,7 @@ def test_no_rows_and_rows_that_read_nothing(folder: Path) -> None:
     assert [len(a) for a in engine.score([Row("causal", (5, 6), ())])] == [0]
     got = engine.score([Row("causal", (5, 6), ()), *TWO])
     assert [len(a) for a in got] == [0, 1, 2]
-    assert largest(got[1:], loop(folder, TWO)) < 1e-4
+    assert largest(got[1:], saved_answers(folder, TWO)) < 1e-4
 
 
 def test_log_probs_of_huge_logits_are_exact() -> None:
@@ -213,7 +203,7 @@ def test_weights_are_laid_out_for_products_in_float32_only(tmp_path: Path, dtype
     folder = tiny_model("llama", tmp_path)
     engine = engine_of(folder, dtype=dtype)
     assert linears(engine._forwards["causal"]) == {kind}
-    assert largest(engine.score(ROWS), loop(folder, ROWS)) < 1e-4
+    assert largest(engine.score(ROWS), saved_answers(folder, ROWS)) < 1e-4
 
 
 @pytest.mark.parametrize("copied", [True, False])
@@ -227,7 +217,7 @@ def test_a_head_tied_to_the_embeddings_is_copied_if_it_is_small(
     model = engine._forwards["causal"].model
     assert (type(model.lm_head) is PackedLinear) == copied
     assert model.transformer.wte.weight.is_mkldnn is False
-    assert largest(engine.score(ROWS), loop(folder, ROWS)) < 1e-4
+    assert largest(engine.score(ROWS), saved_answers(folder, ROWS)) < 1e-4
 
 
 @pytest.mark.parametrize(
@@ -249,11 +239,7 @@ def test_the_fused_vocabulary_head_gives_the_same_numbers(
     rows = [first, Row(head, (5, 8, 11, 20), ((3, 2), (2, 40))), replace(first, lookups=((0, 1),))]
     forward.check(rows)
     assert forward.fuses == fuses
-    expected = []
-    for row in rows:
-        with torch.no_grad():
-            logits = plain(input_ids=torch.tensor([row.ids])).logits[0].log_softmax(-1)
-        expected.append([float(logits[at, token]) for at, token in row.lookups])
+    expected = row_answers(plain, rows)
     for batch in ([0, 1, 2], [0], [1]):
         got = forward.numbers([rows[i] for i in batch])
         assert largest(got, [expected[i] for i in batch]) < 1e-4
@@ -280,10 +266,8 @@ def test_weights_without_a_layout_stay_as_they_are(tmp_path: Path, monkeypatch: 
     rows = [Row("masked", (2, *range(7, 7 + n), 4, 3), ((n + 1, 20), (n + 1, 21))) for n in (3, 5, 9)]
     engine = engine_of(tmp_path, rows)
     assert linears(engine._forwards["masked"]) == {torch.nn.Linear}
-    model = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path, dtype=torch.float64, attn_implementation="eager").eval()
-    with torch.no_grad():
-        expected = [torch.log_softmax(model(torch.tensor([row.ids])).logits[0, len(row.ids) - 2], -1)[[20, 21]] for row in rows]
-    assert largest(engine.score(rows), [one.tolist() for one in expected]) < 1e-4
+    expected = saved_answers(tmp_path, rows, "AutoModelForMaskedLM", attn_implementation="eager")
+    assert largest(engine.score(rows), expected) < 1e-4
 
 
 def test_attention_goes_row_by_row_over_what_rows_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,7 +285,7 @@ def test_attention_goes_row_by_row_over_what_rows_share(tmp_path: Path, monkeypa
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", watched)
     scores = engine.score(rows)
     assert seen == {(4, 10, True)}
-    assert largest(scores, loop(folder, rows)) < 1e-4
+    assert largest(scores, saved_answers(folder, rows)) < 1e-4
 
 
 def test_rows_that_share_nearly_all_are_a_tree_with_a_mask(tmp_path: Path) -> None:
@@ -312,7 +296,7 @@ def test_rows_that_share_nearly_all_are_a_tree_with_a_mask(tmp_path: Path) -> No
     inputs, _, fold = forward._inputs(rows)
     assert fold is None
     assert inputs["attention_mask"].shape == (1, 1, 50, 50)
-    assert largest(engine_of(folder, rows).score(rows), loop(folder, rows)) < 1e-4
+    assert largest(engine_of(folder, rows).score(rows), saved_answers(folder, rows)) < 1e-4
 
 
 def test_attention_that_can_not_be_replaced_keeps_the_mask(tmp_path: Path) -> None:
@@ -360,16 +344,7 @@ TEMPERED: dict[str, Any] = {
 }
 
 
-def eagerly(folder: Path, rows: Sequence[Row], factory: Any = transformers.AutoModelForCausalLM) -> list[list[float]]:
-    """One text at a time, in float64, with transformers' plain attention and experts."""
-    plain = {"attn_implementation": "eager", "experts_implementation": "eager", "dtype": torch.float64}
-    model = factory.from_pretrained(folder, **plain).eval()
-    answers = []
-    for row in rows:
-        with torch.no_grad():
-            scores = torch.log_softmax(model(torch.tensor([row.ids]), use_cache=False).logits[0].double(), -1)
-        answers.append([float(scores[at, token]) for at, token in row.lookups])
-    return answers
+PLAINLY = {"attn_implementation": "eager", "experts_implementation": "eager", "use_cache": False}
 
 
 def spread_rows(*lengths: int) -> list[Row]:
@@ -385,7 +360,7 @@ def test_attention_that_chooses_among_earlier_tokens(kind: str, tmp_path: Path) 
     folder = made(kind, tmp_path, **SPARSE)
     rows = spread_rows(12, 90, 70, 41, 85, 90, 30, 66)
     engine = engine_of(folder, rows)
-    assert largest(engine.score(rows), eagerly(folder, rows)) < 1e-4
+    assert largest(engine.score(rows), saved_answers(folder, rows, **PLAINLY)) < 1e-4
     assert engine._forwards["causal"].packs is False
     assert engine.details()["padding"]["causal"]["mates"] == "equal"
 
@@ -400,11 +375,9 @@ def test_a_choice_among_equals_depends_on_the_length_so_no_text_is_read_off_a_lo
     ]
     (chunk,) = chunks([encoder_for(source).encode(request) for request in asked], tokens=10**6)
     plain = [row for item in chunk.encoded for row in item.rows]
-    numbers = eagerly(folder, plain)
-    off = [
-        float(np.abs(np.array(eagerly(folder, [replace(row, ids=row.ids[:-1], lookups=row.lookups[:1])])[0][0]) - one[0]))
-        for row, one in zip(plain, numbers, strict=True)
-    ]
+    numbers = saved_answers(folder, plain, **PLAINLY)
+    shorter = [replace(row, ids=row.ids[:-1], lookups=row.lookups[:1]) for row in plain]
+    off = [abs(one[0] - other[0]) for one, other in zip(numbers, saved_answers(folder, shorter, **PLAINLY), strict=True)]
     assert max(off) > 1e-3, "a shorter text has other numbers"
     got = assemble(chunk, TransformersEngine(source, EngineOptions(device="cpu"), chunk.merged.rows).score(chunk.merged.rows))
     assert largest([np.concatenate(answer.logprobs) for answer in got], numbers) < 1e-4
@@ -415,9 +388,9 @@ def test_attention_that_has_no_choice_yet_is_folded(tmp_path: Path) -> None:
     rows = spread_rows(12, 50, 37, 41, 50)
     engine = engine_of(folder, rows)
     assert engine._forwards["causal"].folds is True
-    assert largest(engine.score(rows), eagerly(folder, rows)) < 1e-4
+    assert largest(engine.score(rows), saved_answers(folder, rows, **PLAINLY)) < 1e-4
     longer = spread_rows(90, 75)  # than any that it was checked with
-    assert largest(engine.score(longer), eagerly(folder, longer)) < 1e-4
+    assert largest(engine.score(longer), saved_answers(folder, longer, **PLAINLY)) < 1e-4
 
 
 def test_a_temperature_taken_from_the_place_in_the_input(tmp_path: Path) -> None:
@@ -426,7 +399,7 @@ def test_a_temperature_taken_from_the_place_in_the_input(tmp_path: Path) -> None
     rows = spread_rows(12, 15, 18, 14, 16, 17, 12, 19)
     engine = engine_of(folder, rows)
     assert engine._forwards["causal"].packs is False
-    assert largest(engine.score(rows), eagerly(folder, rows)) < 1e-4
+    assert largest(engine.score(rows), saved_answers(folder, rows, **PLAINLY)) < 1e-4
 
 
 @pytest.mark.parametrize("window", [None, 40])
@@ -447,8 +420,8 @@ def test_a_window_that_no_config_names(window: int | None, tmp_path: Path, monke
 def test_text_parts_that_no_auto_class_has(kind: str, tmp_path: Path) -> None:
     folder = made(kind, tmp_path, num_key_value_heads=2, cross_attention_layers=[])
     rows = spread_rows(12, 15, 9)
-    factory = getattr(transformers, f"{kind}ForCausalLM")
-    assert largest(engine_of(folder, rows).score(rows), eagerly(folder, rows, factory)) < 1e-4
+    expected = saved_answers(folder, rows, f"{kind}ForCausalLM", **PLAINLY)
+    assert largest(engine_of(folder, rows).score(rows), expected) < 1e-4
 
 
 # --- memory ---
@@ -466,7 +439,7 @@ def out_of_memory_above(most: int, plain: Callable[..., Any]) -> Callable[..., A
 def test_out_of_memory_halves_the_batch_and_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = engine_of(folder, batch_tokens=10_000)
     monkeypatch.setattr(Forward, "logits", out_of_memory_above(2, Forward.logits))
-    assert largest(engine.score(ROWS), loop(folder, ROWS)) < 1e-4
+    assert largest(engine.score(ROWS), saved_answers(folder, ROWS)) < 1e-4
 
 
 def test_one_row_that_does_not_fit_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -490,7 +463,7 @@ def test_other_errors_are_not_taken_for_want_of_memory(folder: Path, monkeypatch
 
 def test_logits_of_a_row_are_bounded_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Row("causal", tuple(range(5, 45)), tuple((at, 7) for at in range(40)))
-    expected = loop(folder, [whole])
+    expected = saved_answers(folder, [whole])
     widths = []
     plain = Forward.logits
     monkeypatch.setattr(Forward, "logits", lambda self, rows: widths.append(plain(self, rows)[0]) or plain(self, rows))
@@ -520,7 +493,7 @@ def test_a_row_with_nan_or_infinite_logits_is_named(folder: Path, tmp_path: Path
     bad = poisoned(folder, tmp_path, transformer__wpe__weight=(9, value))
     good = [row for row in ROWS if len(row.ids) <= 9]
     engine = engine_of(bad, good)
-    assert largest(engine.score(good), loop(folder, good)) < 1e-4
+    assert largest(engine.score(good), saved_answers(folder, good)) < 1e-4
     rows = [*good, ROWS[9], *good]
     with pytest.raises(EngineError, match=f"row {len(good)}: the model's logits are NaN or infinite") as caught:
         engine.score(rows)

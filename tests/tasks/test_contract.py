@@ -19,6 +19,7 @@ from evaluator.tasks.parameters import REPORT, CommaList, Parameters, describe_s
 from evaluator.tasks.stored import task_entry, validate_scores
 from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Protocol_, Rendered, Samples
 from evaluator_serving.errors import InputError
+from tests.made_up_runs import add_scores, write_gest
 
 NAMES = [*TASKS, "stereoset-en"]
 SCORED = {"language": ["en"], "template": ["t"], "sample": [0], "group": ["1"], "score": [0.5]}
@@ -136,7 +137,7 @@ def test_a_report_tells_what_was_set(tmp_path: Path) -> None:
     run = Run.create_or_open(tmp_path / "run", protocol="default", provenance={})
     none = pl.Series([None], dtype=pl.Int64)
     scores = pl.DataFrame({**SCORED, "group": ["age"], "cs": [0.5], "tokens_stereotype": none, "tokens_anti": none})
-    run.add_imported(it.name, task_entry(it, Samples(scores.select("sample"), {})), "m", scores, {"made": "up"})
+    add_scores(run, "crows-pairs", "m", scores)
     chosen = parse_settings({it.name: type(it.parameters)}, {"bias_types": "Age"})
     assert "crows-pairs: bias_types = age." in build_report(run, MeasureOptions(resamples=5, settings=chosen)).notes
     assert not any("bias_types" in note for note in build_report(run, MeasureOptions(resamples=5)).notes)
@@ -170,8 +171,7 @@ def test_models_and_translations_in_one_command(tmp_path: Path) -> None:
     folder = tmp_path / "t" / "sys" / "sk"
     folder.mkdir(parents=True)
     (folder / "translations.csv").write_text("from,to\nI was sad.,Bola som smutná.\n")
-    (tmp_path / "data" / "gest").mkdir(parents=True)
-    (tmp_path / "data" / "gest" / "gest.csv").write_text("sentence,stereotype\nI was sad.,1\n")
+    write_gest(tmp_path / "data", [("I was sad.", 1)])
     (mt,) = chosen_tasks(("gest-mt",), translations=tmp_path / "t")
     spec = RunSpec((), (mt, task("gest-demo")), tmp_path / "run", data=DataSource(tmp_path / "data"))
     with pytest.raises(InputError, match="gest-demo scores models and none is given"):

@@ -4,12 +4,11 @@ Two languages of its five (`benchmarks/eurogest_parity.py` has them all): in Cat
 begins the other; French ones have blanks at their ends.
 """
 
-import importlib
 import json
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import eurogest_parity as parity
 import polars as pl
 import pytest
 
@@ -21,17 +20,9 @@ from tests.serving.test_real_models import package_folder
 CODES = ("ca", "fr")
 
 
-@pytest.fixture
-def parity(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
-    return importlib.import_module("eurogest_parity")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("protocol", "version"), [("default", "default"), ("published", "C"), ("published-2025", "A")])
-def test_released_scores_and_rates(
-    parity: ModuleType, data_dir: Path, tmp_path: Path, protocol: Protocol_, version: str
-) -> None:
+def test_released_scores_and_rates(data_dir: Path, tmp_path: Path, protocol: Protocol_, version: str) -> None:
     golden = parity.golden(data_dir, CODES)
     assert len(golden) == 96
     tables = parity.cut_tables(data_dir, golden, tmp_path / "data")

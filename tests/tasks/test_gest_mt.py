@@ -27,6 +27,7 @@ from evaluator.tasks.gest_mt import find_translations
 from evaluator.tasks.stored import scores_of
 from evaluator.vocabulary import TIDY, DataSource, MeasureOptions
 from evaluator_serving.errors import InputError
+from tests.made_up_runs import write_gest
 
 measured = task("gest-mt").measure
 
@@ -105,11 +106,7 @@ def test_all_unknown_is_no_rate() -> None:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    folder = tmp_path / "data" / "gest"
-    folder.mkdir(parents=True)
-    with (folder / "gest.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([("sentence", "stereotype"), *SENTENCES])
-    return tmp_path / "data"
+    return write_gest(tmp_path / "data", SENTENCES)
 
 
 def write(folder: Path, system: str, language: str, rows: list[tuple[str, str]]) -> Path:

@@ -5,8 +5,6 @@ from typing import Any
 
 import polars as pl
 import pytest
-import torch
-import transformers
 
 from evaluator.demo import demo_model
 from evaluator.scoring.driver import execute
@@ -17,6 +15,7 @@ from evaluator.tasks.stored import scores_of
 from evaluator.vocabulary import DataSource
 from evaluator_serving.errors import InputError
 from evaluator_serving.models.resolving import resolve
+from tests.float64_loop import Loop
 
 EXAMPLES = 16
 
@@ -41,8 +40,7 @@ def test_equals_a_plain_loop_token_by_token(tmp_path: Path, data_dir: Path, mode
     assert set(scores["template"]) == {"intrasentence", "intersentence"}
     assert scores.height == EXAMPLES
     folder = resolve(model).path  # converted from the package's GGUF file
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    oracle = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64).eval()
+    loop = Loop(folder, "AutoModelForCausalLM")
     samples = stereoset("en").load_limited(DataSource(data_dir), EXAMPLES).frame
     answers = run.answers(run.models[0])
     table = run.table("stereoset-en", ["causal"])
@@ -58,9 +56,8 @@ def test_equals_a_plain_loop_token_by_token(tmp_path: Path, data_dir: Path, mode
         }
         for part, request in parts.select("part", "request").iter_rows():
             for candidate, text in enumerate(texts[part]):
-                ids = [tokenizer.bos_token_id, *tokenizer(text, add_special_tokens=False).input_ids]
-                with torch.inference_mode():
-                    logs = oracle(torch.tensor([ids])).logits[0].log_softmax(-1)
+                ids = [loop.tokenizer.bos_token_id, *loop.ids(text)]
+                logs = loop.log_probs(input_ids=ids)
                 expected = [float(logs[at - 1, ids[at]]) for at in range(1, len(ids))]
                 found = answers.filter(request=request, candidate=candidate)
                 assert found["tokens"][0].to_list() == ids[1:]
@@ -72,7 +69,6 @@ def test_equals_a_plain_loop_token_by_token(tmp_path: Path, data_dir: Path, mode
 @pytest.mark.slow
 @pytest.mark.vllm
 def test_vllm_agrees(tmp_path: Path, data_dir: Path, model: str) -> None:
-    pytest.importorskip("vllm")
     frames = [scored(model, engine, data_dir, tmp_path / engine)[1] for engine in ("transformers", "vllm")]
     columns: list[Any] = ["x_stereotype", "x_anti", "x_unrelated", "mean_context"]
     ours, theirs = (frame.select("sample", pl.col(*columns[:3]).log(), columns[3]) for frame in frames)

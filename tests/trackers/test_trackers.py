@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from tiny_models import tiny_model
 import evaluator
 from evaluator.cli import cli
 from evaluator_serving.errors import InputError
+from tests.local_server import Handler, LocalServer
 from tests.ports import free_port
 
 TASK = "gest-demo"
@@ -214,46 +214,38 @@ def test_mlflow(
 
     # Through a door behind which the server is killed at the fourth request.
     door = _door(address, process, 4)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{door.server_address[1]}")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", door.url)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     arguments[-1] = str(tmp_path / "again")
     with pytest.warns(UserWarning, match="mlflow was not logged to") as warned:
         done = CliRunner().invoke(cli, [*arguments, "--log-to", "mlflow"])
-    door.shutdown()
+    door.close()
     assert process.poll() is not None
     assert done.exit_code == 0, done.output
     assert len([w for w in warned if "mlflow" in str(w.message)]) == 1
     assert evaluator.open(tmp_path / "again").scores().height == evaluator.open(tmp_path / "mine").scores().height
 
 
-def _door(address: str, process: "subprocess.Popen[str]", last: int) -> ThreadingHTTPServer:
+def _door(address: str, process: "subprocess.Popen[str]", last: int) -> LocalServer:
     """Hands requests on to the server, and kills it when so many have come."""
     count = 0
 
-    class Handler(BaseHTTPRequestHandler):
+    class Door(Handler):
         def do_GET(self) -> None:
             nonlocal count
             count += 1
             if count == last:
                 _end(process)
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            body = self.body()
             try:
                 kind = {"Content-Type": self.headers.get("Content-Type", "application/json")}
                 answer = httpx.request(self.command, address + self.path, content=body, headers=kind, timeout=30)
             except httpx.HTTPError:
                 self.close_connection = True
                 return
-            self.send_response(answer.status_code)
-            self.send_header("Content-Type", answer.headers.get("Content-Type", "application/json"))
-            self.send_header("Content-Length", str(len(answer.content)))
-            self.end_headers()
-            self.wfile.write(answer.content)
+            kind = {"content-type": answer.headers.get("Content-Type", "application/json")}
+            self.answer(answer.status_code, answer.content, kind)
 
-        do_POST = do_PUT = do_GET  # noqa: N815
+        do_POST = do_PUT = do_GET
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    door = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=door.serve_forever, daemon=True).start()
-    return door
+    return LocalServer(Door)

@@ -1,7 +1,6 @@
 """Language models as translators: the prompt, plain `generate`, an endpoint that goes wrong, kills, Ray."""
 
 import csv
-import importlib.util
 import json
 import os
 import signal
@@ -310,7 +309,6 @@ def test_killed_at_an_endpoint_and_resumed(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.ray
-@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra: ray)")
 def test_two_ray_workers_translate_like_one(model: Path, tmp_path: Path) -> None:
     for out, workers in (("one", "1"), ("two", "2")):
         line = command(str(model), tmp_path / out, "--workers", workers, "--max-tokens", "8", "--engine", "transformers")

@@ -1,9 +1,7 @@
 """Amazon, DeepL and Google through their real clients against a local server: requests, replies, errors, rate limits."""
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -11,24 +9,25 @@ import pytest
 
 from evaluator.translate.paid import RETRIES, AmazonTranslate, DeepL, Google, Paid
 from evaluator_serving.errors import EngineError, InputError
+from tests.local_server import Handler, LocalServer
 
 pytest.importorskip("boto3")
 pytest.importorskip("deepl")
 pytest.importorskip("google.cloud.translate_v3")
 
 
-class Server(ThreadingHTTPServer):
+class Server(LocalServer):
     """Translates TEXT to LANGUAGE:TEXT in each service's format; the first replies can be set to error codes."""
 
     errors: list[int]
     seen: list[tuple[str, dict[str, Any]]]
 
 
-class Handler(BaseHTTPRequestHandler):
+class Services(Handler):
     server: Server
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        body = self.body().decode()
         service = self.headers.get("X-Amz-Target") or self.path.split("?")[0]
         form = self.headers["Content-Type"].startswith("application/x-www-form")
         asked: dict[str, Any] = parse_qs(body) if form else json.loads(body)
@@ -38,12 +37,12 @@ class Handler(BaseHTTPRequestHandler):
             aws = "AWSShine" in service
             kind = {429: "ThrottlingException", 400: "InvalidRequestException"}.get(code, "InternalServerException")
             content = {"__type": kind, "message": "no", "error": {"message": "no", "code": code}}
-            self._reply(400 if aws and code == 429 else code, content)
+            self.tell(400 if aws and code == 429 else code, content)
         elif "AWSShine" in service:
-            self._reply(200, {"TranslatedText": f"{asked['TargetLanguageCode']}:{asked['Text']}"})
+            self.tell(200, {"TranslatedText": f"{asked['TargetLanguageCode']}:{asked['Text']}"})
         elif "translateText" in service:
             language = asked["targetLanguageCode"]
-            self._reply(200, {"translations": [{"translatedText": f"{language}:{text}"} for text in asked["contents"]]})
+            self.tell(200, {"translations": [{"translatedText": f"{language}:{text}"} for text in asked["contents"]]})
         else:
             texts, target = asked["text"], asked["target_lang"]
             language = target[0] if isinstance(target, list) else target
@@ -51,25 +50,16 @@ class Handler(BaseHTTPRequestHandler):
                 {"detected_source_language": "EN", "text": f"{language.lower()}:{text}", "billed_characters": 1}
                 for text in texts
             ]
-            self._reply(200, {"translations": answers})
+            self.tell(200, {"translations": answers})
 
-    def _reply(self, code: int, content: dict[str, Any]) -> None:
-        text = json.dumps(content).encode()
-        self.send_response(code)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
+    def tell(self, code: int, content: dict[str, Any]) -> None:
+        self.answer(code, content, {"content-type": "application/json"})
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    found = Server(("127.0.0.1", 0), Handler)
+    found = Server(Services)
     found.errors, found.seen = [], []
-    threading.Thread(target=found.serve_forever, daemon=True).start()
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "DEEPL_AUTH_KEY", "GOOGLE_CLOUD_PROJECT"):
         monkeypatch.setenv(name, "made-up")
     monkeypatch.setenv("AWS_REGION", "eu-west-1")

@@ -1,7 +1,6 @@
 """Local encoder-decoder translators on tiny random weights: a hand-written greedy loop, kills, Ray."""
 
 import csv
-import importlib.util
 import json
 import os
 import signal
@@ -139,7 +138,6 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.ray
-@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra: ray)")
 def test_two_ray_workers_translate_like_one(tmp_path: Path) -> None:
     model = tiny_model("m2m100", tmp_path / "model")
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}

@@ -24,6 +24,7 @@ from evaluator_serving.onnx.families import alibi_slopes
 from evaluator_serving.onnx.feeds import CausalFeeds
 from evaluator_serving.onnx.manifest import read_manifest
 from evaluator_serving.rows import Row
+from tests.float64_loop import row_answers
 
 TOLERANCE = 1e-4
 
@@ -41,14 +42,9 @@ def forked_rows() -> list[Row]:
     return rows
 
 
-@torch.no_grad()
 def expected(model: Any, rows: Sequence[Row]) -> NDArray[np.float64]:
     """log P of every lookup, row by row."""
-    numbers = []
-    for row in rows:
-        log_p = model(torch.tensor([row.ids])).logits[0].double().log_softmax(-1)
-        numbers += [log_p[at, token].item() for at, token in row.lookups]
-    return np.array(numbers)
+    return np.concatenate(row_answers(model, rows))
 
 
 def saved(name: str, folder: Path) -> tuple[ModelSource, Any]:
