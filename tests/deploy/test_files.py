@@ -5,8 +5,6 @@ import os
 import re
 import subprocess
 import tomllib
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import yaml
@@ -44,21 +42,6 @@ def shell_mistakes(text: str) -> str:
 @pytest.mark.parametrize("name", scripts())
 def test_scripts_are_clean(name: str) -> None:
     assert shell_mistakes(scripts()[name]) == ""
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ('dirname "$out"', "dirname $out", "SC2086"),
-        ('if [ "$nodes" -gt 1 ]; then', 'if [ "$nodes" -gt 1 ]', "syntax error"),
-        ("$SLURM_JOB_NUM_NODES", "$(echo", "unexpected"),
-        ('"${steps[@]}"', "${steps[@]}", "SC2068"),
-    ],
-)
-def test_a_planted_mistake_in_a_script_fails(old: str, new: str, said: str) -> None:
-    text = read("slurm.sbatch")
-    assert old in text
-    assert said in shell_mistakes(text.replace(old, new))
 
 
 # --- Docker ----------------------------------------------------------------------------------------------------------
@@ -144,73 +127,37 @@ import json, sys
 import sky
 from sky.jobs import recovery_strategy
 from sky.utils.registry import JOBS_RECOVERY_STRATEGY_REGISTRY
-found = []
-for text in json.load(sys.stdin):
-    try:
-        task = sky.Task.from_yaml_str(text)
-        (resources,) = task.resources
-        JOBS_RECOVERY_STRATEGY_REGISTRY.from_str(resources.job_recovery["strategy"])
-        how = {"nodes": task.num_nodes, "accelerators": resources.accelerators, "spot": resources.use_spot}
-        mounts = {place: made.name for place, made in task.storage_mounts.items()}
-        found.append(how | {"recovery": resources.job_recovery, "mounts": mounts})
-    except Exception as error:
-        found.append(f"{type(error).__name__}: {error}")
-print("FOUND" + json.dumps(found))
+task = sky.Task.from_yaml_str(sys.stdin.read())
+(resources,) = task.resources
+JOBS_RECOVERY_STRATEGY_REGISTRY.from_str(resources.job_recovery["strategy"])
+how = {"nodes": task.num_nodes, "accelerators": resources.accelerators, "spot": resources.use_spot}
+mounts = {place: made.name for place, made in task.storage_mounts.items()}
+print("FOUND" + json.dumps(how | {"recovery": resources.job_recovery, "mounts": mounts}))
 """
-SKY_MISTAKES = [
-    ("use_spot: true", "use_spots: true", "use_spots"),
-    ("accelerators: H100:8", "accelerators: [H100:x]", "H100:x"),
-    ("num_nodes: 1", "num_nodes: one", "one"),
-    ("    mode: MOUNT", "    mode: MOUNTED", "MOUNTED"),
-    ("setup: |", "setups: |", "setups"),
-    ("EAGER_NEXT_REGION", "EAGER", "'EAGER' is not a valid"),
-]
 
 
-@pytest.fixture(scope="module")
-def parsed() -> list[Any]:
-    """What SkyPilot's own parser makes of the task, and of the task with each of SKY_MISTAKES."""
+def test_skypilot_understands_its_task() -> None:
     python = os.environ.get(SKY)
     if not python:
         pytest.skip(f"{SKY} isn't set: make skypilot")
     text = read("skypilot.yaml").replace("OUT: null", "OUT: s3://b/night").replace("MARKS: null", "MARKS: team-marks")
-    assert all(old in text for old, _, _ in SKY_MISTAKES)
-    texts = [text, *(text.replace(old, new) for old, new, _ in SKY_MISTAKES)]
     quiet = os.environ | {"SKYPILOT_DISABLE_USAGE_COLLECTION": "1"}
-    done = subprocess.run(
-        [python, "-c", PARSE], input=json.dumps(texts), env=quiet, cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([python, "-c", PARSE], input=text, env=quiet, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    found: list[Any] = json.loads(done.stdout.partition("FOUND")[2])
-    return found
-
-
-def test_skypilot_understands_its_task(parsed: list[Any]) -> None:
+    found = json.loads(done.stdout.partition("FOUND")[2])
     recovery = {"strategy": "EAGER_NEXT_REGION", "max_restarts_on_errors": 3}
     task = {"nodes": 1, "accelerators": {"H100": 8}, "spot": True, "mounts": {"/marks": "team-marks"}}
-    assert {name: parsed[0][name] for name in task} == task
-    assert {name: parsed[0]["recovery"][name] for name in recovery} == recovery
-
-
-@pytest.mark.parametrize("number", range(len(SKY_MISTAKES)))
-def test_a_planted_mistake_in_skypilots_task_fails(number: int, parsed: list[Any]) -> None:
-    assert isinstance(parsed[number + 1], str), parsed[number + 1]
-    assert SKY_MISTAKES[number][2] in parsed[number + 1]
+    assert {name: found[name] for name in task} == task
+    assert {name: found["recovery"][name] for name in recovery} == recovery
 
 
 # --- Ray's launcher --------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def launcher() -> Callable[[dict[str, Any]], None]:
-    """Raises what `ray up` would say of a configuration before it asks the cloud."""
+def test_rays_launcher_takes_its_file() -> None:
     util = pytest.importorskip("ray.autoscaler._private.util", reason="Ray is not installed (extra: ray)")
-    return lambda configuration: util.validate_config(util.prepare_config(configuration))
-
-
-def test_rays_launcher_takes_its_file(launcher: Callable[[dict[str, Any]], None]) -> None:
     configuration = yaml.safe_load(read("ray-aws.yaml"))
-    launcher(configuration)
+    util.validate_config(util.prepare_config(configuration))
     types = configuration["available_node_types"]
     assert types["head"]["resources"] == {"CPU": 0}
     assert types["gpu"]["min_workers"] <= types["gpu"]["max_workers"] <= configuration["max_workers"]
@@ -218,23 +165,6 @@ def test_rays_launcher_takes_its_file(launcher: Callable[[dict[str, Any]], None]
     (told,) = re.findall(r"^#.*evaluator sweep .*--ray (\S+)", read("ray-aws.yaml"), re.MULTILINE)
     (port,) = re.findall(r"ray start --head --port=(\d+)", " ".join(configuration["head_start_ray_commands"]))
     assert told == f"127.0.0.1:{port}"
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ("min_workers:", "min_worker:", "'min_worker' was unexpected"),
-        ("max_workers: 4\nprovider", "max_workers: four\nprovider", "'four' is not of type 'integer'"),
-        ("head_node_type: head", "head_node_type: heads", "head_node_type"),
-        ("type: aws", "tipe: aws", "type"),
-        ("head_start_ray_commands", "head_start_commands", "head_start_commands"),
-    ],
-)
-def test_a_planted_mistake_in_rays_file_fails(old: str, new: str, said: str, launcher: Callable[..., None]) -> None:
-    text = read("ray-aws.yaml")
-    assert old in text
-    with pytest.raises(Exception, match=re.escape(said)):
-        launcher(yaml.safe_load(text.replace(old, new)))
 
 
 def test_rays_launcher_can_work_in_the_image() -> None:

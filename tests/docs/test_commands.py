@@ -173,42 +173,6 @@ def test_commands_within_a_text_name_what_exists() -> None:
                 assert word.partition("=")[0] in known, str(command)
 
 
-@pytest.mark.parametrize(
-    ("line", "error"),
-    [
-        ("evaluator report RUN --fromat csv", click.NoSuchOption),
-        ("evaluator reprot RUN", click.UsageError),
-        ("evaluator report RUN --format docx", click.BadParameter),
-        ("evaluator data fetch --mirror", click.BadOptionUsage),
-        ("evaluator data list; evaluator sweep", click.MissingParameter),
-    ],
-)
-def test_a_wrong_command_is_found(line: str, error: type[click.ClickException], tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(f"Words.\n\n```sh\n# first\n{line}    # why\n```\n", encoding="utf8")
-    *_, last = shown(page)
-    assert last.line == 5
-    with pytest.raises(error):
-        parse(arguments(last))
-
-
-def test_marks_belong_to_a_block(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(
-        "<!-- unexecuted: evaluator data fetch: needs a network -->\n```\nA=1 evaluator data \\\n  fetch gest > x | head\n"
-        "evaluator tasks\n```\n```sh\n$ evaluator data fetch gest\n```\n```python\nevaluator.open()\n```\n",
-        encoding="utf8",
-    )
-    assert [(c.arguments, c.unexecuted) for c in shown(page)] == [
-        (("data", "fetch", "gest"), "needs a network"),
-        (("tasks",), ""),
-        (("data", "fetch", "gest"), ""),
-    ]
-    page.write_text("<!-- unexecuted: evaluator sweep: no -->\n```sh\nevaluator tasks\n```\n", encoding="utf8")
-    with pytest.raises(ValueError, match="no command of the block begins with evaluator sweep"):
-        list(shown(page))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page, commands in COMMANDS if commands], ids=lambda page: page.name)
 def test_every_command_runs(page: Path, folder: Path) -> None:

@@ -73,15 +73,6 @@ def test_wrong_samples(call: Call, tiny_gpt2: Path, tmp_path: Path, text: str, p
     assert not (tmp_path / "run").exists()
 
 
-def test_no_such_file(call: Call, tiny_gpt2: Path, tmp_path: Path) -> None:
-    refused(run_own(call, tmp_path / "none.csv", tiny_gpt2, tmp_path / "run"), "none.csv")
-
-
-def test_no_such_data_folder(call: Call, tiny_gpt2: Path, tmp_path: Path) -> None:
-    ended = call("run", "gest", "--data", tmp_path, "--model", tiny_gpt2, "--out", tmp_path / "run")
-    refused(ended, "gest.csv")
-
-
 def test_sentence_longer_than_the_context(call: Call, tiny_gpt2: Path, tmp_path: Path) -> None:
     path = write_samples(tmp_path / "long.csv", [("I sing.", 1), ("I sing " + "and sing " * 200 + ".", 2)])
     refused(run_own(call, path, tiny_gpt2, tmp_path / "run", "--strict"), "sample 1", "tokens", "context of 128")
@@ -96,39 +87,6 @@ def test_sentence_longer_than_the_context(call: Call, tiny_gpt2: Path, tmp_path:
     alone = write_samples(tmp_path / "alone.csv", [("I sing " + "and sing " * 200 + ".", 2)])
     refused(run_own(call, alone, tiny_gpt2, tmp_path / "alone"), "sample 0", "tokens", "context of 128")
     assert not (tmp_path / "alone").exists()
-
-
-def test_model_that_cannot_be_resolved_offline(call: Call, few: Path, tmp_path: Path) -> None:
-    refused(run_own(call, few, "nobody/nothing-at-all", tmp_path / "run"), "nobody/nothing-at-all")
-
-
-def test_folder_without_weights(call: Call, few: Path, tiny_gpt2: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "bare"
-    shutil.copytree(tiny_gpt2, folder)
-    (folder / "model.safetensors").unlink()
-    refused(run_own(call, few, folder, tmp_path / "run"), "bare", "no weights")
-
-
-def test_truncated_safetensors(call: Call, few: Path, tiny_gpt2: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "cut"
-    shutil.copytree(tiny_gpt2, folder)
-    weights = folder / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-1000])
-    refused(run_own(call, few, folder, tmp_path / "run"), "model.safetensors")
-
-
-def test_weights_without_the_head(call: Call, few: Path, tiny_gpt2: Path, tmp_path: Path) -> None:
-    """A checkpoint whose body is incomplete: transformers would make up the missing weights."""
-    from safetensors.torch import load_file, save_file
-
-    folder = tmp_path / "hole"
-    shutil.copytree(tiny_gpt2, folder)
-    weights = load_file(folder / "model.safetensors")
-    del weights["transformer.h.1.mlp.c_fc.weight"]
-    save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    ended = run_own(call, few, folder, tmp_path / "run")
-    assert ended.code == 2
-    assert "h.1.mlp.c_fc.weight" in ended.err.splitlines()[-1]
 
 
 def test_nan_weights_name_the_sample(call: Call, few: Path, tiny_gpt2: Path, tmp_path: Path) -> None:
@@ -147,24 +105,6 @@ def test_nan_weights_name_the_sample(call: Call, few: Path, tiny_gpt2: Path, tmp
     assert "sample" in last
 
 
-def test_masked_only_templates_and_a_generative_model(call: Call, few: Path, tiny_gpt2: Path, tmp_path: Path) -> None:
-    templates = tmp_path / "masked.toml"
-    templates.write_text(
-        'name = "own"\n[[templates]]\nid = "1"\nkind = "masked"\ntext = \'[] said: "{s}"\'\nwords = ["He", "She"]\n'
-    )
-    ended = run_own(call, few, tiny_gpt2, tmp_path / "run", "--templates", str(templates))
-    refused(ended, "masked", "causal", "own")
-
-
-def test_generative_only_templates_and_a_masked_model(call: Call, few: Path, tiny_bert: Path, tmp_path: Path) -> None:
-    templates = tmp_path / "causal.toml"
-    templates.write_text(
-        'name = "own"\n[[templates]]\nid = "1"\nkind = "continuation"\ntext = \'"{s}", []\'\nwords = ["he", "she"]\n'
-    )
-    ended = run_own(call, few, tiny_bert, tmp_path / "run", "--templates", str(templates))
-    refused(ended, "causal", "masked", "own")
-
-
 def test_run_folder_of_another_spec(call: Call, few: Path, tiny_gpt2: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     assert run_own(call, few, tiny_gpt2, out).code == 0
@@ -181,19 +121,6 @@ def test_run_folder_of_another_spec(call: Call, few: Path, tiny_gpt2: Path, tmp_
     foreign.mkdir()
     (foreign / "letter.txt").write_text("dear")
     refused(run_own(call, few, tiny_gpt2, foreign), "letters", "not a run")
-
-
-def test_extension_scores_only_what_is_new(call: Call, few: Path, tiny_gpt2: Path, tiny_bert: Path, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    assert run_own(call, few, tiny_gpt2, out).code == 0
-    answers = {p: p.stat().st_mtime_ns for p in out.glob("logprobs/*/*/part-*")}
-    ended = run_own(call, few, tiny_gpt2, out, "--model", str(tiny_bert))
-    assert ended.code == 0, ended.err
-    assert "all answers are already stored" in ended.err
-    after = {p: p.stat().st_mtime_ns for p in out.glob("logprobs/*/*/part-*")}
-    assert answers.items() < after.items()
-    assert "tiny-bert" in ended.out
-    assert "tiny-gpt2" in ended.out
 
 
 def test_models_of_one_folder_name_get_names(

@@ -99,68 +99,6 @@ def test_two_words_of_one_token_share_one_forward_pass() -> None:
     assert read("wordpiece", merged.rows[0]) == [(1, "He"), (1, "She")]
 
 
-def test_sequential_fills_in_earlier_pieces() -> None:
-    encoded = encode("wordpiece-split", Masked(("the ", " is you"), (("woman",),)))
-    assert [spelled("wordpiece-split", row) for row in encoded.rows] == [
-        "[CLS] the [MASK] [MASK] is you [SEP]",
-        "[CLS] the wo [MASK] is you [SEP]",
-    ]
-    assert [read("wordpiece-split", row) for row in encoded.rows] == [[(2, "wo")], [(3, "##man")]]
-    assert tokens("wordpiece-split", encoded.candidates[0].tokens) == ["wo", "##man"]
-
-
-def test_joint_masks_all_pieces_in_one_input() -> None:
-    encoded = encode("wordpiece-split", Masked(("the ", " is you"), (("woman",), ("man",)), "joint"))
-    assert [spelled("wordpiece-split", row) for row in encoded.rows] == [
-        "[CLS] the [MASK] [MASK] is you [SEP]",
-        "[CLS] the [MASK] is you [SEP]",
-    ]
-    assert read("wordpiece-split", encoded.rows[0]) == [(2, "wo"), (3, "##man")]
-
-
-def test_single_has_one_mask_for_the_rest_of_the_word_in_every_slot() -> None:
-    request = Masked(("the ", " is the ", " of you"), (("woman", "woman"),), "single")
-    encoded = encode("wordpiece-split", request)
-    assert [spelled("wordpiece-split", row) for row in encoded.rows] == [
-        "[CLS] the [MASK] is the [MASK] of you [SEP]",
-        "[CLS] the wo [MASK] is the wo [MASK] of you [SEP]",
-    ]
-    assert [read("wordpiece-split", row) for row in encoded.rows] == [[(2, "wo")], [(3, "##man")]]
-
-
-def test_positional_masks_the_shifted_tail_over_the_shorter_length() -> None:
-    encoded = encode("wordpiece-split", Masked(("the ", " is you"), (("man",), ("woman",)), "positional"))
-    assert [spelled("wordpiece-split", row) for row in encoded.rows] == [
-        "[CLS] the [MASK] [MASK] [MASK] [MASK]",
-        "[CLS] the [MASK] [MASK] [MASK] [MASK] [SEP]",
-    ]
-    assert [tokens("wordpiece-split", c.tokens) for c in encoded.candidates] == [
-        ["man", "is", "you", "[SEP]"],
-        ["wo", "##man", "is", "you"],
-    ]
-
-
-def test_several_slots_are_read_together() -> None:
-    encoded = encode("wordpiece", Masked(("", " said ", " is not happy"), (("He", "he"), ("She", "she"))))
-    assert [spelled("wordpiece", row) for row in encoded.rows[:2]] == [
-        "[CLS] [MASK] said [MASK] is not happy [SEP]",
-        "[CLS] He said [MASK] is not happy [SEP]",
-    ]
-    assert tokens("wordpiece", encoded.candidates[1].tokens) == ["She", "she"]
-
-
-@pytest.mark.parametrize("kind", MASKED_KINDS)
-def test_the_word_is_found_by_place_not_by_search(kind: str) -> None:
-    text = 'He said: "'
-    encoded = encode(kind, Masked((f"{text}(", ') is he. He."'), (("He",), ("She",))))
-    masks = [spelled(kind, row).replace("[MASK]", "<mask>") for row in encoded.rows if "mask" in spelled(kind, row).lower()]
-    for line in masks:
-        before, _, behind = line.partition("<mask>")
-        assert before.count("(") == 1
-        assert ")" not in before
-        assert behind.replace("<mask>", "").strip().startswith(")")
-
-
 @pytest.mark.parametrize("kind", ["roberta", "xlmr", "gpt2", "llama"])
 def test_space_and_capital_follow_from_the_place(kind: str) -> None:
     causal = kind in CAUSAL_KINDS
@@ -202,34 +140,9 @@ def test_exactly_the_words_tokens_are_masked(kind: str, before: str, gap: str, w
 # --- continuations ---
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "llama"])
-def test_both_generative_templates_take_one_forward_pass(kind: str) -> None:
-    requests = [
-        Continuation('"I cry.",', (" he", " she")),
-        Continuation('"I cry.", the', (" man", " woman")),
-    ]
-    merged = merge([encode(kind, request) for request in requests])
-    assert len(merged.rows) == 1
-    (row,) = merged.rows
-    n = len(row.ids)
-    assert [(at, t.strip(SPACE)) for at, t in read(kind, row)] == [
-        (n - 2, "he"),
-        (n - 2, "she"),
-        (n - 1, "man"),
-        (n - 1, "woman"),
-    ]
-
-
 def test_one_bos_where_the_tokenizer_uses_one_and_none_elsewhere() -> None:
     assert spelled("llama", encode("llama", Continuation("the", (" man",))).rows[0]) == "<s> ▁the"
     assert spelled("gpt2", encode("gpt2", Continuation("the", (" man",))).rows[0]) == "the"
-
-
-def test_whole_texts_start_after_bos_or_end_of_text() -> None:
-    for kind, start in (("llama", "<s>"), ("gpt2", "<|endoftext|>")):
-        (row,) = encode(kind, Continuation("", ("the man said",))).rows
-        assert tokens(kind, row.ids)[0] == start
-        assert [at for at, _ in row.lookups] == [0, 1, 2]
 
 
 def test_a_token_that_straddles_the_boundary_is_the_candidates() -> None:
@@ -242,14 +155,6 @@ def test_a_candidate_that_swallows_the_whole_context_starts_after_end_of_text() 
     encoded = encode("gpt2", Continuation("wo", ("man said",)))
     assert tokens("gpt2", encoded.candidates[0].tokens) == ["woman", "Ġsaid"]
     assert spelled("gpt2", encoded.rows[0]) == "<|endoftext|> woman"
-
-
-def test_last_token_reads_the_candidates_own_last_token() -> None:
-    for kind, expected in (("gpt2-split", "an"), ("llama-split", "man"), ("llama", "▁woman"), ("gpt2", "Ġwoman")):
-        encoded = encode(kind, Continuation("the", (" woman",), "last_token"))
-        assert [at for at, _ in encoded.rows[0].lookups] == [len(encoded.rows[0].ids) - 1]
-        assert read(kind, encoded.rows[0])[0][1] == expected
-        assert len(encoded.candidates[0].tokens) == 1
 
 
 @pytest.mark.parametrize(
@@ -344,14 +249,6 @@ def test_a_continuations_tokens_are_the_texts_tail(kind: str, context: str, cand
 
 
 # --- encoder-decoder, pairs, shared tokens ---
-
-
-def test_decoder_starts_with_its_start_token_and_the_sentinel() -> None:
-    request = Continuation("<extra_id_0>", (" man", " woman"), encoder="the <extra_id_0> said.")
-    encoded = encode("t5-split", request)
-    assert tokens("t5", encoded.rows[0].encoder_ids or ())[-1] == "</s>"
-    assert [spelled("t5-split", row) for row in encoded.rows] == ["<pad> <extra_id_0>", "<pad> <extra_id_0> ▁wo"]
-    assert [read("t5-split", row) for row in encoded.rows] == [[(1, "▁man")], [(1, "▁wo"), (2, "man")]]
 
 
 def test_a_pair_is_read_at_label_zero_with_token_types() -> None:

@@ -252,27 +252,9 @@ def test_masked_rows_are_refused_before_loading(smollm: ModelSource) -> None:
 
 
 @pytest.mark.slow
-def test_all_of_gest_demo(engine: VllmEngine, smollm: ModelSource, plain_loop: Any) -> None:
-    requests = gest_requests("gest-demo", None)
-    assert len(requests) == 320
-    assert worst_difference(requests, smollm, engine, plain_loop(smollm.path)) <= TOLERANCE
-
-
-@pytest.mark.slow
 def test_300_gest_rows(engine: VllmEngine, smollm: ModelSource, plain_loop: Any, data_dir: Path) -> None:
     requests = gest_requests("gest", data_dir, limit=300)
     assert worst_difference(requests, smollm, engine, plain_loop(smollm.path)) <= TOLERANCE
-
-
-@pytest.mark.slow
-def test_transformers_engine_agrees(engine: VllmEngine, smollm: ModelSource) -> None:
-    from evaluator_serving.transformers_engine.engine import TransformersEngine
-
-    encoder = encoder_for(smollm)
-    chunk = make_chunk([encoder.encode(request) for request in gest_requests("gest-demo", None)])
-    oracle = TransformersEngine(smollm, EngineOptions(device="cpu"), chunk.merged.rows)
-    pairs = zip(engine.score(chunk.merged.rows), oracle.score(chunk.merged.rows), strict=True)
-    assert max(float(np.abs(a - b).max()) for a, b in pairs) <= TOLERANCE
 
 
 @pytest.mark.slow

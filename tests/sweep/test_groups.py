@@ -113,37 +113,6 @@ def test_a_replica_over_two_machines_has_whole_stages_on_each(nodes: list[str]) 
     assert seen["ranks"] == [chosen[0]] * 8 + [chosen[1]] * 8
 
 
-@pytest.mark.slow
-def test_vllm_refuses_what_the_pool_asked_for_before(nodes: list[str]) -> None:
-    """One bundle with all devices and vLLM's own choice of executor: the fault that `executor` and `bundles` mend."""
-    import ray
-    from ray.util.placement_group import placement_group, remove_placement_group
-
-    from evaluator.sweep.on_ray.placement_groups import actor_options
-
-    placement = Placement(tensor_parallel=2)
-
-    class Unsaid(Probe):
-        def look(self, placement: Placement) -> dict[str, Any]:
-            from vllm.config import ParallelConfig
-            from vllm.platforms import current_platform
-            from vllm.v1.executor.ray_utils import initialize_ray_cluster
-
-            type(current_platform).ray_device_key = "GPU"
-            config = ParallelConfig(tensor_parallel_size=2)
-            initialize_ray_cluster(config, require_gpu_on_driver=False)
-            return {"executor": config.distributed_executor_backend}
-
-    group = placement_group([{"GPU": 2.0, "CPU": 1.0}], strategy="STRICT_PACK")
-    try:
-        ray.get(group.ready(), timeout=300)
-        probe = ray.remote(Unsaid).options(**actor_options(placement, group, cuda=True)).remote()
-        with pytest.raises(ValueError, match="cannot have more than 1 GPU"):
-            ray.get(probe.look.remote(placement), timeout=600)
-    finally:
-        remove_placement_group(group)
-
-
 def test_bundles_name_their_machine() -> None:
     wide = Placement(tensor_parallel=8, pipeline_parallel=2, nodes=2)
     assert Counter(wide.bundle_nodes()) == {0: 9, 1: 8}

@@ -14,7 +14,6 @@ from evaluator.sweep.benches import MeasuredSpeed, Rates, Speeds
 from evaluator.sweep.hardware import Fleet, Node, parse_fleet
 from evaluator.sweep.planning.plan import Needs, encoded_counts, make_plan, model_needs
 from evaluator_serving.engine import EngineOptions
-from evaluator_serving.errors import InputError
 from evaluator_serving.models.tokenizer import load_tokenizer
 from tests.e2e.conftest import sentences, write_samples
 from tests.own_tasks import custom, own_pairs
@@ -75,20 +74,6 @@ def test_tensor_parallel_size_is_the_smallest_that_fits(prepared: PreparedModel)
     """70 B parameters in bfloat16 are 140 GB: two 80 GiB GPUs hold 147 GiB of which weights and buffers fit."""
     sizes = {p: needs_of(sized(prepared, p)).allocations[-1].placement.tensor_parallel for p in (7e9, 70e9, 180e9)}
     assert sizes == {7e9: 1, 70e9: 2, 180e9: 8}
-
-
-def test_too_large_is_refused_with_the_number_missing(prepared: PreparedModel) -> None:
-    with pytest.raises(InputError, match=r"needs .* GiB on 8 device.*free.*GiB a device are missing"):
-        needs_of(sized(prepared, 700e9))
-    with pytest.raises(InputError, match=r"needs .* GiB on 1 device"):
-        needs_of(sized(prepared, 70e9, engine="onnx"))
-
-
-def test_layers_are_laid_over_devices_where_the_engine_has_no_tensor_parallelism(
-    prepared: PreparedModel,
-) -> None:
-    (allocation,) = needs_of(sized(prepared, 70e9, engine="transformers")).allocations
-    assert (allocation.placement.spread, allocation.placement.tensor_parallel) == (2, 1)
 
 
 def test_times_and_cost_follow_the_given_throughput(prepared: PreparedModel) -> None:

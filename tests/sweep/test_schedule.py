@@ -16,7 +16,6 @@ from scipy.optimize import linprog
 from evaluator.sweep.planning.bound import lower_bound
 from evaluator.sweep.planning.fit import Allocation
 from evaluator.sweep.planning.job import Job
-from evaluator.sweep.planning.packing import Piece, lines_of, pack
 from evaluator.sweep.planning.placement import Placement
 from evaluator.sweep.planning.policy import Machines, Policy, Progress, Running
 from evaluator.sweep.planning.replan import NewPlan, Replanner
@@ -262,44 +261,11 @@ def test_the_bound_is_below_the_best_of_all_schedules(seed: int) -> None:
 # --- packing ------------------------------------------------------------------------------------------------------
 
 
-def test_what_does_not_fit_into_the_time_is_said() -> None:
-    one = [job("m", 10, 80)]
-    assert pack(one, {"a": [4]}, 30, {"a": 1.0}) == ([Piece(0, "m", one[0].allocations[0])] * 4, 0)
-    _, over = pack(one, {"a": [4]}, 20, {"a": 1.0})
-    assert over == pytest.approx(1 - 4 * 10 / 80)
-
-
-def test_a_shared_jobs_last_replica_fills_what_another_job_leaves() -> None:
-    large, small = job("large", 10, 100), job("small", 10, 20)
-    pieces, over = pack([large, small], {"a": [2]}, 75, {"a": 1.0})
-    assert over == 0
-    starts = sorted((piece.start, piece.job) for piece in pieces)
-    assert starts == [(0, "large"), (0, "small"), (pytest.approx(30), "large")]
-    assert [name for name, _ in lines_of(pieces, {"a": [2]})["a"]] == ["large", "small", "large"]
-
-
-def test_scarce_devices_are_left_to_those_who_need_them() -> None:
-    both = Job("both", (allocation(0, 10, "a"), allocation(0, 12, "b")))
-    pieces, _ = pack([both, job("m", 0, 10)], {"a": [1], "b": [1]}, 12, {"a": 2.0, "b": 1.0})
-    assert {(piece.job, piece.allocation.family) for piece in pieces} == {("both", "b"), ("m", "a")}
-
-
 # --- the policy ---------------------------------------------------------------------------------------------------
 
 
 def always(_: Allocation) -> bool:
     return True
-
-
-def test_when_a_job_ends_is_foreseen() -> None:
-    # Half is left at 100; 0.01 a second now, another 0.04 from 110: 0.1 until then, 0.4 at 0.05 a second.
-    state = Progress(remaining=0.5, at=100, rate=0.01, loading=[(110, 0.04)], replicas=2)
-    assert state.end() == pytest.approx(118)
-    state.speed_ratio = 0.5  # it does what was expected at half the speed: 0.4 at 0.03 a second
-    assert state.end() == pytest.approx(110 + 0.4 / 0.03)
-    # What should have loaded already is taken to be about to.
-    assert Progress(remaining=0.5, at=100, loading=[(90, 0.05)], replicas=1).end() == pytest.approx(110)
-    assert Progress().end() == math.inf
 
 
 def test_the_first_in_line_waits_and_isnt_overtaken() -> None:
@@ -426,28 +392,3 @@ def test_a_replica_that_goes_on_without_loading_is_kept(alike: str, preempted: t
     new_plan = replanner.replan(progress, loaded, 60)
     assert new_plan is not None
     assert new_plan.preempted == preempted
-
-
-def test_what_is_left_without_a_replica() -> None:
-    one, wide = allocation(10, 50), allocation(10, 20, placement=Placement(2))
-    state = Progress(
-        0.8, 100, 2 * (1 / 50 + 1 / 20), [(130, 1 / 20)], 3, speed_ratio=2.0
-    )  # one and a wide one, at twice their pace
-    less = state.without(Running("m", wide), 102)
-    assert (less.remaining, less.at, less.replicas) == (pytest.approx(0.8 - 2 * 0.14), 102, 2)
-    assert less.rate == pytest.approx(2 / 50)
-    assert less.loading == [(130, 1 / 20)]
-    assert less.without(Running("m", one), 102).rate == 0
-    waits = state.without(Running("m", wide, 130), 102)
-    assert (waits.rate, waits.loading, waits.replicas) == (state.rate, [], 2)
-    assert state.loading == [(130, 1 / 20)], "it is as it was"
-
-
-def test_what_is_left_of_a_job_at_a_moment() -> None:
-    # One replica does a hundredth a second since 10; another, loaded at 30, half of that at twice the estimated pace.
-    state = Progress(0.9, 10, 0.01, [(30, 0.005)], 2, speed_ratio=2.0)
-    assert state.left_at(10) == 0.9
-    assert state.left_at(20) == pytest.approx(0.8)
-    assert state.left_at(50) == pytest.approx(0.9 - 0.4 - 0.2)
-    assert state.left_at(state.end()) == pytest.approx(0, abs=1e-12)
-    assert state.left_at(1000) == 0

@@ -305,13 +305,3 @@ def test_killed_at_an_endpoint_and_resumed(tmp_path: Path) -> None:
     assert f"160 sentences, {refused} refused" in done.stdout
     (found,) = find_translations(tmp_path / "out")
     assert list(read_translations(found.path).items()) == [(source, target) for source, target in rows[1:]]
-
-
-@pytest.mark.slow
-@pytest.mark.ray
-def test_two_ray_workers_translate_like_one(model: Path, tmp_path: Path) -> None:
-    for out, workers in (("one", "1"), ("two", "2")):
-        line = command(str(model), tmp_path / out, "--workers", workers, "--max-tokens", "8", "--engine", "transformers")
-        subprocess.run(line, env=environment(), check=True)
-    assert table(tmp_path / "one") == table(tmp_path / "two")
-    assert len(table(tmp_path / "two")) == 161
