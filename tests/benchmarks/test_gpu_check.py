@@ -81,7 +81,7 @@ def test_engines(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     section = Section("cpu", time.monotonic() + 600, tmp_path / "section.json")
     importlib.import_module(f"gpu.{module}").run(section, tmp_path)
     found = json.loads((tmp_path / "section.json").read_text())
-    entry = ended(program, **found)
+    entry = ended(**found)
     assert entry["state"] == "passed", entry["reason"]
     skipped = {"torch_engine": "spread over two GPUs", "onnx_engine": "float16"}[module]
     assert [name for name, part in found.items() if "skipped" in part] == [skipped]
@@ -108,17 +108,17 @@ def test_a_wrong_number_and_an_error_fail_their_part_and_the_next_goes_on(tmp_pa
         "absent": None,
         "right": "passed",
     }
-    entry = ended(program, **found)
+    entry = ended(**found)
     assert entry["state"] == "failed"
     assert entry["reason"] == "wrong: wrong: a number; error: ValueError: no such card"
 
 
 def test_what_counts_as_passed() -> None:
     absent = {"skipped": "needs two GPUs"}
-    assert ended(program, one=PASSED, two=absent)["state"] == "passed"
-    assert "state" not in ended(program, one=absent), "skipped, not passed"
-    assert ended(program, one={**PASSED, "state": "measured", "checks": []})["reason"] == "nothing was checked"
-    assert ended(program)["state"] == "failed"
+    assert ended(one=PASSED, two=absent)["state"] == "passed"
+    assert "state" not in ended(one=absent), "skipped, not passed"
+    assert ended(one={**PASSED, "state": "measured", "checks": []})["reason"] == "nothing was checked"
+    assert ended()["state"] == "failed"
     running = {"state": "running", "seconds": 0.0, "checks": []}
     late = program.judge({"one": PASSED, "two": dict(running)}, None, 60.0, "log")
     assert (late["state"], late["reason"]) == ("failed", "two: not done within 60 s")

@@ -1,4 +1,4 @@
-"""Dockerfiles, shell scripts, SkyPilot's task, Ray's launcher: each judged by its own tool, and each planted mistake found."""
+"""Dockerfiles, shell scripts, SkyPilot's task, Ray's launcher: each judged by its own tool."""
 
 import json
 import os
@@ -70,26 +70,6 @@ def docker_mistakes(text: str) -> str:
 @pytest.mark.parametrize("name", DOCKERFILES)
 def test_dockerfiles_are_clean(name: str) -> None:
     assert docker_mistakes(read(name)) == ""
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ("FROM python:${PYTHON_VERSION}-slim-bookworm AS build", "FROM python AS build", "DL3006"),
-        ("WORKDIR /runs", "WORKDIR runs", "DL3000"),
-        ("--no-install-recommends bash", "bash", "DL3015"),
-        ("RUN python -m venv", "RUN sudo python -m venv", "DL3004"),
-        ("COPY kernels kernels", "COPY kernel kernels", "kernel doesn't go"),
-        ("COPY kernels kernels", "COPY tests tests", "tests doesn't go"),
-        ("USER 1000:1000\n", "", "user of its own"),
-        (" wget ", " ", "no wget"),
-        ('"doctor", "--quick"', '"--help"', "no health check"),
-    ],
-)
-def test_a_planted_mistake_in_a_dockerfile_fails(old: str, new: str, said: str) -> None:
-    text = read("Dockerfile")
-    assert old in text
-    assert said in docker_mistakes(text.replace(old, new))
 
 
 def test_pinned_versions_are_within_what_the_program_takes() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import polars as pl
 import pytest
-from polars.testing import assert_frame_equal
 from tiny_models import tiny_model
 
 from evaluator.datasets.eurogest import GENDERED_FILE, HUB, LANGUAGES, NEUTRAL_FILE, QUOTES_FILE, SCAFFOLD_FILE, SCAFFOLDS
@@ -20,10 +19,8 @@ from evaluator.tasks.base import Task
 from evaluator.tasks.eurogest import EuroGest, EuroGestParameters
 from evaluator.tasks.stored import scores_of
 from evaluator.vocabulary import DataSource, Protocol_
-from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Continuation, Masked, Request, request_id
-from evaluator_serving.transformers_engine import products
 from tests.datasets.test_eurogest import table
 
 SAID: Mapping[str, Sequence[str]] = {
@@ -98,19 +95,6 @@ def test_texts_and_requests(data: Path) -> None:
         ("it", "N", pair('"I work," the', " man said", " woman said")),
         ("it", "G", pair("the", " boss is a man", " nurse is a woman")),
     ]
-
-
-def test_scores_in_bf16x2_are_those_of_float32(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whole texts, which share their beginnings with each other."""
-    monkeypatch.setattr(products, "gain", lambda parts: 3.0)  # weights that aren't exact in bfloat16 are split, too
-    model = str(tiny_model("llama", tmp_path / "model"))
-    it = EuroGest("eurogest", EuroGestParameters(languages=("da", "de", "en", "fi", "it")))
-    scores = []
-    for dtype in ("float32", "bf16x2"):
-        spec = ModelSpec(model, "transformers", options=EngineOptions(dtype, "cpu"), label="m")
-        scores.append(scores_of(execute(RunSpec((spec,), (it,), tmp_path / dtype, data=DataSource(data))).run, "eurogest"))
-    assert scores[0].height == 11
-    assert_frame_equal(*scores, abs_tol=1e-2)
 
 
 def test_published_texts_keep_their_blanks(data: Path) -> None:

@@ -163,13 +163,3 @@ def test_the_whole_of_gest(data_dir: Path, name: str, topical: int) -> None:
                 "4": f'"{sentence}", the woman said.',
             }[template]
         )
-
-
-def test_sha256_of_gest_is_recorded(data_dir: Path) -> None:
-    # the figure in the table of public digests
-    digest = "7e306adaa2913b660c6ddccddb26703a1de8c880cb0597ad27db4bca75380eea"
-    assert gest().load(DataSource(data_dir)).sha256 == {"gest.csv": digest}
-
-
-def test_gest_has_templates_for_masked_and_causal_models() -> None:
-    assert gest().heads == {"masked", "causal"}

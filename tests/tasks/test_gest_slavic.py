@@ -12,7 +12,6 @@ from evaluator.reports.report import build_report
 from evaluator.scoring.driver import execute
 from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.tasks.gest_slavic import gest_slavic
-from evaluator.tasks.stored import scores_of, task_of
 from evaluator.vocabulary import DataSource, MeasureOptions
 from evaluator_serving.errors import InputError
 from evaluator_serving.requests import Masked
@@ -89,41 +88,6 @@ def test_scores_and_pairs_that_are_not_kept(variants: Path) -> None:
         }
     )
     assert task.score(table, answers, "default")["score"].to_list() == [2.0, -0.5, None]
-
-
-def test_a_pair_that_a_model_does_not_know_is_that_pairs_failure(tmp_path: Path) -> None:
-    path = tmp_path / "pairs.csv"
-    with path.open("w", newline="") as file:
-        strange = ("a", "sk", "I sang.", "2", "Spie☃val som.", "Spie☃vala som.")
-        csv.writer(file).writerows([HEADER, *PAIRS[:4], strange])
-    model = tiny_model("xlm-roberta", tmp_path / "xlmr")
-    spec = ModelSpec(str(model), "transformers")
-    outcome = execute(RunSpec((spec,), (gest_slavic(path),), tmp_path / "run"))
-    assert not outcome.errors
-    assert sorted(scores_of(outcome.run, "gest-slavic")["sample"]) == [0, 1, 3]
-    (reason,) = outcome.run.failures()["reason"].to_list()
-    assert "sample 4" in reason
-    assert "unknown token" in reason
-
-
-def test_whole_run_with_a_random_xlm_roberta(variants: Path, tmp_path: Path) -> None:
-    model = tiny_model("xlm-roberta", tmp_path / "xlmr")
-    for protocol in ("default", "published"):
-        spec = RunSpec(
-            (ModelSpec(str(model), "transformers"),), (gest_slavic(variants),), tmp_path / protocol, protocol=protocol
-        )
-        outcome = execute(spec)
-        scores = scores_of(outcome.run, "gest-slavic")
-        rows = task_of(outcome.run, "gest-slavic").measure(scores, MeasureOptions())
-        yields = {r["language"]: (r["value"], r["n"]) for r in rows.filter(measure="yield").iter_rows(named=True)}
-        assert {language: n for language, (_, n) in yields.items()} == {"sk": 2, "cs": 1 if protocol == "default" else 2}
-        if protocol == "default":
-            assert yields == {"sk": (2.0, 2), "cs": (1.0, 1)}
-            q = rows.filter(measure="q", language="cs")["value"].to_list()
-            assert q == pytest.approx([math.exp(scores.filter(language="cs")["score"][0])])
-        else:
-            kept = scores.filter(pl.col("score").is_not_null()).group_by("language").len()
-            assert dict(kept.iter_rows()) == {k: int(v) for k, (v, _) in yields.items() if v}
 
 
 def test_rates_by_language_from_the_stored_answers(tmp_path: Path) -> None:

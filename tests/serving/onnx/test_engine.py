@@ -26,7 +26,6 @@ from evaluator_serving.onnx import runners
 from evaluator_serving.onnx.engine import OnnxEngine
 from evaluator_serving.onnx.export import export
 from evaluator_serving.onnx.manifest import read_manifest
-from evaluator_serving.opening import open_engine
 from evaluator_serving.requests import Masked, SharedTokens
 from evaluator_serving.rows import Row
 from evaluator_serving.transformers_engine.engine import TransformersEngine
@@ -257,13 +256,6 @@ def test_other_heads_and_families_are_refused_by_name(tmp_path: Path) -> None:
     assert choose_engine(source, ["masked"], replace(cpu, dtype="int8")) == "onnx"
     for dtype in ("float64", "bfloat16", "float16"):
         assert choose_engine(source, ["masked"], replace(cpu, dtype=dtype)) == "transformers"
-
-
-def test_engine_is_found_by_name(tmp_path: Path) -> None:
-    source = tiny(tmp_path)
-    engine = open_engine("onnx", source, EngineOptions(), [])
-    assert isinstance(engine, OnnxEngine)
-    engine.close()
 
 
 def test_verification_goes_over_to_the_plain_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
