@@ -4,7 +4,7 @@ import gc
 import os
 import re
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from textwrap import dedent
@@ -153,6 +153,30 @@ def data_dir() -> Path:
     if not (folder / "gest" / "gest.csv").is_file():
         pytest.skip(f"no public data at {folder}: set EVALUATOR_DATA to a folder that holds it")
     return folder
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """`evaluator ARGUMENTS` in this process, see tests/commands.py."""
+    from tests.commands import command
+
+    return command(monkeypatch, capsys)
+
+
+@pytest.fixture
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache of the test's own."""
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("EVALUATOR_CACHE", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def module_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """An empty cache for the tests of a file."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EVALUATOR_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture

@@ -246,11 +246,16 @@ CHAT_TEMPLATE = (
 
 def tiny_talker(folder: Path, template: str | None = CHAT_TEMPLATE, **config: Any) -> Path:
     """A small llama with a chat template, and room for a prompt in single bytes; returns `folder`."""
-    made = tiny_model("llama", folder, tokenizer="llama-bytes", max_position_embeddings=1024, **config)
-    tokens = transformers.AutoTokenizer.from_pretrained(made)
+    made = tiny_model("llama", folder, **{"tokenizer": "llama-bytes", "max_position_embeddings": 1024, **config})
+    return with_template(made, template)
+
+
+def with_template(folder: Path, template: str | None = CHAT_TEMPLATE) -> Path:
+    """Give the model in a folder a chat template; returns `folder`."""
+    tokens = transformers.AutoTokenizer.from_pretrained(folder)
     tokens.chat_template = template
-    tokens.save_pretrained(made)
-    return made
+    tokens.save_pretrained(folder)
+    return folder
 
 
 def drawn_wide(model: Any, seed: int = 0) -> Any:

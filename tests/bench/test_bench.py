@@ -31,9 +31,7 @@ from tests.tiny_models import tiny_model
 CPU = Hardware("cpu", "a processor", 2)
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EVALUATOR_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def served(job: BenchJob, *lines: str) -> list[dict[str, Any]]:

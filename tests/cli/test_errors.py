@@ -11,6 +11,7 @@ from evaluator import cli
 from evaluator.cli.options import LocalPath, RunFolder
 from evaluator.scoring.failures import Failures
 from evaluator_serving.errors import InputError, ModelError, NotNowError, UnreachedHubError
+from tests.commands import Command
 
 
 @pytest.mark.parametrize(
@@ -36,36 +37,22 @@ from evaluator_serving.errors import InputError, ModelError, NotNowError, Unreac
         (["run", "gest-mt", "--model", "m", "--translations", "{run}"], 2, "scores no model: remove the models"),
     ],
 )
-def test_one_line(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    code: int,
-    said: str,
-) -> None:
+def test_one_line(tmp_path: Path, command: Command, arguments: list[str], code: int, said: str) -> None:
     (tmp_path / "run.json").write_text('{"format": 1, "protocol": "default", "attempts": [], "tasks": {}, "models": {}}')
     (tmp_path / "sys" / "sk").mkdir(parents=True)
     (tmp_path / "sys" / "sk" / "translations.csv").write_text("from,to\n")
     if said.startswith("run.json"):
         (tmp_path / "run.json").write_text("{")
-    monkeypatch.setattr("sys.argv", ["evaluator", *(a.format(run=tmp_path) for a in arguments)])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    assert stop.value.code == code
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("evaluator: ")
-    assert said in line
+    ended = command(*(a.format(run=tmp_path) for a in arguments))
+    assert (ended.code, ended.line[:11]) == (code, "evaluator: ")
+    assert said in ended.line
 
 
 @pytest.mark.parametrize("group", [[], ["bench"], ["data"], ["import"]])
-def test_a_group_without_a_command_shows_its_help(
-    group: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("sys.argv", ["evaluator", *group])
-    with pytest.raises(SystemExit, match="2"):
-        cli.main()
-    lines = capsys.readouterr().err.splitlines()
+def test_a_group_without_a_command_shows_its_help(group: list[str], command: Command) -> None:
+    ended = command(*group)
+    assert ended.code == 2
+    lines = ended.err.splitlines()
     assert lines[0].startswith("Usage: evaluator")
     assert len(lines) > 5
 
@@ -109,17 +96,11 @@ def test_a_file_server_that_is_away_is_no_wrong_input(number: int, code: int, re
     assert remedy in said
 
 
-def test_a_bug_is_one_line_too_and_debug_shows_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bug_is_one_line_too_and_debug_shows_it(monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
     monkeypatch.setattr(cli, "cli", lambda **_: {}["here"])
-    monkeypatch.setattr("sys.argv", ["evaluator", "status", "x"])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    assert stop.value.code == 1
-    assert capsys.readouterr().err == "evaluator: unexpected KeyError: 'here' (run with --debug for a traceback)\n"
-    monkeypatch.setattr("sys.argv", ["evaluator", "status", "x", "--debug"])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    assert stop.value.code == 1
-    told = capsys.readouterr().err
+    plain, debug = command("status", "x"), command("status", "x", "--debug")
+    assert plain.code == debug.code == 1
+    assert plain.err == "evaluator: unexpected KeyError: 'here' (run with --debug for a traceback)\n"
+    told = debug.err
     assert told.startswith("Traceback (most recent call last):")
     assert told.endswith("evaluator: unexpected KeyError: 'here' (run with --debug for a traceback)\n")

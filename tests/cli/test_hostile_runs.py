@@ -4,7 +4,6 @@ import base64
 import json
 import random
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 import polars as pl
 import pytest
 
-from evaluator.cli import main
 from evaluator.store.answers import frames_by_kind
 from evaluator.store.run import Run
 from evaluator.tasks import task
@@ -20,6 +18,7 @@ from evaluator.tasks.stored import candidates_of, task_entry
 from evaluator.vocabulary import DataSource
 from evaluator_serving.answers import Answer
 from evaluator_serving.errors import InputError
+from tests.commands import Command
 
 COMMANDS = [
     ("status", "RUN"),
@@ -133,28 +132,19 @@ def damage(path: Path, how: str) -> None:
             path.write_bytes(PANIC)
 
 
-def ended(
-    arguments: tuple[str, ...], run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> tuple[int, list[str]]:
+def ended(arguments: tuple[str, ...], run: Path, command: Command) -> tuple[int, list[str]]:
     """The exit code of a command and its last lines on stderr, warnings left out."""
-    monkeypatch.setattr(sys, "argv", ["evaluator", *(str(run) if word == "RUN" else word for word in arguments)])
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as stop:
-        main()
-    err = capsys.readouterr().err
-    assert "Traceback" not in err
-    lines = [line for line in err.splitlines() if not line.startswith(("warning: ", "note: "))]
-    return int(stop.value.code or 0), lines
+    found = command(*(run if word == "RUN" else word for word in arguments))
+    assert "Traceback" not in found.err
+    return found.code, [line for line in found.err.splitlines() if not line.startswith(("warning: ", "note: "))]
 
 
 @pytest.mark.parametrize("fault", RECORDS)
-def test_a_hostile_record_is_refused_in_one_line(
-    fault: str, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_hostile_record_is_refused_in_one_line(fault: str, whole: Path, tmp_path: Path, command: Command) -> None:
     run = Path(shutil.copytree(whole, tmp_path / "run"))
     RECORDS[fault](run)
     for command in COMMANDS:
-        code, lines = ended(command, run, monkeypatch, capsys)
+        code, lines = ended(command, run, command)
         assert (code, len(lines)) == (2, 1), lines
         assert "run.json" in lines[0]
     if fault != "answers-away":  # which is found when the answers are asked for
@@ -163,15 +153,13 @@ def test_a_hostile_record_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize("how", ["empty", "text", "cut", "schema", "types", "folder", "panic"])
-def test_hostile_parquet_is_told_in_one_line_or_left_out(
-    how: str, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_hostile_parquet_is_told_in_one_line_or_left_out(how: str, whole: Path, tmp_path: Path, command: Command) -> None:
     needed = {"samples", "imported"}
     for pattern in PARTS:
         run = Path(shutil.copytree(whole, tmp_path / pattern.partition("/")[0]))
         damage(next(iter(run.glob(pattern))), how)
         for command in COMMANDS[:3]:
-            code, lines = ended(command, run, monkeypatch, capsys)
+            code, lines = ended(command, run, command)
             if pattern.partition("/")[0] in needed and command[0] != "status":
                 assert (code, len(lines)) == (2, 1), (pattern, command, lines)
                 assert "can't be read" in lines[0]
@@ -191,9 +179,7 @@ def test_hostile_parquet_is_told_in_one_line_or_left_out(
         '{"models": [{"name": "m", "state": "running", "total": NaN, "rate": "x"}], "updated": NaN}',
     ],
 )
-def test_a_hostile_progress_file_is_a_help_that_is_missing(
-    content: str, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_hostile_progress_file_is_a_help_that_is_missing(content: str, whole: Path, tmp_path: Path, command: Command) -> None:
     run = Path(shutil.copytree(whole, tmp_path / "run"))
     (run / "progress.json").write_text(content)
-    assert ended(COMMANDS[0], run, monkeypatch, capsys) == (0, [])
+    assert ended(COMMANDS[0], run, command) == (0, [])

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from evaluator.cli import main
 from evaluator.datasets import fetch as module
 from evaluator.datasets.check import check
 from evaluator.datasets.fetch import fetch
@@ -16,6 +15,7 @@ from evaluator.datasets.registry import DataFile, Dataset, SourceFile, datasets,
 from evaluator.tasks import task
 from evaluator.vocabulary import DataSource
 from evaluator_serving.errors import InputError, NotNowError
+from tests.commands import Command
 from tests.local_server import Handler, LocalServer
 from tests.ports import silent_port
 
@@ -193,16 +193,8 @@ def test_nothing_is_unpickled_before_its_digest_is_right(
         list(fetch(it, tmp_path, server.url))
 
 
-def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr("sys.argv", ["evaluator", "data", *arguments])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    assert isinstance(stop.value.code, int)
-    return stop.value.code
-
-
 def test_from_fetch_to_the_task(
-    server: Server, tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    server: Server, tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     names = ("gest", "crows-pairs", "winobias", "eurogest")
     for name in names:
@@ -211,21 +203,21 @@ def test_from_fetch_to_the_task(
             server.content[f"/{source.repository}/{source.commit}/{source.path}"] = (data_dir / file.local).read_bytes()
     monkeypatch.setenv("EVALUATOR_CACHE", str(tmp_path))
     monkeypatch.delenv("EVALUATOR_DATA", raising=False)
-    assert run(monkeypatch, "check", *names) == 2
-    out, err = capsys.readouterr()
-    assert len(err.splitlines()) == 16
-    assert f"evaluator: gest: {tmp_path}/data/gest/gest.csv: no such file: run `evaluator data fetch gest`" in err
-    assert run(monkeypatch, "fetch", *names, "--mirror", server.url) == 0
-    out, err = capsys.readouterr()
-    assert out.splitlines()[0] == f"gest: {tmp_path}/data/gest/gest.csv (fetched)"
-    assert run(monkeypatch, "check", *names) == 0
-    out, err = capsys.readouterr()
-    assert [line.split() for line in out.splitlines()][:3] == [
+    ended = command("data", "check", *names)
+    assert ended.code == 2
+    assert len(ended.err.splitlines()) == 16
+    assert f"evaluator: gest: {tmp_path}/data/gest/gest.csv: no such file: run `evaluator data fetch gest`" in ended.err
+    ended = command("data", "fetch", *names, "--mirror", server.url)
+    assert ended.code == 0
+    assert ended.out.splitlines()[0] == f"gest: {tmp_path}/data/gest/gest.csv (fetched)"
+    ended = command("data", "check", *names)
+    assert ended.code == 0
+    assert [line.split() for line in ended.out.splitlines()][:3] == [
         ["name", "file", "rows", "status"],
         ["gest", "gest.csv", "3565", "ok"],
         ["crows-pairs", "crows_pairs_anonymized.csv", "1508", "ok"],
     ]
-    assert err == ""
+    assert ended.err == ""
     assert task("gest").load(DataSource()).frame.height == 3565
 
 
@@ -236,41 +228,36 @@ def test_the_public_folder_is_whole(data_dir: Path) -> None:
     assert set().union(*found.values()) == {"ok", "converted"}
 
 
-def test_changed_files_are_told(
-    tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_changed_files_are_told(tmp_path: Path, data_dir: Path, command: Command) -> None:
     (tmp_path / "gest").mkdir()
     (tmp_path / "stereoset").mkdir()
     lines = (data_dir / "gest/gest.csv").read_bytes().splitlines(keepends=True)
     (tmp_path / "gest/gest.csv").write_bytes(b"".join(lines[:-1]))
     (tmp_path / "gest/gest_1.1.csv").write_bytes(b"".join(lines))
     (tmp_path / "stereoset/dev_de.json").write_text('{"data": {"intersentence": [{}]')
-    assert run(monkeypatch, "check", "gest", "gest-1.1", "stereoset-de", "--data", str(tmp_path)) == 2
-    out, err = capsys.readouterr()
-    assert [line.split()[-1] for line in out.splitlines()] == ["status", "changed", "changed", "changed"]
-    assert [line.split(": ")[3] for line in err.splitlines()] == [
+    ended = command("data", "check", "gest", "gest-1.1", "stereoset-de", "--data", str(tmp_path))
+    assert ended.code == 2
+    assert [line.split()[-1] for line in ended.out.splitlines()] == ["status", "changed", "changed", "changed"]
+    assert [line.split(": ")[3] for line in ended.err.splitlines()] == [
         "3564 rows instead of 3565",
         "sha256 7e306adaa291… instead of 51d14d5dc648…",
         "no rows instead of 4226",
     ]
 
 
-def test_the_list_names_every_data_set(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(monkeypatch, "list", "--data", str(tmp_path)) == 0
-    out, _ = capsys.readouterr()
-    assert all(len(line) <= 80 for line in out.splitlines())
-    rows = [line.split() for line in out.splitlines() if not line.startswith(" ")]  # what each is about stands below it
+def test_the_list_names_every_data_set(tmp_path: Path, command: Command) -> None:
+    ended = command("data", "list", "--data", str(tmp_path))
+    assert ended.code == 0
+    assert all(len(line) <= 80 for line in ended.out.splitlines())
+    rows = [line.split() for line in ended.out.splitlines() if not line.startswith(" ")]  # what each is about stands below it
     assert [row[0] for row in rows] == ["name", *datasets(), *published_scores()]
     assert rows[1][1:3] == ["shipped", "Apache-2.0"]
     assert rows[2][1:4] == ["no", "Apache-2.0", "kinit-sk/gest"]
 
 
-def test_fetch_wants_names_and_known_ones(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(monkeypatch, "fetch") == 2
-    assert "name the data sets to fetch, or give --all" in capsys.readouterr().err
-    assert run(monkeypatch, "fetch", "gets") == 2
-    assert "unknown data set 'gets'" in capsys.readouterr().err
-    assert run(monkeypatch, "fetch", "gest-demo") == 0
-    assert capsys.readouterr().out == "gest-demo: shipped with the package, nothing to fetch\n"
+def test_fetch_wants_names_and_known_ones(command: Command) -> None:
+    refused = command("data", "fetch")
+    assert (refused.code, "name the data sets to fetch, or give --all" in refused.err) == (2, True)
+    refused = command("data", "fetch", "gets")
+    assert (refused.code, "unknown data set 'gets'" in refused.err) == (2, True)
+    assert command("data", "fetch", "gest-demo").out == "gest-demo: shipped with the package, nothing to fetch\n"

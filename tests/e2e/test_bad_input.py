@@ -3,40 +3,20 @@
 import json
 import shutil
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from evaluator.cli import main
+from tests.commands import Command, Ended, command
 from tests.e2e.conftest import Evaluator, sentences, write_samples
-
-
-@dataclass(frozen=True)
-class Ended:
-    code: int
-    out: str
-    err: str
-
-
-Call = Callable[..., Ended]
+from tests.json_files import edit
 
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Call:
-    """Run the command in this process (importing torch once for all cases) exactly as the entry point does."""
+def call(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Command:
+    """The command in this process (torch is imported once for all cases), what libraries write captured too."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-
-    def run(*arguments: str | Path) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["evaluator", *map(str, arguments)])
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capfd.readouterr()
-        return Ended(int(stop.value.code or 0), out, err)
-
-    return run
+    return command(monkeypatch, capfd)
 
 
 @pytest.fixture
@@ -47,14 +27,10 @@ def few(tmp_path: Path) -> Path:
 def refused(ended: Ended, *parts: str) -> None:
     """Exit code 2 and one line that contains all of `parts`."""
     assert ended.code == 2, ended.err
-    lines = [line for line in ended.err.splitlines() if line.strip()]
-    assert len(lines) == 1, ended.err
-    assert "Traceback" not in ended.err
-    for part in parts:
-        assert part in lines[0]
+    assert [part for part in parts if part not in ended.line] == []
 
 
-def run_own(call: Call, csv: Path, model: str | Path, out: Path, *more: str) -> Ended:
+def run_own(call: Command, csv: Path, model: str | Path, out: Path, *more: str) -> Ended:
     return call("run", "gest", "--samples", csv, "--model", model, "--out", out, *more)
 
 
@@ -66,14 +42,14 @@ def run_own(call: Call, csv: Path, model: str | Path, out: Path, *more: str) -> 
         ("sentence,stereotype\nI sing.,1\n  ,2\n", ["own.csv", "line 3", "empty"]),
     ],
 )
-def test_wrong_samples(call: Call, tiny_gpt2: Path, tmp_path: Path, text: str, parts: list[str]) -> None:
+def test_wrong_samples(call: Command, tiny_gpt2: Path, tmp_path: Path, text: str, parts: list[str]) -> None:
     path = tmp_path / "own.csv"
     path.write_text(text)
     refused(run_own(call, path, tiny_gpt2, tmp_path / "run"), *parts)
     assert not (tmp_path / "run").exists()
 
 
-def test_sentence_longer_than_the_context(call: Call, tiny_gpt2: Path, tmp_path: Path) -> None:
+def test_sentence_longer_than_the_context(call: Command, tiny_gpt2: Path, tmp_path: Path) -> None:
     path = write_samples(tmp_path / "long.csv", [("I sing.", 1), ("I sing " + "and sing " * 200 + ".", 2)])
     refused(run_own(call, path, tiny_gpt2, tmp_path / "run", "--strict"), "sample 1", "tokens", "context of 128")
     assert not (tmp_path / "run").exists()
@@ -89,7 +65,7 @@ def test_sentence_longer_than_the_context(call: Call, tiny_gpt2: Path, tmp_path:
     assert not (tmp_path / "alone").exists()
 
 
-def test_nan_weights_name_the_sample(call: Call, few: Path, tiny_gpt2: Path, tmp_path: Path) -> None:
+def test_nan_weights_name_the_sample(call: Command, few: Path, tiny_gpt2: Path, tmp_path: Path) -> None:
     import torch
     from safetensors.torch import load_file, save_file
 
@@ -105,7 +81,7 @@ def test_nan_weights_name_the_sample(call: Call, few: Path, tiny_gpt2: Path, tmp
     assert "sample" in last
 
 
-def test_run_folder_of_another_spec(call: Call, few: Path, tiny_gpt2: Path, tmp_path: Path) -> None:
+def test_run_folder_of_another_spec(call: Command, few: Path, tiny_gpt2: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     assert run_own(call, few, tiny_gpt2, out).code == 0
     before = (out / "run.json").read_bytes()
@@ -113,8 +89,7 @@ def test_run_folder_of_another_spec(call: Call, few: Path, tiny_gpt2: Path, tmp_
     refused(run_own(call, few, tiny_gpt2, out, "--dtype", "float64"), "dtype", "--out")
     other = tmp_path / "other"
     shutil.copytree(tiny_gpt2, other / "tiny-gpt2")
-    config = other / "tiny-gpt2" / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"note": "changed"}))
+    edit(other / "tiny-gpt2" / "config.json", note="changed")
     refused(run_own(call, few, other / "tiny-gpt2", out), "spec", "--out")
     assert (out / "run.json").read_bytes() == before
     foreign = tmp_path / "letters"
@@ -124,7 +99,7 @@ def test_run_folder_of_another_spec(call: Call, few: Path, tiny_gpt2: Path, tmp_
 
 
 def test_models_of_one_folder_name_get_names(
-    call: Call, few: Path, tiny_gpt2: Path, tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    call: Command, few: Path, tiny_gpt2: Path, tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name, model in ("early", tiny_gpt2), ("late", tiny_bert):
@@ -142,7 +117,7 @@ def test_models_of_one_folder_name_get_names(
     assert len(list((tmp_path / "runs").iterdir())) == 2, "another command's models don't get into the first one's run"
 
 
-def test_one_models_error_leaves_the_others(call: Call, few: Path, tiny_gpt2: Path, tmp_path: Path) -> None:
+def test_one_models_error_leaves_the_others(call: Command, few: Path, tiny_gpt2: Path, tmp_path: Path) -> None:
     """Tokens were added to a tokenizer and the model not resized: exit 1, the cause at the end; alone, exit 2 or 1."""
     from transformers import AutoTokenizer
 
@@ -163,7 +138,7 @@ def test_one_models_error_leaves_the_others(call: Call, few: Path, tiny_gpt2: Pa
     assert "Traceback" not in alone.err
 
 
-def test_unknown_words_of_the_command_line(call: Call, few: Path, tiny_gpt2: Path, tmp_path: Path) -> None:
+def test_unknown_words_of_the_command_line(call: Command, few: Path, tiny_gpt2: Path, tmp_path: Path) -> None:
     refused(call("run", "gets", "--model", tiny_gpt2, "--out", tmp_path / "run"), "gets", "gest")
     ended = run_own(call, few, tiny_gpt2, tmp_path / "run", "--engine", "warp")
     assert ended.code == 2
@@ -173,7 +148,7 @@ def test_unknown_words_of_the_command_line(call: Call, few: Path, tiny_gpt2: Pat
     refused(run_own(call, few, tiny_gpt2, tmp_path / "run", "--templates", str(templates)), "bad.toml", "kind")
 
 
-def test_probe(call: Call, tiny_gpt2: Path, tiny_bert: Path) -> None:
+def test_probe(call: Command, tiny_gpt2: Path, tiny_bert: Path) -> None:
     good = call("probe", tiny_gpt2, "I like to []", "cook", "read", "--format", "json")
     assert good.code == 0, good.err
     rows = json.loads(good.out)
@@ -185,7 +160,7 @@ def test_probe(call: Call, tiny_gpt2: Path, tiny_bert: Path) -> None:
 
 
 def test_probe_refuses_before_weights_are_loaded(
-    call: Call, tiny_gpt2: Path, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
+    call: Command, tiny_gpt2: Path, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def loaded(*_: object, **__: object) -> None:
         raise AssertionError("too late")

@@ -13,13 +13,12 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from click.testing import CliRunner
 
-from evaluator.cli import cli, main
 from evaluator.datasets.registry import PUBLISHED, published_run, published_scores
 from evaluator.imports.stereoset_predictions import kind_of
 from evaluator.store.run import Run
 from evaluator.tasks.stored import scores_of
+from tests.commands import Command
 from tests.datasets.test_fetch import Server
 
 GLM = "/kinit-sk/gest/7dd908cae11720ee5d95e43a4ab94fb410c8b790/data/predictions/english_glm"
@@ -56,14 +55,6 @@ def server(data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     it.close()
 
 
-def fetch(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr("sys.argv", ["evaluator", "data", "fetch", *arguments])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    assert isinstance(stop.value.code, int)
-    return stop.value.code
-
-
 def test_every_published_file_is_pinned(data_dir: Path) -> None:
     with (data_dir / "published_scores.tsv").open(encoding="utf8", newline="") as lines:
         public = {(f"{r['repository']}@{r['commit']}", r["path"], r["sha256"]) for r in csv.DictReader(lines, delimiter="\t")}
@@ -91,26 +82,23 @@ def test_a_name_says_how_a_model_was_asked(name: str, kind: str | None) -> None:
     assert kind_of(name) == kind
 
 
-def test_what_is_there_becomes_a_run_and_the_rest_is_told(
-    server: Server, data_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_there_becomes_a_run_and_the_rest_is_told(server: Server, data_dir: Path, command: Command) -> None:
     altered, missing = f"{GLM}/gpt2_template-0.txt", f"{GLM}/gpt2_template-1.txt"
     right = server.content[altered]
     server.content[altered] = b"0.5\n" * 3565
     kept = server.content.pop(missing)
     parts = ("published-gest-glm", "published-gest-slavic", "published-stereoset-en")
-    assert fetch(monkeypatch, *parts, "--mirror", server.url) == 1
-    out, err = capsys.readouterr()
-    lines = err.splitlines()
+    ended = command("data", "fetch", *parts, "--mirror", server.url)
+    assert ended.code == 1
+    lines = ended.err.splitlines()
     assert len(lines) == (46 - 4) + 5 + (20 - 2)  # one each
     assert all(line.startswith("evaluator: published-") and "--data" not in line for line in lines)
     assert sum("gpt2_template-0.txt has changed (sha256" in line for line in lines) == 1
     assert sum("gpt2_template-1.txt" in line and "404" in line for line in lines) == 1
-    assert "published-gest-slavic: not imported as a run: the pairs" in out
-    checked = CliRunner().invoke(cli, ["data", "check", PUBLISHED])
-    assert checked.exit_code == 2
-    status = [line.split()[-1] for line in checked.stdout.splitlines()[1:]]
-    assert (status.count("ok"), len(status)) == (2 + 2 + 2, 150)
+    assert "published-gest-slavic: not imported as a run: the pairs" in ended.out
+    checked = command("data", "check", PUBLISHED)
+    status = [line.split()[-1] for line in checked.out.splitlines()[1:]]
+    assert (checked.code, status.count("ok"), len(status)) == (2, 2 + 2 + 2, 150)
     run = Run.open(published_run())
     stereoset = ["bert-base-cased_BertLM_BertNextSentence", "gpt2_GPT2LM_GPT2LM_d"]
     assert run.models == ["Mistral-7B-Instruct-v0.2", "pythia-70m", *stereoset]
@@ -124,21 +112,18 @@ def test_what_is_there_becomes_a_run_and_the_rest_is_told(
 
     server.content |= {altered: right, missing: kept}
     server.asked.clear()
-    assert fetch(monkeypatch, "published-gest-glm", "--mirror", server.url) == 1
-    out, _ = capsys.readouterr()
-    assert "published-gest-glm: 2 files imported" in out
+    ended = command("data", "fetch", "published-gest-glm", "--mirror", server.url)
+    assert (ended.code, "published-gest-glm: 2 files imported" in ended.out) == (1, True)
     assert set(server.asked) & {f"{GLM}/pythia-70m_template-0.txt", f"{GLM}/Mistral-7B-Instruct-v0.2_template-0.txt"} == set()
     assert scores_of(Run.open(published_run()), "gest").filter(pl.col("model") == "gpt2")["template"].n_unique() == 2
 
     before = (published_run() / "run.json").read_bytes()
-    assert fetch(monkeypatch, "published-gest-glm", "--mirror", server.url) == 1
-    assert "imported" not in capsys.readouterr().out
+    ended = command("data", "fetch", "published-gest-glm", "--mirror", server.url)
+    assert (ended.code, "imported" in ended.out) == (1, False)
     assert (published_run() / "run.json").read_bytes() == before
 
 
-def test_a_killed_fetch_is_finished_by_the_same_command(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_killed_fetch_is_finished_by_the_same_command(server: Server, tmp_path: Path, command: Command) -> None:
     slow = f"{GLM}/pythia-70m_template-1.txt"
     whole = server.content[slow]
     assert isinstance(whole, bytes)
@@ -149,8 +134,10 @@ def test_a_killed_fetch_is_finished_by_the_same_command(
         time.sleep(20)
 
     server.content[slow] = wait  # type: ignore[assignment]
-    command = [sys.executable, "-m", "evaluator", "data", "fetch", "published-gest-glm", "--mirror", server.url]
-    child = subprocess.Popen(command, env=os.environ.copy(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    words = ("data", "fetch", "published-gest-glm", "--mirror", server.url)
+    child = subprocess.Popen(
+        [sys.executable, "-m", "evaluator", *words], env=os.environ.copy(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     while not reached.exists() and child.poll() is None:
         time.sleep(0.05)
     child.send_signal(signal.SIGKILL)
@@ -161,18 +148,15 @@ def test_a_killed_fetch_is_finished_by_the_same_command(
     assert "pythia-70m_template-1.txt" not in there
     server.content[slow] = lambda handler: handler.answer(200, whole)
     server.asked.clear()
-    assert fetch(monkeypatch, *command[5:]) == 1
-    assert "6 of 46 files" in capsys.readouterr().out
+    ended = command(*words)
+    assert (ended.code, "6 of 46 files" in ended.out) == (1, True)
     assert f"{GLM}/gpt2_template-0.txt" not in server.asked
     run = Run.open(tmp_path / "cache" / "data" / PUBLISHED / "run")
     assert run.models == ["Mistral-7B-Instruct-v0.2", "gpt2", "pythia-70m"]
 
 
-def test_a_server_that_cannot_be_reached_stops_the_fetch_in_one_line(
-    server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_server_that_cannot_be_reached_stops_the_fetch_in_one_line(server: Server, command: Command) -> None:
     server.content[f"{GLM}/Llama-2-13b-hf_template-0.txt"] = lambda handler: handler.send_error(503)
-    assert fetch(monkeypatch, "published", "--mirror", server.url) == 1
-    err = capsys.readouterr().err.splitlines()
-    assert len(err) == 3
-    assert "503" in err[-1]
+    ended = command("data", "fetch", "published", "--mirror", server.url)
+    assert (ended.code, len(ended.err.splitlines())) == (1, 3)
+    assert "503" in ended.err.splitlines()[-1]

@@ -13,10 +13,9 @@ from typing import Any
 
 import polars as pl
 import pytest
-import transformers
 from chat_server import ANSWER_TOKENS, PROMPT_TOKENS, ChatServer, Fault, words
 from polars.testing import assert_frame_equal
-from tiny_models import tiny_model
+from tiny_models import tiny_model, tiny_talker
 
 import evaluator
 from evaluator.reports.notes import run_notes
@@ -33,7 +32,6 @@ from evaluator_serving.chats import Chat
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import EngineError, InputError
 from tests.scoring.made_up import GROUPS, write_data
-from tests.serving.test_generation import TEMPLATE
 
 ASKED = 6 * len(GROUPS)
 EACH = (2 * PROMPT_TOKENS + 10 * ANSWER_TOKENS) / 1e6
@@ -386,11 +384,7 @@ def test_killed_at_many_moments(data: Path, tmp_path: Path, concurrency: int, mo
 
 @pytest.fixture(scope="module")
 def talker(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tiny_model("llama", tmp_path_factory.mktemp("talker"), tokenizer="llama-bytes", max_position_embeddings=512)
-    tokens = transformers.AutoTokenizer.from_pretrained(folder)
-    tokens.chat_template = TEMPLATE
-    tokens.save_pretrained(folder)
-    return folder
+    return tiny_talker(tmp_path_factory.mktemp("talker"), max_position_embeddings=512)
 
 
 def local(talker: Path, data: Path, out: Path, **how: Any) -> RunSpec:

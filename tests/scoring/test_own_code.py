@@ -19,7 +19,6 @@ from click.testing import CliRunner
 from huggingface_hub import constants
 
 import evaluator
-from evaluator import cli
 from evaluator.bench import function
 from evaluator.bench.backends import serve
 from evaluator.bench.job import BenchJob
@@ -47,7 +46,9 @@ from evaluator_serving.rows import Row
 from evaluator_serving.transformers_engine.engine import TransformersEngine
 from evaluator_serving.vllm_engine.engine import engine_arguments
 from evaluator_serving.vllm_engine.sizing import Sizes
+from tests.commands import Command
 from tests.hub_server import HubServer
+from tests.json_files import edit
 from tests.own_code import AUTO_MAP, forget, modules_in, ran, with_own_code
 from tests.tiny_models import tiny_model
 
@@ -74,10 +75,6 @@ def own(llama: Path, tmp_path: Path) -> Path:
     return with_own_code(llama, tmp_path / "own")
 
 
-def edit(file: Path, **changes: object) -> None:
-    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
-
-
 # --- refused ------------------------------------------------------------------------------------------------------
 
 
@@ -88,10 +85,8 @@ def test_nothing_runs_of_a_model_that_is_not_named(own: Path, tmp_path: Path) ->
     assert ran(own) == set()
 
 
-@pytest.mark.parametrize("command", ["run", "probe", "plan", "sweep"])
-def test_commands_say_it_in_one_line(
-    command: str, own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize("name", ["run", "probe", "plan", "sweep"])
+def test_commands_say_it_in_one_line(name: str, own: Path, tmp_path: Path, command: Command) -> None:
     sweep = tmp_path / "SWEEP.toml"
     sweep.write_text(f'tasks = ["gest-demo"]\nout = "{tmp_path / "run"}"\n[[models]]\nmodel = "{own}"\n')
     words = {
@@ -100,12 +95,8 @@ def test_commands_say_it_in_one_line(
         "plan": [str(sweep)],
         "sweep": [str(sweep), "--ray", "none"],
     }
-    monkeypatch.setattr("sys.argv", ["evaluator", command, *words[command]])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    assert stop.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "(configuration_own.py, modeling_own.py)" in line
+    ended = command(name, *words[name])
+    assert (ended.code, "(configuration_own.py, modeling_own.py)" in ended.line) == (2, True)
     assert ran(own) == set()
 
 

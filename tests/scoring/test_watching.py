@@ -34,6 +34,8 @@ from evaluator.scoring.status import driver_signs, model_rows
 from evaluator.store.run import Run
 from evaluator_serving import engine
 from evaluator_serving.errors import InputError
+from tests.commands import Command
+from tests.commands import command as in_process
 from tests.e2e.conftest import write_samples
 from tests.own_tasks import custom
 from tests.ports import free_port
@@ -207,15 +209,10 @@ def test_log_lines_have_times_or_are_json(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrong", [["--model", "none/"], ["--bogus"]])
 @pytest.mark.parametrize("format_", [["--log-format", "json"], ["--log-format=json"]])
-def test_how_a_command_ended_is_json_too(
-    wrong: list[str], format_: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["evaluator", "run", "gest-demo", *wrong, *format_])
-    with pytest.raises(SystemExit, match="2"):
-        cli.main()
-    (line,) = capsys.readouterr().err.splitlines()
-    record = json.loads(line)
-    assert (record["level"], record["message"][:11]) == ("error", "evaluator: ")
+def test_how_a_command_ended_is_json_too(wrong: list[str], format_: list[str], command: Command) -> None:
+    ended = command("run", "gest-demo", *wrong, *format_)
+    record = json.loads(ended.line)
+    assert (ended.code, record["level"], record["message"][:11]) == (2, "error", "evaluator: ")
 
 
 NATIVE = """
@@ -266,23 +263,18 @@ def test_a_command_with_a_json_log_takes_care_of_them(
 
     monkeypatch.setattr("evaluator.scoring.run.run", warned)
     monkeypatch.setattr("evaluator.cli.run.finish", lambda *_: None)
-    monkeypatch.setattr(sys, "argv", ["evaluator", "run", "gest-demo", "--model", "m", "--out", "r", "--log-format", "json"])
-    with pytest.raises(SystemExit, match="0"):
-        cli.main()
-    (line,) = capfd.readouterr().err.splitlines()
-    assert json.loads(line)["message"] == "[W1129 utils.cpp:68] Warning"
+    ended = in_process(monkeypatch, capfd)("run", "gest-demo", "--model", "m", "--out", "r", "--log-format", "json")
+    assert (ended.code, json.loads(ended.line)["message"]) == (0, "[W1129 utils.cpp:68] Warning")
 
 
-def test_an_interruption_is_one_line_of_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interruption_is_one_line_of_json(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("evaluator.scoring.run.run", interrupted)
-    monkeypatch.setattr(sys, "argv", ["evaluator", "run", "gest-demo", "--model", "m", "--out", "r", "--log-format", "json"])
-    with pytest.raises(SystemExit, match="130"):
-        cli.main()
-    (line,) = capsys.readouterr().err.splitlines()
-    assert json.loads(line)["message"].startswith("interrupted: all finished work is kept")
+    ended = command("run", "gest-demo", "--model", "m", "--out", "r", "--log-format", "json")
+    assert ended.code == 130
+    assert json.loads(ended.line)["message"].startswith("interrupted: all finished work is kept")
 
 
 # --- signs of life ---------------------------------------------------------------------------------------------------

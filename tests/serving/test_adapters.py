@@ -1,6 +1,5 @@
 """Models with a PEFT adapter: scored as base weights plus B·A·scale by hand in float64, known by both, or refused."""
 
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,6 +22,7 @@ from evaluator_serving.models.resolving import resolve
 from evaluator_serving.models.tokenizer import load_tokenizer
 from evaluator_serving.opening import open_engine
 from evaluator_serving.rows import Head, Row
+from tests.json_files import edit
 
 peft = pytest.importorskip("peft", reason="peft isn't installed: install the lora extra")
 
@@ -30,11 +30,7 @@ IDS = (2, 17, 9, 30, 3)
 RANK, ALPHA = 4, 12
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("EVALUATOR_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
+pytestmark = pytest.mark.usefixtures("module_cache")
 
 
 def adapter_for(
@@ -112,7 +108,7 @@ def test_a_base_folder_may_be_given_relative_to_the_adapters(tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)  # where no ../base is
     base = tiny_model("gpt2", tmp_path / "base")
     adapter, model = adapter_for(base, tmp_path / "adapter", CAUSAL, fan_in_fan_out=True)
-    edit(adapter, base_model_name_or_path="../base")
+    edit(adapter / "adapter_config.json", base_model_name_or_path="../base")
     close(scores(adapter, "causal"), expected(model, "causal"))
 
 
@@ -122,7 +118,7 @@ def test_an_adapter_beside_weights_is_applied_to_those(tmp_path: Path, named: st
     base = tiny_model("llama", tmp_path / "model")
     other = tiny_model("llama", tmp_path / "other", seed=9)
     adapter_for(base, base, CAUSAL, target_modules="all-linear")
-    edit(base, base_model_name_or_path=str(other) if named == "there" else "/no/such/folder")
+    edit(base / "adapter_config.json", base_model_name_or_path=str(other) if named == "there" else "/no/such/folder")
     wanted = tiny_model("llama", tmp_path / "plain")
     close(scores(base, "causal"), expected(by_hand(wanted, base, CAUSAL), "causal"))
 
@@ -221,13 +217,6 @@ def test_merged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 # --- refusals ---
 
 
-def edit(folder: Path, **changes: object) -> Path:
-    """Change entries of a folder's adapter_config.json."""
-    file = folder / "adapter_config.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
-    return folder
-
-
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An adapter for a small GPT-2; tests that change it copy it first."""
@@ -256,16 +245,17 @@ def copied(saved: Path, tmp_path: Path) -> Path:
     ],
 )
 def test_what_cannot_be_merged_is_refused_in_a_line(copied: Path, changes: dict[str, object], reason: str) -> None:
+    edit(copied / "adapter_config.json", **changes)
     with pytest.raises(InputError, match=reason) as caught:
-        resolve(str(edit(copied, **changes)))
+        resolve(str(copied))
     assert "\n" not in str(caught.value)
 
 
 def test_an_adapter_of_another_model_is_refused(copied: Path, tmp_path: Path) -> None:
-    edit(copied, base_model_name_or_path=str(tiny_model("gpt2", tmp_path / "wide", n_embd=64)))
+    edit(copied / "adapter_config.json", base_model_name_or_path=str(tiny_model("gpt2", tmp_path / "wide", n_embd=64)))
     with pytest.raises(InputError, match=r"can't be applied .*size mismatch"):
         resolve(str(copied))
-    edit(copied, base_model_name_or_path=str(tiny_model("gpt2", tmp_path / "short", n_layer=1)))
+    edit(copied / "adapter_config.json", base_model_name_or_path=str(tiny_model("gpt2", tmp_path / "short", n_layer=1)))
     with pytest.raises(InputError, match=r"h\.1\..* is a tensor of another model's adapter"):
         resolve(str(copied))
 

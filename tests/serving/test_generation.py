@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from tiny_models import drawn_wide, tiny_longrope, tiny_model
+from tiny_models import CHAT_TEMPLATE, drawn_wide, tiny_longrope, tiny_model, tiny_talker, tiny_tokenizer, with_template
 
 from evaluator_serving.answers import assemble
 from evaluator_serving.chats import Chat, Turn
@@ -30,10 +30,6 @@ from evaluator_serving.transformers_engine import generation
 from evaluator_serving.transformers_engine.beginnings import beginnings
 from evaluator_serving.transformers_engine.engine import TransformersEngine
 
-TEMPLATE = (
-    "{% for m in messages %}{{ '<s>' + m.role + ' : ' + m.content + '</s>' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<s>assistant :' }}{% endif %}"
-)
 TEXTS = ("I am tired", "the doctor said I am not the boss of my children", "He is strong and she is weak", "I cook")
 LENGTH = 12
 
@@ -41,11 +37,7 @@ LENGTH = 12
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> ModelSource:
     """A small llama that talks, in the tokens of its vocabulary."""
-    folder = tiny_model("llama", tmp_path_factory.mktemp("talker"), tokenizer="llama-bytes")
-    tokens = transformers.AutoTokenizer.from_pretrained(folder)
-    tokens.chat_template = TEMPLATE
-    tokens.save_pretrained(folder)
-    return resolve(str(folder))
+    return resolve(str(tiny_talker(tmp_path_factory.mktemp("talker"), max_position_embeddings=128)))
 
 
 @pytest.fixture(scope="module")
@@ -92,11 +84,7 @@ def test_batches_say_what_plain_generate_says(source: ModelSource, encoder: Enco
 
 def test_an_answer_that_gets_past_longropes_limit_takes_no_other_along(encoder: Encoder, tmp_path: Path) -> None:
     """Prompts of 23 to 32 tokens and answers of 12: they get there at different steps, where they do."""
-    folder = tiny_longrope(tmp_path, 35, tokenizer="llama-bytes")
-    made = resolve(str(folder))
-    tokens = transformers.AutoTokenizer.from_pretrained(folder)
-    tokens.chat_template = TEMPLATE
-    tokens.save_pretrained(folder)
+    made = resolve(str(with_template(tiny_longrope(tmp_path, 35, tokenizer="llama-bytes"))))
     asked = rows(encoder)
     assert sorted(len(row.ids) for row in asked) == [23, 24, 28, 32]
     replies = TransformersEngine(made, EngineOptions(dtype="float64"), asked).generate(asked)
@@ -105,8 +93,8 @@ def test_an_answer_that_gets_past_longropes_limit_takes_no_other_along(encoder: 
 
 def test_answers_of_a_model_that_counts_places_get_no_padding(encoder: Encoder, tmp_path: Path) -> None:
     """Llama 4's temperature: with padding a prompt of 23 tokens would get to place 40 when it has 35."""
-    tokens = transformers.AutoTokenizer.from_pretrained(tiny_model("llama", tmp_path, tokenizer="llama-bytes"))
-    tokens.chat_template = TEMPLATE
+    tokens = tiny_tokenizer("llama-bytes")
+    tokens.chat_template = CHAT_TEMPLATE
     config = transformers.Llama4TextConfig(
         vocab_size=len(tokens),
         hidden_size=64,
@@ -174,11 +162,7 @@ ENDS = ("I work", "she is not happy", "he is the nurse", "I feel tired and the m
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
 def test_what_prompts_begin_with_is_computed_once(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever follows, of one length or not, beside a prompt that shares nothing; and not where it makes a difference."""
-    folder = tiny_model(kind, tmp_path / kind, tokenizer="llama-bytes")
-    tokens = transformers.AutoTokenizer.from_pretrained(folder)
-    tokens.chat_template = TEMPLATE
-    tokens.save_pretrained(folder)
-    source = resolve(str(folder))
+    source = resolve(str(with_template(tiny_model(kind, tmp_path / kind, tokenizer="llama-bytes"))))
     encoder, texts = encoder_for(source), [*(BEGIN + end for end in ENDS), "I am tired " * 6]
     asked = [row for text in texts for row in encoder.encode(chat(text)).rows]
     made = TransformersEngine(source, EngineOptions(), asked)

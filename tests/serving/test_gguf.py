@@ -180,9 +180,7 @@ NOT_WRITTEN = {
 """Architectures of transformers' converter that no file is written for."""
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EVALUATOR_CACHE", str(tmp_path_factory.mktemp("cache")))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def log_probs(model: Any) -> torch.Tensor:

@@ -1,6 +1,5 @@
 """What the cache knows of models: the same as transformers says, or nothing."""
 
-import json
 import pickle
 import subprocess
 import sys
@@ -31,15 +30,12 @@ from evaluator_serving.models.tokenizer import load_tokenizer
 from evaluator_serving.onnx.engine import OnnxEngine
 from evaluator_serving.onnx.export import refusal
 from evaluator_serving.rows import Row
+from tests.json_files import edit
 
 TEXTS = ("The nurse said that she is a strong woman.", " He  is\nnot ж é [MASK] <s>", "Woman", "I'm 12 years <|endoftext|>")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("EVALUATOR_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
+pytestmark = pytest.mark.usefixtures("module_cache")
 
 
 def made(tokenizer: Any, source: ModelSource) -> list[Any]:
@@ -143,8 +139,7 @@ def test_another_version_or_configuration_is_not_the_known_one(tmp_path: Path, m
         assert resolve(str(tmp_path)).config == source.config
         assert loadings == [tmp_path]
         assert not isinstance(tokenizer_of(source), KnownTokenizer)
-    changed = json.loads((tmp_path / "config.json").read_text()) | {"rms_norm_eps": 0.125}
-    (tmp_path / "config.json").write_text(json.dumps(changed))
+    edit(tmp_path / "config.json", rms_norm_eps=0.125)
     assert resolve(str(tmp_path)).config.rms_norm_eps == 0.125
 
 
@@ -187,7 +182,7 @@ class Shifted(OnnxEngine):
 
 
 @pytest.fixture(scope="module")
-def checked(own_cache: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Shifted, ModelSource, float]:
+def checked(module_cache: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Shifted, ModelSource, float]:
     """An engine, its model, and how far it was from the oracle when it was checked on ROWS."""
     source = resolve(str(tiny_model("llama", tmp_path_factory.mktemp("model"), seed=4)))
     engine = Shifted(source, EngineOptions(device="cpu"), ROWS)

@@ -1,6 +1,5 @@
 """Model specs to sources: what is found, what is refused, and what a source's revision depends on."""
 
-import json
 import os
 import shutil
 from pathlib import Path
@@ -22,11 +21,9 @@ from evaluator_serving.models.tokenizer import load_tokenizer
 from evaluator_serving.rows import Head, Row
 from evaluator_serving.transformers_engine.engine import TransformersEngine
 from evaluator_serving.weights.files import count_parameters, tensor_names
+from tests.json_files import edit
 
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EVALUATOR_CACHE", str(tmp_path_factory.mktemp("cache")))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.fixture(scope="module")
@@ -38,12 +35,6 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def copied(saved: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(saved, tmp_path / "model"))
-
-
-def edit(file: Path, **changes: object) -> None:
-    """Set or (None) delete entries of a JSON file."""
-    content = {**json.loads(file.read_text()), **changes}
-    file.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
 
 
 def load(folder: Path, head: Head, *, allow_pickle: bool = False) -> TransformersEngine:

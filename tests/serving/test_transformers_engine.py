@@ -1,6 +1,5 @@
 """The transformers engine's own duties: memory, refusals, precision, and a head that is computed where it is read."""
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +30,7 @@ from evaluator_serving.transformers_engine.engine import TransformersEngine
 from evaluator_serving.transformers_engine.forward import Forward, log_probs
 from evaluator_serving.transformers_engine.products import PackedLinear
 from tests.float64_loop import row_answers, saved_answers
+from tests.json_files import edit
 
 ROWS = [Row("causal", tuple((7 * i + j) % 50 + 5 for j in range(i + 2)), ((i, 9), (i + 1, 11), (i + 1, 12))) for i in range(12)]
 TWO = [Row("causal", (5, 6, 7), ((2, 9),)), Row("causal", (5, 6), ((1, 9), (0, 6)))]
@@ -106,8 +106,7 @@ def test_a_padding_id_without_an_embedding_is_no_padding_id(family: str, padding
         "t5": [Row("seq2seq", (7, *one[:3]), lookups, encoder_ids=one) for one in ids],
     }[family]
     expected = TransformersEngine(source, EngineOptions(device="cpu"), rows).score(rows)
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"pad_token_id": padding}))
+    edit(tmp_path / "config.json", pad_token_id=padding)
     made = load_config(tmp_path, "model")
     assert padding_of(made) is None
     source = replace(source, config=made)
