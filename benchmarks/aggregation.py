@@ -1,6 +1,6 @@
 """Time and memory of rates and bootstrap intervals for 100 models × 4 templates × 3,565 samples.
 
-    python benchmarks/aggregation.py [--models 100] [--out benchmarks/results/aggregation.json]
+    python benchmarks/aggregation.py [--models 100] [--json FILE]
 
 Scores are synthetic. Each interval method runs in a separate process. Measured are wall and CPU time from scores to tidy rows,
 and the process's peak memory.
@@ -12,9 +12,8 @@ import platform
 import subprocess
 import sys
 import time
-from pathlib import Path
 
-from output import write_record
+from output import benchmark_parser, write_record
 
 SAMPLES = 3565
 GROUPS = 16
@@ -65,9 +64,8 @@ def child(models: int, interval: str) -> dict[str, float | int]:
 
 def main() -> int:
     """Run every kind of interval, print a table, write JSON; exit code 1 where a limit is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__, __file__)
     parser.add_argument("--models", type=int, default=100)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "aggregation.json")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
@@ -86,7 +84,7 @@ def main() -> int:
         "limits": {"seconds": LIMIT_SECONDS, "peak_bytes": LIMIT_BYTES},
         "results": results,
     }
-    write_record(arguments.out, record)
+    write_record(arguments.json, record)
     print(f"{'interval':12} {'scores':>10} {'rows':>8} {'seconds':>8} {'CPU s':>7} {'peak MiB':>9}")
     for interval, r in results.items():
         times = f"{r['seconds']:8.1f} {r['cpu_seconds']:7.1f}"

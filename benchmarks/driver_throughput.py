@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from output import benchmark_parser
 
 from evaluator_serving.engine import Engine, EngineOptions
 from evaluator_serving.models.source import ModelSource
@@ -145,12 +146,11 @@ def _timed(owner: Any, names: Sequence[str]) -> list[float]:
 
 def main() -> None:
     """Make the models, and run each case in a process of its own."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES))
     parser.add_argument("--models", type=int)
     parser.add_argument("--limit", type=int)
     parser.add_argument("--ray", type=int, default=0)
-    parser.add_argument("--json", type=Path)
     parser.add_argument("--one", nargs="+", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.one:

@@ -11,7 +11,6 @@ float64 of g_s, the q_i and the log-probabilities, the latter's mean, and how th
 the demo sentences on a GPU.
 """
 
-import argparse
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 
 import polars as pl
 from glm_throughput import SHAPES, bfloat16_demo, shaped_model
-from output import write_record
+from output import benchmark_parser, write_record
 from sides import processor
 
 import evaluator
@@ -94,11 +93,10 @@ def table(found: Mapping[str, Mapping[str, Any]]) -> str:
 
 def main() -> None:
     """Compare, print, write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__, __file__)
     parser.add_argument("--limit", type=int, help="sentences; default: all")
     parser.add_argument("--shape", choices=SHAPES, help="a model of random weights instead of the demo model")
     parser.add_argument("--runs", type=Path, help="folder of the runs (default: a temporary one)")
-    parser.add_argument("--json", type=Path, default=Path(__file__).with_name("results") / "dtype_drift.json")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = arguments.runs or Path(scratch)

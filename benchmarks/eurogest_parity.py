@@ -6,7 +6,6 @@ DATA/eurogest/golden_smollm2.tsv has scores of some sentences in five languages:
 code, and the default protocol's in float64. The largest difference is compared with the tolerance for float32.
 """
 
-import argparse
 import csv
 import json
 import tempfile
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from output import write_record
+from output import benchmark_parser, write_record
 
 from evaluator.datasets.eurogest import GENDERED_FILE, LANGUAGES, NEUTRAL_FILE, QUOTES_FILE, SCAFFOLD_FILE
 from evaluator.datasets.registry import folder
@@ -86,9 +85,8 @@ def _released(row: Mapping[str, str], protocol: Protocol_) -> float:
 
 def main() -> None:
     """Compare, print, write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__, __file__)
     parser.add_argument("--languages", default=",".join(CODES), help="comma-separated codes")
-    parser.add_argument("--json", type=Path, default=Path(__file__).with_name("results") / "eurogest_parity.json")
     arguments = parser.parse_args()
     codes, data = arguments.languages.split(","), folder(DataSource())
     wanted = golden(data, codes)

@@ -15,15 +15,13 @@ pairs with a common beginning; the others have another first token here. Only th
 
 import argparse
 import json
-import os
 import platform
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from glm_throughput import Counter
-from output import write_record
+from output import benchmark_parser, write_record
 from sides import Score, Side, cut, interleaved, numbers, opened_engine, peaks, serve
 
 from evaluator.bench.measure import versions
@@ -114,13 +112,10 @@ def least_seconds(worker: BackendProcess[Side], onnx: BackendProcess[Side], peak
 
 def main() -> None:
     """Measure, print a table, write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__, __file__, model=True, threads=True)
     parser.add_argument("--pairs", type=int, default=300)
     parser.add_argument("--languages", default=",".join(LANGUAGES), help="comma-separated codes")
     parser.add_argument("--slices", type=int, default=4)
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--model", help="folder, GGUF file or hub id (default: the demo model)")
-    parser.add_argument("--json", type=Path, default=Path(__file__).with_name("results") / "eurogest_throughput.json")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:

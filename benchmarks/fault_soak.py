@@ -12,7 +12,6 @@ then repeated). One sentence makes the engine kill its own process. At the end
 - no answer was stored twice, and only chunks in flight at a crash were scored twice (the engine logs what it scores).
 """
 
-import argparse
 import contextlib
 import csv
 import hashlib
@@ -33,7 +32,7 @@ import numpy as np
 import polars as pl
 import psutil
 from numpy.typing import NDArray
-from output import write_record
+from output import benchmark_parser, write_record
 
 from evaluator.demo import demo_model
 from evaluator.store.answers import ANSWERS
@@ -298,10 +297,9 @@ def make_models(folder: Path) -> list[Path]:
 
 def main() -> None:
     """Run the soak with the demo's model and tiny ones and write the record."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = benchmark_parser(__doc__, __file__)
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--sentences", type=int, default=4000)
-    parser.add_argument("--json", type=Path, default=HERE / "results" / "fault_soak.json")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="fault-soak-"))
     try:

@@ -12,7 +12,6 @@ States of the cache:
 Timed are, for `run`, the first line on stderr, the line `running` (loaded and verified) and the table; for `probe`, the table.
 """
 
-import argparse
 import os
 import shutil
 import statistics
@@ -24,7 +23,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from output import write_record
+from output import benchmark_parser, write_record
 
 from evaluator.demo import demo_model
 
@@ -91,10 +90,8 @@ def measure(model: str, repeats: int, scratch: Path) -> dict[str, dict[str, floa
 
 def main() -> None:
     """Measure, print a table, write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__, __file__, model=True)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--model", help="folder, GGUF file or hub id (default: the demo model)")
-    parser.add_argument("--json", type=Path, default=Path(__file__).with_name("results") / "first_answers.json")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         found = measure(arguments.model or str(demo_model()), arguments.repeats, Path(scratch))

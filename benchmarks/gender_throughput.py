@@ -1,20 +1,18 @@
 """Speed of the default gender detector on all GEST translations by four systems into nine languages.
 
-    python benchmarks/gender_throughput.py --data DATA [--out benchmarks/results/gender_throughput.json]
+    python benchmarks/gender_throughput.py --data DATA [--json FILE]
 
 Reading the files is not timed. Exit code 1 if the total takes 20 s or more.
 """
 
-import argparse
 import csv
-import os
 import platform
 import sys
 import time
 from collections import Counter
 from pathlib import Path
 
-from output import write_record
+from output import benchmark_parser, write_record
 
 from evaluator.gender import LANGUAGES, rules_detector
 
@@ -54,9 +52,7 @@ def measure(data: Path, language: str) -> dict[str, float | int | str]:
 
 def main() -> int:
     """Measure every language, print a table, write JSON; exit code 1 where the limit is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=os.environ.get("EVALUATOR_DATA"), help="folder of the public data sets")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "gender_throughput.json")
+    parser = benchmark_parser(__doc__, __file__, data=True)
     arguments = parser.parse_args()
     if arguments.data is None:
         parser.error("give --data or set EVALUATOR_DATA")
@@ -69,9 +65,9 @@ def main() -> int:
     print("  ".join(f"{column:>20}" for column in columns))
     for row in (*rows, total):
         print("  ".join(f"{row[column]:>20}" for column in columns))
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.json.parent.mkdir(parents=True, exist_ok=True)
     record = {"machine": platform.platform(), "python": platform.python_version(), "rows": rows, "total": total}
-    write_record(arguments.out, record)
+    write_record(arguments.json, record)
     return 0 if float(total["seconds"]) < LIMIT_SECONDS else 1
 
 

@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from alone import alone
-from output import write_record
+from output import benchmark_parser, write_record
 from sides import Numbers, Score, Side, cut, interleaved, numbers, opened_engine, peaks, processor, sentences, serve
 
 from evaluator.bench import harness
@@ -281,14 +281,11 @@ def compare(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def main() -> None:
     """Measure, print a table, write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__, __file__, model=True, threads=True)
     parser.add_argument("--rows", type=int, default=240)
     parser.add_argument("--slices", type=int, default=4)
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--model", help="folder, GGUF file or hub id (default: the demo model)")
     parser.add_argument("--shape", choices=SHAPES, help="a model of random weights instead")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS, help="the first is what the others are compared with")
-    parser.add_argument("--json", type=Path, default=Path(__file__).with_name("results") / "glm_throughput.json")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:

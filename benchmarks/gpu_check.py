@@ -40,6 +40,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from output import benchmark_parser
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 PATHS = [str(path) for path in (HERE, ROOT, ROOT / "serving", ROOT / "kernels")]
@@ -206,11 +208,10 @@ def kernel_table(section: Mapping[str, Any]) -> str:
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--only", nargs="+", choices=list(SECTIONS), default=list(SECTIONS), help="these sections")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--seconds", type=float, help=f"for all sections together; default: {SECONDS:.0f} on a GPU")
-    parser.add_argument("--json", type=Path, help="where the numbers go")
     parser.add_argument("--inside", choices=list(SECTIONS), help=argparse.SUPPRESS)
     return parser.parse_args()
 

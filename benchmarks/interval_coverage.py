@@ -7,17 +7,15 @@ sets in which the interval contains the true value, the test rejects, or Holm's 
 minutes on one core. Exit code 1 if a share differs from its target by more than two standard errors.
 """
 
-import argparse
 import math
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import numpy as np
 import polars as pl
-from output import write_record
+from output import benchmark_parser, write_record
 
 from evaluator.measures import gest
 from evaluator.measures.bootstrap import Array, Bootstrap, Stratum, means, with_counts
@@ -290,9 +288,8 @@ def simulate(sets: int) -> Iterator[Result]:
 
 def main() -> int:
     """Print the table, write the JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__, __file__)
     parser.add_argument("--sets", type=int, default=2000, help="data sets of each kind (default 2000)")
-    parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "interval_coverage.json")
     arguments = parser.parse_args()
     begun = time.perf_counter()
     results = []

@@ -1,11 +1,10 @@
 """How long a leaderboard of 2,000 models × 10 tasks takes to rank and write, and how large its page is.
 
-    python benchmarks/leaderboard.py [--models 2000] [--tasks 10] [--out benchmarks/results/leaderboard.json] [--keep DIR]
+    python benchmarks/leaderboard.py [--models 2000] [--tasks 10] [--json FILE] [--keep DIR]
 
 Models, their values and their resamples are made up; measuring them (which a run's own report does) is not part of it.
 """
 
-import argparse
 import json
 import platform
 import tempfile
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from output import benchmark_parser
 
 from evaluator.ranking.board import VALUES, Board, BoardColumn, BoardRow
 from evaluator.ranking.write import PAGE, TABLE, write
@@ -68,10 +68,9 @@ def measure(models: int, tasks: int, folder: Path) -> dict[str, float | int]:
 
 def main() -> None:
     """Measure, print and keep."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__, __file__)
     parser.add_argument("--models", type=int, default=2000)
     parser.add_argument("--tasks", type=int, default=10)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "leaderboard.json")
     parser.add_argument("--keep", type=Path, help="folder to leave the page in")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
@@ -79,7 +78,7 @@ def main() -> None:
     report = {"machine": platform.processor() or platform.machine(), "resamples": RESAMPLES, **found}
     report["within_limits"] = found["seconds"] < LIMIT_SECONDS and found["page_bytes"] < LIMIT_BYTES
     print(json.dumps(report, indent=1))
-    chosen.out.write_text(json.dumps(report, indent=1) + "\n")
+    chosen.json.write_text(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from typing import Any
 
 from alone import MIB, alone
 from masked_models import make_shape, published_masked, requests
-from output import write_record
+from output import benchmark_parser, write_record
 from sides import Numbers, Score, Side, interleaved, opened_engine, peaks, processor, sentences, serve
 
 from evaluator.bench.counter import Counter
@@ -291,14 +291,12 @@ def table(results: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Measure, write JSON, print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__, __file__, threads=True)
     parser.add_argument("--cases", nargs="+", choices=list(AIMS), default=list(AIMS))
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--rows", type=int, default=96)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--data", type=Path, help="folder of public data sets (default: EVALUATOR_DATA)")
-    parser.add_argument("--json", type=Path, default=Path(__file__).with_name("results") / "mlm_throughput.json")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:

@@ -8,7 +8,6 @@ the same command with an empty disk finishes the run with the report of an unint
 one line.
 """
 
-import argparse
 import contextlib
 import json
 import os
@@ -30,6 +29,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests")]
 import polars as pl  # noqa: E402
 from click.testing import CliRunner  # noqa: E402
 from object_servers import SERVERS, Line, Server  # noqa: E402
+from output import benchmark_parser  # noqa: E402
 
 from evaluator.cli import cli  # noqa: E402
 from evaluator.store.remote import run_folder  # noqa: E402
@@ -223,10 +223,9 @@ def judged(found: dict[str, Any]) -> list[str]:
 
 def main() -> int:
     """Try each server and add it to the record; exit code 1 if a promise was not held."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__, __file__)
     parser.add_argument("--servers", nargs="+", choices=sorted(SERVERS), default=list(SERVERS))
     parser.add_argument("--sentences", type=int, default=4000)
-    parser.add_argument("--json", type=Path, default=HERE / "results" / "object_storage.json")
     options = parser.parse_args()
     record: dict[str, Any] = json.loads(options.json.read_text()) if options.json.is_file() else {"servers": {}}
     record |= {"python": platform.python_version(), "obstore": version("obstore"), "sentences": options.sentences}

@@ -6,14 +6,13 @@ Both score the same pairs with the same weights, in float32 on the CPU. Compared
 of metric `sum`), `likelihood_diff` (the mean of |d|), and each pair's difference. Needs `pip install lm-eval`.
 """
 
-import argparse
 import json
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import polars as pl
-from output import write_record
+from output import benchmark_parser, write_record
 
 from evaluator.bench.measure import versions
 from evaluator.demo import demo_model
@@ -55,10 +54,8 @@ def harness(model: str, frame: pl.DataFrame) -> tuple[dict[str, float], list[flo
 
 def main() -> None:
     """Compare, print, write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__, __file__, model=True)
     parser.add_argument("--pairs", type=int, default=1508)
-    parser.add_argument("--model", help="folder, GGUF file or hub id (default: the demo model)")
-    parser.add_argument("--json", type=Path, default=Path(__file__).with_name("results") / "pairs_parity.json")
     arguments = parser.parse_args()
     model = str(resolve_here(arguments.model or str(demo_model())).path)
     with tempfile.TemporaryDirectory() as folder:

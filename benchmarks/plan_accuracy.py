@@ -7,7 +7,6 @@ Then four models of other sizes are planned and swept on a local Ray cluster wit
 and without measurements, the actual seconds, and the ratios.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -16,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from output import write_record
+from output import benchmark_parser, write_record
 
 from evaluator.demo import demo_model
 
@@ -69,10 +68,9 @@ def planned(sweep: Path, environment: dict[str, str]) -> float:
 
 def main() -> int:
     """Measure, plan, sweep; exit code 1 if the plan is wrong by more than the limit."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__, __file__)
     parser.add_argument("--samples", type=int, default=240, help="of the task, for each model of the sweep")
     parser.add_argument("--task", default="gest-demo")
-    parser.add_argument("--json", type=Path, default=Path(__file__).with_name("results") / "plan_accuracy.json")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)

@@ -10,7 +10,6 @@ Raises AssertionError unless the job succeeds, the report equals that of an unin
 stored once, the metrics were exported, and no process is left.
 """
 
-import argparse
 import contextlib
 import json
 import os
@@ -29,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from output import write_record
+from output import benchmark_parser, write_record
 from prometheus_client.parser import text_string_to_metric_families
 
 from evaluator.demo import demo_model
@@ -327,11 +326,10 @@ def s3(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
 
 def main() -> None:
     """Rehearse with the demo's real model and random-weight ones."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else "")
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--sentences", type=int, default=400)
     parser.add_argument("--models", type=int, default=2)
     parser.add_argument("--s3", action="store_true", help="the run lies on an S3 server")
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="ev", dir="/tmp") as name, contextlib.ExitStack() as servers:
         folder = Path(name)

@@ -10,7 +10,6 @@ pictures. Without --browser only time and size are measured. Exit code 1 beyond 
 finding.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from output import write_record
+from output import benchmark_parser, write_record
 
 from evaluator.reports import html
 from evaluator.reports.report import build_report
@@ -111,12 +110,11 @@ def wrong(result: dict[str, Any]) -> list[str]:
 
 def main() -> int:
     """Write, open, tell."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = benchmark_parser(__doc__, __file__)
     parser.add_argument("runs", nargs="*", type=Path, metavar="RUN")
     parser.add_argument("--browser", type=Path, help="folder in which npm installed playwright-core and axe-core")
     parser.add_argument("--chromium", default="/usr/bin/chromium")
     parser.add_argument("--pictures", type=Path, help="keep pictures and pages here")
-    parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "report_page.json")
     chosen = parser.parse_args()
     results: dict[str, Any] = {}
     failed = 0

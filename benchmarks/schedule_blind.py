@@ -9,16 +9,14 @@ policy knows everything and may end replicas for free; replicas and devices are 
 policy is at least as good as any real one, so the counts are lower limits; 0 does not show that a policy exists.
 """
 
-import argparse
 import json
 import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-from output import write_record
+from output import benchmark_parser, write_record
 from schedule_simulation import fleet, make_jobs
 from scipy.optimize import linprog
 from scipy.sparse import coo_matrix
@@ -102,8 +100,7 @@ def exceeded(true: Sequence[Sequence[Job]], families: Mapping[str, Sequence[int]
 
 def main() -> None:
     """Print the table and write the figures."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "schedule_blind.json")
+    parser = benchmark_parser(__doc__, __file__)
     options = parser.parse_args()
     rows = []
     for mixed in (False, True):

@@ -8,13 +8,11 @@ fleet's capacity until the bound; the parts sum to makespan over bound. Means of
 expensive devices; `gaps`, idle devices before their last replica ends; `tail`, idle devices after it.
 """
 
-import argparse
 import json
 import statistics
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
-from output import write_record
+from output import benchmark_parser, write_record
 from schedule_simulation import CASES, disturbed, fleet, make_jobs
 
 from evaluator.sweep.planning.bound import prices
@@ -87,8 +85,7 @@ def measure(mixed: bool, gpus: int) -> dict[str, dict[str, float]]:
 
 def main() -> None:
     """Print the table and write the figures; of other cells than those that are asked for the file keeps what it has."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "schedule_loss.json")
+    parser = benchmark_parser(__doc__, __file__)
     parser.add_argument("--cells", default=",".join(CELLS), help="some of them, as in mixed-256,alike-64")
     options = parser.parse_args()
     rows = {}

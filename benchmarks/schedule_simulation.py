@@ -15,16 +15,14 @@ for the actual times, are
 docs/performance.md has the variants of the planner that were tried.
 """
 
-import argparse
 import random
 import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from output import write_record
+from output import benchmark_parser, write_record
 
 from evaluator.sweep.hardware import GIB, Fleet, Node
 from evaluator.sweep.planning.fit import Demand, allocations
@@ -138,8 +136,7 @@ def measure(mixed: bool, gpus: int, count: int, work: int, seeds: int) -> dict[s
 
 def main() -> None:
     """Print the table and write the figures."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "schedule_simulation.json")
+    parser = benchmark_parser(__doc__, __file__)
     options = parser.parse_args()
     print(
         f"{'fleet':6} {'GPUs':>4} {'models':>6} {'work':>4} {'bound s':>8} {'plan s':>7} {'loads':>5} "

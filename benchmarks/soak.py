@@ -15,7 +15,6 @@ Memory is anonymous memory including swap, since mapped files cannot leak. Memor
 remembers the last 100,000 calls and dead actors. Linux only.
 """
 
-import argparse
 import contextlib
 import csv
 import json
@@ -38,7 +37,7 @@ from typing import Any
 import polars as pl
 import psutil
 from fault_soak import SPOKEN, TEMPLATES, end, raw_answers, title, tree
-from output import write_record
+from output import benchmark_parser, write_record
 
 from evaluator.demo import demo_model
 from evaluator.store.run import Run
@@ -242,12 +241,11 @@ def _minutes(points: Sequence[tuple[float, float]]) -> list[float]:
 
 def main() -> int:
     """Run it, print and write the record; exit code 1 if something is wrong."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__, __file__)
     parser.add_argument("--minutes", type=float, default=20.0)
     parser.add_argument("--every", type=float, default=30.0, help="seconds between two kills")
     parser.add_argument("--engine", default="transformers")
     parser.add_argument("--tiny", action="store_true", help="a tiny model of random weights instead of the demo's")
-    parser.add_argument("--json", type=Path, default=HERE / "results" / "soak.json")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="soak-"))
     try:

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from output import write_record
+from output import benchmark_parser, write_record
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -209,10 +209,9 @@ def table(record: dict[str, Any]) -> str:
 
 def main() -> int:
     """Compare both ways, or (`--once`) run one of them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__, __file__)
     parser.add_argument("--models", type=int, default=30)
     parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--json", type=Path, default=ROOT / "benchmarks" / "results" / "start_costs.json")
     parser.add_argument("--note", default="", help="what a reader must know of the machine")
     parser.add_argument("--once", nargs=3, metavar=("WAY", "SWEEP", "OUT"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()

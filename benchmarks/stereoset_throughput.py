@@ -7,18 +7,15 @@ covers tokenizing to stored numbers, for all six generative cases. Both score th
 this program then also scores the whole data set.
 """
 
-import argparse
-import os
 import platform
 import time
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import torch
-from output import write_record
+from output import benchmark_parser, write_record
 
 from evaluator.datasets.stereoset import LABELS
 from evaluator.demo import demo_model
@@ -120,14 +117,10 @@ def timed(call: Any, *args: Any) -> tuple[Seconds, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=os.environ.get("EVALUATOR_DATA"))
-    parser.add_argument("--model", help="model spec [the demo model]")
+    parser = benchmark_parser(__doc__, __file__, data=True, model=True, threads=True)
     parser.add_argument("--sample", type=int, default=200, help="examples for the side-by-side part")
     parser.add_argument("--blocks", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--no-whole", action="store_true", help="leave out this program's pass over the whole set")
-    parser.add_argument("--json", type=Path, default=Path(__file__).with_name("results") / "stereoset_throughput.json")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     task = StereoSetTask("en")

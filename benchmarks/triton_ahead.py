@@ -8,7 +8,6 @@ if one does not compile, exceeds the chip's shared memory, lacks asynchronous co
 instruction, or spills registers on a chip whose autotuner may choose it.
 """
 
-import argparse
 import json
 import multiprocessing
 import sys
@@ -16,8 +15,9 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
+
+from output import benchmark_parser
 
 from evaluator_kernels.ahead import CHIPS, PROBLEMS, Problem, compile_finish, compile_tile, faults, tiles
 
@@ -54,10 +54,9 @@ def table(rows: list[dict[str, Any]]) -> Iterator[str]:
 
 def main() -> int:
     """Compile, print a table, write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__, __file__)
     parser.add_argument("--chips", nargs="+", type=int, default=list(CHIPS))
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--json", type=Path, default=Path(__file__).with_name("results") / "triton_ahead.json")
     arguments = parser.parse_args()
     jobs = [(chip, problem) for chip in arguments.chips for problem in PROBLEMS]
     with ProcessPoolExecutor(arguments.processes, multiprocessing.get_context("spawn")) as pool:

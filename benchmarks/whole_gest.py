@@ -7,7 +7,6 @@ tables are equal to three decimals if no difference reaches 0.0005. Wall times i
 and intervals, of one run each (for speed see mlm_throughput.py). Shapes have random weights (see masked_models.py).
 """
 
-import argparse
 import json
 import os
 import platform
@@ -20,7 +19,7 @@ from typing import Any
 
 import polars as pl
 from masked_models import make_shape
-from output import write_record
+from output import benchmark_parser, write_record
 from sides import sentences
 
 from evaluator.bench.measure import versions
@@ -68,11 +67,9 @@ def compare(name: str, model: Path, data: Path) -> dict[str, Any]:
 
 def main() -> None:
     """Compare, write JSON, print one line per model."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__, __file__, data=True)
     parser.add_argument("--shapes", nargs="*", choices=["bert-base", "xlmr-base"], default=["bert-base"])
     parser.add_argument("--models", nargs="*", type=Path, default=[], help="folders of masked models")
-    parser.add_argument("--data", type=Path, default=os.environ.get("EVALUATOR_DATA"), help="folder of the public data sets")
-    parser.add_argument("--json", type=Path, default=Path(__file__).with_name("results") / "whole_gest.json")
     arguments = parser.parse_args()
     if arguments.data is None:
         parser.error("give --data or EVALUATOR_DATA")

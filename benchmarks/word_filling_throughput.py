@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from output import write_record
+from output import benchmark_parser, write_record
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
@@ -116,13 +116,11 @@ def task_counts(name: str, folder: Path, encoder: Encoder, samples: int) -> dict
 
 def parse() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=os.environ.get("EVALUATOR_DATA"), help="folder of the public data sets")
+    parser = benchmark_parser(__doc__, __file__, data=True)
     parser.add_argument("--engines", nargs="+", default=["transformers", "onnx"], choices=["transformers", "onnx"])
     parser.add_argument("--sample", type=int, default=16, help="pairs that the loop is run on (default 16)")
     parser.add_argument("--repeats", type=int, default=3, help="runs on the sample, of which the fastest counts (default 3)")
     parser.add_argument("--sample-only", action="store_true", help="leave out the run over all pairs")
-    parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "word_filling_throughput.json")
     options = parser.parse_args()
     if not options.data:
         parser.error("give --data or set EVALUATOR_DATA")

@@ -162,6 +162,8 @@ def test_shared_stretches() -> None:
         ("She hurt herself, so she", "He hurt himself, so he", (" left",)),
         ("She hurt herself, so she left her", "He hurt himself, so he left his", (" job.",)),
     ]
+    shifted = [(a.context, b.context, a.candidates) for a, b in shared_stretches("She is very kind.", "He is kind.")]
+    assert shifted == [("She", "He", (" is",)), ("She is very", "He is", (" kind.",))]
     # What comes before the first difference has the same probability in both.
     assert list(shared_stretches("We saw him", "We saw her")) == []
 
