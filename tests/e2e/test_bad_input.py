@@ -49,38 +49,6 @@ def test_wrong_samples(call: Command, tiny_gpt2: Path, tmp_path: Path, text: str
     assert not (tmp_path / "run").exists()
 
 
-def test_sentence_longer_than_the_context(call: Command, tiny_gpt2: Path, tmp_path: Path) -> None:
-    path = write_samples(tmp_path / "long.csv", [("I sing.", 1), ("I sing " + "and sing " * 200 + ".", 2)])
-    refused(run_own(call, path, tiny_gpt2, tmp_path / "run", "--strict"), "sample 1", "tokens", "context of 128")
-    assert not (tmp_path / "run").exists()
-    for _ in range(2):  # a second time ends no worse
-        ended = run_own(call, path, tiny_gpt2, tmp_path / "run")
-        assert ended.code == 0, ended.err
-        last = ended.err.splitlines()[-1]
-        said = "evaluator: requests that cannot be scored and are skipped: 2 of tiny-gpt2: evaluator status"
-        assert last.startswith(said), ended.err
-    assert "tiny-gpt2: 1 of 2 samples of gest-" in " ".join(ended.out.split())
-    alone = write_samples(tmp_path / "alone.csv", [("I sing " + "and sing " * 200 + ".", 2)])
-    refused(run_own(call, alone, tiny_gpt2, tmp_path / "alone"), "sample 0", "tokens", "context of 128")
-    assert not (tmp_path / "alone").exists()
-
-
-def test_nan_weights_name_the_sample(call: Command, few: Path, tiny_gpt2: Path, tmp_path: Path) -> None:
-    import torch
-    from safetensors.torch import load_file, save_file
-
-    folder = tmp_path / "nan"
-    shutil.copytree(tiny_gpt2, folder)
-    weights = load_file(folder / "model.safetensors")
-    weights["transformer.ln_f.weight"][0] = torch.nan
-    save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    ended = run_own(call, few, folder, tmp_path / "run")
-    assert ended.code == 2
-    last = ended.err.splitlines()[-1]
-    assert "NaN" in last
-    assert "sample" in last
-
-
 def test_run_folder_of_another_spec(call: Command, few: Path, tiny_gpt2: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     assert run_own(call, few, tiny_gpt2, out).code == 0
@@ -96,46 +64,6 @@ def test_run_folder_of_another_spec(call: Command, few: Path, tiny_gpt2: Path, t
     foreign.mkdir()
     (foreign / "letter.txt").write_text("dear")
     refused(run_own(call, few, tiny_gpt2, foreign), "letters", "not a run")
-
-
-def test_models_of_one_folder_name_get_names(
-    call: Command, few: Path, tiny_gpt2: Path, tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name, model in ("early", tiny_gpt2), ("late", tiny_bert):
-        (tmp_path / name).mkdir()
-        shutil.copytree(model, tmp_path / name / "model")
-    asked = ["run", "gest", "--samples", few, "--engine", "transformers"]
-    refused(call(*asked, "--model", "early/model", "--model", "late/model"), "both be called 'model'", "--model NAME=MODEL")
-    assert not (tmp_path / "runs").exists()
-    ended = call(*asked, "--model", "early=early/model", "--model", "late=late/model")
-    assert ended.code == 0, ended.err
-    (run,) = (tmp_path / "runs").iterdir()
-    assert run.name.endswith("-early,late")
-    assert list(json.loads((run / "run.json").read_text())["models"]) == ["early", "late"]
-    assert call(*asked, "--model", "early=early/model").code == 0
-    assert len(list((tmp_path / "runs").iterdir())) == 2, "another command's models don't get into the first one's run"
-
-
-def test_one_models_error_leaves_the_others(call: Command, few: Path, tiny_gpt2: Path, tmp_path: Path) -> None:
-    """Tokens were added to a tokenizer and the model not resized: exit 1, the cause at the end; alone, exit 2 or 1."""
-    from transformers import AutoTokenizer
-
-    bad = tmp_path / "unresized"
-    shutil.copytree(tiny_gpt2, bad)
-    tokenizer = AutoTokenizer.from_pretrained(bad)
-    tokenizer.add_tokens(["like", "work", "sleep", "think", "friends", "the"])
-    tokenizer.save_pretrained(bad)
-    ended = run_own(call, few, bad, tmp_path / "run", "--model", str(tiny_gpt2))
-    assert ended.code == 1, ended.err
-    assert "evaluator: unresized failed: " in ended.err.splitlines()[-1]
-    assert "Traceback" not in ended.err
-    assert "Traceback" in run_own(call, few, bad, tmp_path / "run", "--model", str(tiny_gpt2), "--debug").err
-    scores = call("scores", tmp_path / "run", "--format", "csv").out
-    assert {line.split(",")[0] for line in scores.splitlines()[1:]} == {"tiny-gpt2"}
-    alone = run_own(call, few, bad, tmp_path / "alone")
-    assert alone.code in (1, 2)
-    assert "Traceback" not in alone.err
 
 
 def test_unknown_words_of_the_command_line(call: Command, few: Path, tiny_gpt2: Path, tmp_path: Path) -> None:

@@ -141,14 +141,6 @@ def test_a_tokenizer_with_more_tokens_than_the_model_is_one_models_failure(
     assert_whole(outcome.run, undisturbed, "first", "third")
 
 
-def test_wrong_input_refuses_everything_before_anything_is_written(spec: RunSpec, tmp_path: Path) -> None:
-    """What the user can mend is better known now than in the morning."""
-    none = replace(spec.models[1], spec=str(tmp_path / "none"))
-    with pytest.raises(InputError, match="none"):
-        execute(replace(spec, models=(spec.models[0], none), out=tmp_path / "run"))
-    assert not (tmp_path / "run").exists()
-
-
 def test_all_models_that_a_command_is_refused_for_are_told_at_once(
     spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,10 +11,8 @@ from tiny_models import tiny_model
 
 from evaluator.datasets.normal_forms import normal_forms
 from evaluator.reports.notes import run_notes
-from evaluator.scoring.driver import execute, prepare
+from evaluator.scoring.driver import execute
 from evaluator.scoring.spec import ModelSpec, RunSpec
-from evaluator.vocabulary import Protocol_
-from evaluator_serving.errors import InputError
 from tests.own_tasks import custom
 
 KNOWN = ["I am happy", "I cry"]
@@ -87,19 +85,6 @@ def test_normal_forms_are_counted_by_row_over_all_texts() -> None:
     )
     assert normal_forms(frame) == {"nfc": 1, "other": 2}
     assert normal_forms(frame.select("sample")) == {"nfc": 0, "other": 0}
-
-
-@pytest.mark.parametrize("protocol", ["default", "published"])
-def test_words_that_become_equal_are_refused_with_model_and_sample(tmp_path: Path, protocol: Protocol_) -> None:
-    (tmp_path / "own.csv").write_text("sentence,stereotype\nI cry,1\n")
-    (tmp_path / "own.toml").write_text(
-        'name = "own"\n[[templates]]\nid = "1"\nkind = "masked"\ntext = "[] said {s}"\nwords = ["He", "he"]\n'
-    )
-    model = tiny_model("bert", tmp_path / "uncased", tokenizer="wordpiece-lower")
-    task = custom(tmp_path / "own.csv", tmp_path / "own.toml")
-    spec = RunSpec((ModelSpec(str(model)),), (task,), tmp_path / "run", protocol=protocol)
-    with pytest.raises(InputError, match=r"^uncased: own, sample 0, template 1: 'He' and 'he' have the same tokens"):
-        prepare(spec)
 
 
 @pytest.mark.parametrize(

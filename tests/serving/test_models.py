@@ -151,21 +151,13 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path, monkeypatch:
 # --- refusals ---
 
 
-def test_folder_without_weights(copied: Path) -> None:
-    (copied / "model.safetensors").unlink()
-    with pytest.raises(InputError, match="no weights in"):
-        resolve(str(copied))
-
-
-def test_folder_without_config(copied: Path) -> None:
-    (copied / "config.json").unlink()
-    with pytest.raises(InputError, match=r"no config\.json"):
-        resolve(str(copied))
-
-
-def test_folder_without_tokenizer(copied: Path) -> None:
-    (copied / "tokenizer.json").unlink()
-    with pytest.raises(InputError, match="no tokenizer"):
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [("model.safetensors", "no weights in"), ("config.json", r"no config\.json"), ("tokenizer.json", "no tokenizer")],
+)
+def test_a_folder_without_one_of_its_parts(copied: Path, missing: str, said: str) -> None:
+    (copied / missing).unlink()
+    with pytest.raises(InputError, match=said):
         resolve(str(copied))
 
 
