@@ -16,7 +16,7 @@ from evaluator.store.run import Run
 from evaluator.tasks import TASKS, chosen_tasks, task
 from evaluator.tasks.base import Task
 from evaluator.tasks.parameters import REPORT, CommaList, Parameters, describe_settings, parse_settings
-from evaluator.tasks.stored import task_entry, validate_scores
+from evaluator.tasks.stored import validate_scores
 from evaluator.vocabulary import DataSource, Layout, MeasureOptions, Protocol_, Rendered, Samples
 from evaluator_serving.errors import InputError
 from tests.made_up_runs import add_scores, write_gest
