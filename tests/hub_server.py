@@ -4,11 +4,15 @@ import hashlib
 import json
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import unquote, urlsplit
+
+import pytest
+from huggingface_hub import constants
 
 from tests.local_server import Handler, LocalServer
 
@@ -170,3 +174,14 @@ def reply(handler: Handler, status: int, headers: Mapping[str, str], data: bytes
 
 def _etag(file: Path) -> str:
     return hashlib.sha1(file.read_bytes()).hexdigest()
+
+
+@contextmanager
+def hub_served(models: dict[str, Path], cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+    """A hub with the models, which this process asks, and an empty cache of its files."""
+    with HubServer(models) as server:
+        monkeypatch.setattr(constants, "ENDPOINT", server.url)
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", server.url + "/{repo_id}/resolve/{revision}/{filename}")
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        yield server

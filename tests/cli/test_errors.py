@@ -1,7 +1,7 @@
 """Whatever goes wrong is one line on stderr, with an exit code that tells whose fault it is."""
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
@@ -11,7 +11,7 @@ from evaluator import cli
 from evaluator.cli.options import LocalPath, RunFolder
 from evaluator.scoring.failures import Failures
 from evaluator_serving.errors import InputError, ModelError, NotNowError, UnreachedHubError
-from tests.commands import Command
+from tests.commands import Command, Ended
 
 
 @pytest.mark.parametrize(
@@ -71,13 +71,29 @@ def test_no_command_takes_a_url_for_a_folder() -> None:
     assert all(isinstance(one, LocalPath | RunFolder) for one in found)
 
 
+@pytest.fixture
+def fail(monkeypatch: pytest.MonkeyPatch, command: Command) -> Callable[[Exception], Ended]:
+    """How a command ends in which an error occurs."""
+
+    def run(error: Exception) -> Ended:
+        def failing(**_: object) -> None:
+            raise error
+
+        monkeypatch.setattr(cli, "cli", failing)
+        return command("status", "x")
+
+    return run
+
+
 @pytest.mark.parametrize(("error", "code"), [(InputError, 2), (ModelError, 2), (NotNowError, 1), (UnreachedHubError, 1)])
-def test_what_may_pass_is_no_wrong_input(error: type[InputError], code: int) -> None:
+def test_what_may_pass_is_no_wrong_input(error: type[InputError], code: int, fail: Callable[[Exception], Ended]) -> None:
     """A cluster gives a command again that ended with 1, and one that ended with 2 never."""
-    assert cli._describe_error(error("the line")) == ("the line", code)
+    alone = fail(error("the line"))
+    assert (alone.line, alone.code) == ("evaluator: the line", code)
     failed = Failures({"a": error("one"), "b": InputError("two")})
     assert failed.only_input is (code == 2)
-    assert cli._describe_error(failed.combined()) == ("a: one; b: two", code)
+    both = fail(failed.combined())
+    assert (both.line, both.code) == ("evaluator: a: one; b: two", code)
 
 
 @pytest.mark.parametrize(
@@ -90,10 +106,12 @@ def test_what_may_pass_is_no_wrong_input(error: type[InputError], code: int) -> 
         (errno.ECONNRESET, 1, "again to resume"),
     ],
 )
-def test_a_file_server_that_is_away_is_no_wrong_input(number: int, code: int, remedy: str) -> None:
-    said, found = cli._describe_error(OSError(number, "what it is", "/shared/run/part"))
-    assert found == code
-    assert remedy in said
+def test_a_file_server_that_is_away_is_no_wrong_input(
+    number: int, code: int, remedy: str, fail: Callable[[Exception], Ended]
+) -> None:
+    ended = fail(OSError(number, "what it is", "/shared/run/part"))
+    assert ended.code == code
+    assert remedy in ended.line
 
 
 def test_a_bug_is_one_line_too_and_debug_shows_it(monkeypatch: pytest.MonkeyPatch, command: Command) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sweep.held_engine import held
+from tests.scoring.faulty import held
 
 
 @pytest.mark.slow

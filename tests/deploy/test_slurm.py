@@ -18,7 +18,7 @@ import pytest
 from evaluator.store.run import Run
 from evaluator.tasks.stored import scores_of
 from tests.e2e.conftest import sentences, write_samples
-from tests.sweep.held_engine import held
+from tests.scoring.faulty import held
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "deploy" / "slurm.sbatch"

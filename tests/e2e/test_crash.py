@@ -1,7 +1,6 @@
-"""Nothing is lost: SIGKILL at many moments, Ctrl-C, a full disk; the same command finishes the run."""
+"""Nothing is lost: SIGKILL at many moments, a full disk; the same command finishes the run."""
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -97,54 +96,6 @@ def test_killed_on_object_storage_and_finished_on_other_machines(
         assert compared.returncode == 0, compared.stderr
         scores = evaluator("scores", url)
         assert scores.stdout == evaluator("scores", undisturbed).stdout
-
-
-def wait_for_parts(run: Path, process: subprocess.Popen[str], count: int) -> None:
-    """Until `count` parts have been stored."""
-    deadline = time.monotonic() + 240
-    while len(list((run / "logprobs").glob("*/*/part-*"))) < count:
-        assert process.poll() is None, f"ended early: {process.communicate()}"
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-HELD = """
-import signal, time
-signal.signal(signal.SIGINT, signal.default_int_handler)
-from evaluator.store.run import Run
-add = Run.add_answers
-Run.add_answers = lambda *what: (add(*what), time.sleep(600))
-from evaluator.cli import main
-main()
-"""
-"""The command, which waits when it has stored its first part; it heeds Ctrl-C also where whoever runs the tests ignores it."""
-
-
-@pytest.mark.slow
-def test_ctrl_c_ends_cleanly_and_resumes(
-    undisturbed: Path, evaluator: Evaluator, tiny_gpt2: Path, samples: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "run"
-    command = arguments(tiny_gpt2, samples, out)
-    pipe = subprocess.PIPE
-    process = subprocess.Popen([sys.executable, "-c", HELD, *command], stdout=pipe, stderr=pipe, text=True)
-    wait_for_parts(out, process, 1)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=240)
-    assert process.returncode == 130
-    assert "run the same command again" in errors.splitlines()[-1]
-    assert "Traceback" not in errors
-    before = set(raw_requests(out))
-    assert 0 < len(before) < len(raw_requests(undisturbed))
-    status = evaluator("status", out)
-    assert "interrupted" in status.stdout
-    done = evaluator(*command)
-    assert done.returncode == 0, done.stderr
-    assert_equal_runs(undisturbed, out)
-    again = evaluator(*command)
-    assert again.returncode == 0
-    assert "all answers are already stored" in again.stderr
-    assert again.stdout == done.stdout
 
 
 @pytest.mark.slow

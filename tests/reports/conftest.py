@@ -1,6 +1,6 @@
 """Reports made of few, hand-made rows."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,6 @@ from evaluator.vocabulary import TIDY, Layout, MeasureOptions
 
 GROUPS = {"1": "emotional", "9": "self-confident"}
 POLARITY = {"1": "female", "9": "male"}
-
-Rows = Callable[..., pl.DataFrame]
-MakeReport = Callable[..., Report]
 
 
 def make_rows(*values: Mapping[str, Any]) -> pl.DataFrame:
@@ -74,24 +71,6 @@ def make_report(
     section = Section("gest", table, layout or rates_layout(GROUPS, POLARITY, options.scale), warnings)
     frame = pl.DataFrame([(*row, "retryable") for row in failures], schema=FAILURES, orient="row")
     return Report(Path("runs/my-run"), RECORD, options, (section,), frame)
-
-
-@pytest.fixture
-def rows() -> Rows:
-    """`make_rows`."""
-    return make_rows
-
-
-@pytest.fixture
-def gest_rows() -> Rows:
-    """`make_gest_rows`."""
-    return make_gest_rows
-
-
-@pytest.fixture
-def report() -> MakeReport:
-    """`make_report`."""
-    return make_report
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """What stands in which cell of a report's tables."""
 
-from typing import Any
-
 import numpy as np
 import polars as pl
 import pytest
@@ -11,6 +9,7 @@ from evaluator.reports.blocks import Block, TableRow, blocks, by_model, digits_f
 from evaluator.reports.report import Report
 from evaluator.tasks.few import few_by_group, few_samples
 from evaluator.vocabulary import Layout, plain_layout
+from tests.reports.conftest import make_gest_rows, make_report, make_rows
 
 
 def named(made: list[Block], title: str) -> Block:
@@ -84,17 +83,17 @@ def test_details_name_the_groups_and_their_polarity(small: Report) -> None:
     assert block.columns == ("group", "bert\n1", "bert\n2")
 
 
-def test_negative_intervals_are_in_brackets(rows: Any, report: Any) -> None:
-    table = rows(
+def test_negative_intervals_are_in_brackets() -> None:
+    table = make_rows(
         {"model": "m", "template": "1", "measure": "q", "group": "1", "value": -0.5, "low": -0.75, "high": -0.25},
         {"model": "m", "template": "1", "measure": "q", "group": "9", "value": 0.5, "low": 0.25, "high": 0.75},
     )
-    block = named(blocks(report(table).sections[0]), "q by group")
+    block = named(blocks(make_report(table).sections[0]), "q by group")
     assert [row.cells for row in block.rows if row.cells] == [("-0.50 [-0.75,-0.25]",), ("0.50 [0.25,0.75]",)]
 
 
-def test_by_model_gives_each_model_a_table(gest_rows: Any, report: Any) -> None:
-    block = named(blocks(report(gest_rows(("a", "b"))).sections[0]), "q by group")
+def test_by_model_gives_each_model_a_table() -> None:
+    block = named(blocks(make_report(make_gest_rows(("a", "b"))).sections[0]), "q by group")
     first, second = by_model(block)
     assert first.title == "gest: q by group, a"
     assert second.columns == ("group", "1", "2")
@@ -102,58 +101,58 @@ def test_by_model_gives_each_model_a_table(gest_rows: Any, report: Any) -> None:
     assert by_model(first) == [first]
 
 
-def test_ranks_over_all_places(rows: Any, report: Any) -> None:
+def test_ranks_over_all_places() -> None:
     places = [("a", "1", 1.0), ("a", "2", 2.0), ("b", "1", 2.0)]
-    table = rows(
+    table = make_rows(
         *(
             {"model": m, "template": t, "measure": "rank", "group": g, "value": r if g == "1" else 3 - r}
             for m, t, r in places
             for g in ("1", "9")
         )
     )
-    block = named(blocks(report(table).sections[0]), "rank")
+    block = named(blocks(make_report(table).sections[0]), "rank")
     assert "3 pairs" in block.title
     assert block.rows == (TableRow("1 emotional", ("2.0", "1.0", "2.0")), TableRow("9 self-confident", ("1.0", "1.0", "2.0")))
 
 
-def test_correlations_show_mean_and_range(rows: Any, report: Any) -> None:
-    table = rows(
+def test_correlations_show_mean_and_range() -> None:
+    table = make_rows(
         {"model": "a", "template": "1", "measure": "r_templates", "other": "2", "value": 0.5},
         {"model": "a", "template": "1", "measure": "r_templates", "other": "3", "value": 0.9},
         {"model": "all", "template": "all", "measure": "r_templates", "value": 0.7},
     )
-    block = named(blocks(report(table).sections[0]), "correlations")
+    block = named(blocks(make_report(table).sections[0]), "correlations")
     assert block.rows == (TableRow("r_templates", ("0.70", "0.50", "0.90", "2")),)
 
 
-def test_correlations_over_too_few_groups_are_not_defined(rows: Any, report: Any) -> None:
+def test_correlations_over_too_few_groups_are_not_defined() -> None:
     place = {"model": "a", "template": "1", "measure": "r_templates", "n": 3}
     pairs = [place | {"group": "2"}, place | {"group": "3", "value": 0.5, "n": 4}]
     whole = {"model": "all", "template": "all", "measure": "r_templates"}
-    block = named(blocks(report(rows(*pairs, whole | {"value": 0.5, "n": 1})).sections[0]), "correlations")
+    block = named(blocks(make_report(make_rows(*pairs, whole | {"value": 0.5, "n": 1})).sections[0]), "correlations")
     assert block.rows == (TableRow("r_templates", ("0.50", "0.50", "0.50", "1")),)
     assert "not defined for 1 of 2 pairs: fewer than 4 groups in common (minimum n = 3)" in block.notes[-1]
-    block = named(blocks(report(rows(pairs[0], whole)).sections[0]), "correlations")
+    block = named(blocks(make_report(make_rows(pairs[0], whole)).sections[0]), "correlations")
     assert block.rows == (TableRow("r_templates", ("not defined", "not defined", "not defined", "0")),)
 
 
-def test_kinds_of_intervals_are_named_where_they_differ(rows: Any, report: Any) -> None:
+def test_kinds_of_intervals_are_named_where_they_differ() -> None:
     place = {"model": "m", "template": "1", "group": "all", "value": 1.0, "low": 1.0, "high": 1.0}
     kinds = {"SS": "Wilson", "LMS": "percentile bootstrap", "other": "Wilson"}
-    table = rows(*(place | {"measure": m, "interval": kind} for m, kind in kinds.items()))
-    made = report(table, layout=plain_layout(table))
+    table = make_rows(*(place | {"measure": m, "interval": kind} for m, kind in kinds.items()))
+    made = make_report(table, layout=plain_layout(table))
     (block,) = blocks(made.sections[0])
     assert block.notes == ("95% intervals: Wilson (SS, other); percentile bootstrap (LMS).",)
     assert "tables name any other kind" in made.choices[0]
-    alike = report(table.filter(measure="LMS"), layout=plain_layout(table))
+    alike = make_report(table.filter(measure="LMS"), layout=plain_layout(table))
     assert blocks(alike.sections[0])[0].notes == ()
     assert alike.choices[0] == "interval: 95%, percentile bootstrap, 1,000 resamples, seed 0"
 
 
-def test_groups_of_few_samples_are_warned_of_in_one_line(rows: Any, report: Any) -> None:
+def test_groups_of_few_samples_are_warned_of_in_one_line() -> None:
     place = {"measure": "q", "value": 1.0}
-    layout = report(rows()).sections[0].layout
-    table = rows(
+    layout = make_report(make_rows()).sections[0].layout
+    table = make_rows(
         *(
             place | {"model": m, "group": g, "n": n}
             for m, g, n in (("a", "9", 19), ("b", "9", 3), ("a", "1", 20), ("b", "1", 20))
@@ -167,8 +166,8 @@ def test_groups_of_few_samples_are_warned_of_in_one_line(rows: Any, report: Any)
     assert "g07: 7 and 4 more)" in line
 
 
-def test_plain_layout_separates_whole_measures_from_groups(rows: Any, report: Any) -> None:
-    table = rows(
+def test_plain_layout_separates_whole_measures_from_groups() -> None:
+    table = make_rows(
         {"model": "m", "template": "overall", "measure": "SS", "group": "all", "value": 55.0, "low": 50.0, "high": 60.0},
         {"model": "m", "template": "overall", "measure": "SS", "group": "gender", "value": 60.0},
         {"model": "m", "template": "overall", "measure": "LMS", "group": "all", "value": 80.0},
@@ -176,47 +175,47 @@ def test_plain_layout_separates_whole_measures_from_groups(rows: Any, report: An
     layout = plain_layout(table)
     assert layout.summary == ("SS", "LMS")
     assert layout.details == ("SS",)
-    summary, detail = blocks(report(table, layout=layout).sections[0])
+    summary, detail = blocks(make_report(table, layout=layout).sections[0])
     assert summary.rows[1] == TableRow("overall", ("55.00 [50.00, 60.00]", "80.00"))
     assert detail.rows == (TableRow("gender", ("60.00",)),)
 
 
-def test_groups_of_the_summary_as_rows(rows: Any, report: Any) -> None:
+def test_groups_of_the_summary_as_rows() -> None:
     place = {"model": "m", "template": "t"}
-    table = rows(
+    table = make_rows(
         place | {"measure": "ss_mu", "group": "original", "value": 0.5},
         place | {"measure": "ss_mu", "group": "control", "value": 0.25},
         place | {"measure": "f_mu", "group": "original", "value": 0.125},
     )
     layout = Layout(summary=("ss_mu", "f_mu"), summary_groups=("original", "control", "all"))
-    (block,) = blocks(report(table, layout=layout).sections[0])
+    (block,) = blocks(make_report(table, layout=layout).sections[0])
     assert block.rows == (TableRow("m"), TableRow("t original", ("0.500", "0.125")), TableRow("t control", ("0.250", "")))
 
 
-def test_languages_are_named_where_there_are_several(rows: Any, report: Any) -> None:
+def test_languages_are_named_where_there_are_several() -> None:
     place = {"model": "m", "template": "1", "measure": "g_s", "value": 1.0}
-    (block,) = blocks(report(rows(*(place | {"language": language} for language in ("cs", "sk")))).sections[0])
+    (block,) = blocks(make_report(make_rows(*(place | {"language": language} for language in ("cs", "sk")))).sections[0])
     assert [row.label for row in block.rows] == ["m", "cs 1", "sk 1"]
 
 
-def test_too_many_groups_are_left_to_csv(rows: Any, report: Any) -> None:
+def test_too_many_groups_are_left_to_csv() -> None:
     place = {"model": "m", "template": "1", "measure": "SS", "value": 1.0}
-    table = rows(*(place | {"group": f"term {i}"} for i in range(79)))
-    (block,) = blocks(report(table, layout=plain_layout(table)).sections[0])
+    table = make_rows(*(place | {"group": f"term {i}"} for i in range(79)))
+    (block,) = blocks(make_report(table, layout=plain_layout(table)).sections[0])
     assert block.rows == ()
     assert "79 groups" in block.notes[0]
     layout = Layout(summary=(), details=("SS",), groups={"term 5": "fifth"})
-    (block,) = blocks(report(table, layout=layout).sections[0])
+    (block,) = blocks(make_report(table, layout=layout).sections[0])
     assert block.rows == (TableRow("term 5 fifth", ("1.00",)),)
     assert "78 more groups" in block.notes[0]
 
 
-def test_no_rows_no_tables(rows: Any, report: Any) -> None:
-    assert blocks(report(rows()).sections[0]) == []
+def test_no_rows_no_tables() -> None:
+    assert blocks(make_report(make_rows()).sections[0]) == []
 
 
-def test_facts_say_where_numbers_come_from(gest_rows: Any, report: Any) -> None:
-    models, data = facts(report(gest_rows(), failures=(("bert", "r1", "too long"),)))
+def test_facts_say_where_numbers_come_from() -> None:
+    models, data = facts(make_report(make_gest_rows(), failures=(("bert", "r1", "too long"),)))
     assert models.rows == (
         TableRow("bert", ("onnx", "float32", "sha256:fedcba987654", "1")),
         TableRow("old", ("imported", "as published", "2 files", "0")),

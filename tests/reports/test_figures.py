@@ -5,7 +5,6 @@ import json
 import math
 import re
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
@@ -23,7 +22,7 @@ from evaluator.tasks.stereoset import icat_line
 from evaluator.vocabulary import MeasureOptions, Scale
 from evaluator_serving.errors import InputError
 from tests.reports import pages
-from tests.reports.conftest import GROUPS, POLARITY
+from tests.reports.conftest import GROUPS, POLARITY, make_gest_rows, make_report, make_rows
 from tests.reports.test_undefined import NAMES, measured, section
 
 SIZES = {
@@ -67,12 +66,12 @@ def test_a_figures_numbers_are_those_of_the_rows(name: str) -> None:
             assert set(numbers.iter_rows()) <= known, figure.name
 
 
-def test_one_number_in_every_format(gest_rows: Any, report: Any) -> None:
+def test_one_number_in_every_format() -> None:
     """g_s of one model over all templates: page, figure, csv, JSON, Markdown and LaTeX have it alike."""
-    rows = gest_rows(("a", "b")).with_columns(
+    rows = make_gest_rows(("a", "b")).with_columns(
         pl.when(pl.col("model") == "b").then(pl.col("value", "low", "high") * 1.2345).otherwise(pl.col("value", "low", "high"))
     )
-    made: Report = report(rows)
+    made: Report = make_report(rows)
     row = made.rows.filter(model="b", measure="g_s", template="all").row(0, named=True)
     page = html.render(made)
     _, drawn = pages.figure(page, "g_s of all models")
@@ -90,12 +89,12 @@ def test_one_number_in_every_format(gest_rows: Any, report: Any) -> None:
     assert "2.222" in latex.render(made)
 
 
-def sized(gest_rows: Any) -> Section:
-    return Section("gest", gest_rows(tuple(SIZES)), rates_layout(GROUPS, POLARITY, "ratio"), (), models=SIZES)
+def sized() -> Section:
+    return Section("gest", make_gest_rows(tuple(SIZES)), rates_layout(GROUPS, POLARITY, "ratio"), (), models=SIZES)
 
 
-def test_models_by_their_parameters(gest_rows: Any) -> None:
-    figure = named(section_figures(sized(gest_rows)), "gest-g_s-parameters")
+def test_models_by_their_parameters() -> None:
+    figure = named(section_figures(sized()), "gest-g_s-parameters")
     shown = figure.data.select("model", "parameters", "family", "kind", "pair").rows()
     assert shown == [
         ("base", 1e9, "owl", "base model", "base"),
@@ -106,15 +105,15 @@ def test_models_by_their_parameters(gest_rows: Any) -> None:
     assert "1B" in svg(figure)
 
 
-def test_checkpoints_of_one_training(gest_rows: Any) -> None:
-    figure = named(section_figures(sized(gest_rows)), "gest-g_s-checkpoints")
+def test_checkpoints_of_one_training() -> None:
+    figure = named(section_figures(sized()), "gest-g_s-checkpoints")
     assert figure.data.select("series", "step").rows() == [("owl training", 1), ("owl training", 2)]
 
 
 @pytest.mark.parametrize("scale", ["ratio", "log10"])
-def test_what_has_no_level_is_shown_against_its_mean(gest_rows: Any, scale: Scale) -> None:
+def test_what_has_no_level_is_shown_against_its_mean(scale: Scale) -> None:
     """q of 1.25 and 2.25: against their geometric mean on the ratio scale, less their mean on the logarithmic one."""
-    made = Section("gest", gest_rows(("a", "b")), rates_layout(GROUPS, POLARITY, scale), ())
+    made = Section("gest", make_gest_rows(("a", "b")), rates_layout(GROUPS, POLARITY, scale), ())
     data = named(section_figures(made), "gest-q-heat").data
     q = (1.25, 2.25)
     expected = [x / math.sqrt(math.prod(q)) if scale == "ratio" else x - sum(q) / 2 for x in q]
@@ -136,23 +135,23 @@ def test_pairs_of_models_once_each_and_of_templates_both_ways() -> None:
     assert templates.filter(pl.col("other") == "5")["value"].to_list() == pytest.approx([mean / 2])  # type: ignore[operator]
 
 
-def test_a_single_correlation_is_a_number(gest_rows: Any, rows: Any) -> None:
+def test_a_single_correlation_is_a_number() -> None:
     whole = measured("gest").filter(pl.col("measure") == "r_templates", pl.col("model") != "all")
     single = named(section_figures(section("gest", measured("gest"))), "gest-r_templates")
     assert single.chart is None
     assert single.caption.startswith(f"3 and 4: {whole['value'].mean():.2f} (mean of 3 models).")
     pair = {"measure": "r_models", "model": "a", "other": "b", "n": 2}
     made = pl.concat(
-        [gest_rows(("a", "b")), rows(pair | {"template": "1", "value": 0.5}, pair | {"template": "2", "value": 0.25})]
+        [make_gest_rows(("a", "b")), make_rows(pair | {"template": "1", "value": 0.5}, pair | {"template": "2", "value": 0.25})]
     )
     single = named(section_figures(section("gest", made)), "gest-r_models")
     assert single.chart is None
     assert single.caption.startswith("a and b: 0.50 (template 1), 0.25 (template 2).")
 
 
-def test_a_colour_stands_for_the_same_pole_in_all_figures(gest_rows: Any) -> None:
+def test_a_colour_stands_for_the_same_pole_in_all_figures() -> None:
     """Drawn: the cell of the male group is bluer than red, that of the female one redder, as the points by group are."""
-    figures = section_figures(Section("gest", gest_rows(("a", "b")), rates_layout(GROUPS, POLARITY, "ratio"), ()))
+    figures = section_figures(Section("gest", make_gest_rows(("a", "b")), rates_layout(GROUPS, POLARITY, "ratio"), ()))
     heat = svg(named(figures, "gest-q-heat"))
     fills = re.findall(
         r'aria-roledescription="rect mark".*?fill="rgb\((\d+), (\d+), (\d+)\)"|fill="rgb\((\d+), (\d+), (\d+)\)"', heat
@@ -166,10 +165,10 @@ def test_a_colour_stands_for_the_same_pole_in_all_figures(gest_rows: Any) -> Non
     assert (LIGHT["c1"], LIGHT["c2"]) == ("#d55e00", "#0072b2")
 
 
-def test_ranks_of_few_pairs_are_points(gest_rows: Any) -> None:
+def test_ranks_of_few_pairs_are_points() -> None:
     layout = rates_layout(GROUPS, POLARITY, "ratio")
     for models, mark in ((("a", "b"), "point"), (("a", "b", "c"), "boxplot")):
-        figure = named(section_figures(Section("gest", gest_rows(models), layout, ())), "gest-rank")
+        figure = named(section_figures(Section("gest", make_gest_rows(models), layout, ())), "gest-rank")
         assert figure.chart is not None
         assert figure.chart["mark"]["type"] == mark
 
@@ -193,8 +192,8 @@ def test_two_tasks_against_each_other() -> None:
     assert svg(figures[0])
 
 
-def test_files(gest_rows: Any, tmp_path: Path) -> None:
-    figures = section_figures(sized(gest_rows))
+def test_files(tmp_path: Path) -> None:
+    figures = section_figures(sized())
     written = write_figures(figures, tmp_path / "new" / "figures")
     assert {path.name for path in written} == {f"{figure.name}.{kind}" for figure in figures for kind in ("svg", "png", "csv")}
     first = figures[0]

@@ -21,6 +21,7 @@ from evaluator.reports.report import Report
 from evaluator.vocabulary import TIDY, MeasureOptions
 from evaluator_serving.errors import InputError
 from tests.reports import pages
+from tests.reports.conftest import make_gest_rows, make_report, make_rows
 
 
 def text(made: Report, width: int = 80) -> list[str]:
@@ -32,9 +33,9 @@ def plain(made: Report) -> str:
 
 
 class TestTable:
-    def test_fits_80_columns_with_four_templates_and_long_names(self, gest_rows: Any, report: Any) -> None:
+    def test_fits_80_columns_with_four_templates_and_long_names(self) -> None:
         name = "an-organisation/with-a-model-of-a-very-long-name-" + "x" * 20
-        lines = text(report(gest_rows(("bert", name), ("1", "2", "3", "4"))))
+        lines = text(make_report(make_gest_rows(("bert", name), ("1", "2", "3", "4"))))
         assert max(map(len, lines)) <= 80
         header = next(line for line in lines if line.startswith("group"))
         assert header.split() == ["group", "1", "2", "3", "4"]  # all four beside each other
@@ -59,12 +60,12 @@ class TestTable:
         assert "percentile bootstrap, 1,000 resamples, seed 0" in head
         assert "protocol: default" in head
 
-    def test_no_scale_where_no_value_has_one(self, rows: Any, report: Any) -> None:
-        made = report(rows({"model": "m", "template": "1", "measure": "SS", "value": 1.0}))
+    def test_no_scale_where_no_value_has_one(self) -> None:
+        made = make_report(make_rows({"model": "m", "template": "1", "measure": "SS", "value": 1.0}))
         assert not any("scale" in line for line in text(made))
 
-    def test_warnings_and_failures_have_a_place(self, gest_rows: Any, report: Any) -> None:
-        lines = text(report(gest_rows(), warnings=("the control group overlaps",), failures=(("bert", "r", "why"),)))
+    def test_warnings_and_failures_have_a_place(self) -> None:
+        lines = text(make_report(make_gest_rows(), warnings=("the control group overlaps",), failures=(("bert", "r", "why"),)))
         assert "warning: the control group overlaps" in lines
         assert any("1 failure" in line for line in lines)
 
@@ -74,8 +75,8 @@ class TestTable:
         assert not any("emotional" in line for line in lines)
         assert "evaluator report runs/my-run" in lines[-1]
 
-    def test_no_scores_yet(self, rows: Any, report: Any) -> None:
-        assert "no scores yet" in text(report(rows()))
+    def test_no_scores_yet(self) -> None:
+        assert "no scores yet" in text(make_report(make_rows()))
 
 
 @pytest.mark.parametrize("render", [plain, markdown.render, partial(latex.render, long=True), html.render])
@@ -87,8 +88,8 @@ def test_never_says_what_a_single_q_would_prefer(render: Any, small: Report) -> 
 
 
 @pytest.mark.parametrize("render", [plain, markdown.render, html.render])
-def test_warnings_are_in_the_document(render: Any, gest_rows: Any, report: Any) -> None:
-    assert "overlaps the original" in render(report(gest_rows(), warnings=("control overlaps the original",)))
+def test_warnings_are_in_the_document(render: Any) -> None:
+    assert "overlaps the original" in render(make_report(make_gest_rows(), warnings=("control overlaps the original",)))
 
 
 class TestTidy:
@@ -100,9 +101,9 @@ class TestTidy:
         )
         assert len(lines) == 1 + small.rows.height
 
-    def test_csv_keeps_every_digit_and_leaves_nulls_empty(self, rows: Any) -> None:
+    def test_csv_keeps_every_digit_and_leaves_nulls_empty(self) -> None:
         value = 1 / 3
-        (line,) = csv.DictReader(io.StringIO(rows({"model": "m", "measure": "g_s", "value": value}).write_csv()))
+        (line,) = csv.DictReader(io.StringIO(make_rows({"model": "m", "measure": "g_s", "value": value}).write_csv()))
         assert float(line["value"]) == value
         assert line["low"] == line["group"] == ""
 
@@ -113,8 +114,8 @@ class TestTidy:
 
 
 class TestMarkdown:
-    def test_tables_are_regular(self, gest_rows: Any, report: Any) -> None:
-        lines = markdown.render(report(gest_rows(("a|b", "c_d")))).splitlines()
+    def test_tables_are_regular(self) -> None:
+        lines = markdown.render(make_report(make_gest_rows(("a|b", "c_d")))).splitlines()
         for previous, line in pairwise(lines):
             if previous.startswith("|") and line.startswith("|"):
                 assert len(re.findall(r"(?<!\\)\|", previous)) == len(re.findall(r"(?<!\\)\|", line))
@@ -128,9 +129,9 @@ class TestMarkdown:
 
 
 class TestLatex:
-    def test_rows_have_as_many_cells_as_the_table_has_columns(self, gest_rows: Any, report: Any) -> None:
+    def test_rows_have_as_many_cells_as_the_table_has_columns(self) -> None:
         columns, seen = 0, 0
-        for line in latex.render(report(gest_rows(("a",), ("1", "2"))), long=True).splitlines():
+        for line in latex.render(make_report(make_gest_rows(("a",), ("1", "2"))), long=True).splitlines():
             if found := re.match(r"\\begin\{longtable\}\{@\{\}(lr*)@\{\}\}", line):
                 columns = len(found[1])
             elif line.endswith(r" \\") and not line.startswith((r"\caption", r"\multicolumn")):
@@ -156,8 +157,8 @@ def words(render: Any, made: Report) -> str:
 
 
 class TestHtml:
-    def test_is_well_formed_and_loads_nothing(self, gest_rows: Any, report: Any) -> None:
-        source = html.render(report(gest_rows(("a", "b"))))
+    def test_is_well_formed_and_loads_nothing(self) -> None:
+        source = html.render(make_report(make_gest_rows(("a", "b"))))
         assert pages.read(source).loads == []
         own = re.sub(r'<script class="library">.*?</script>', "", source, flags=re.DOTALL)
         assert len(own) < len(source) / 2
@@ -174,8 +175,8 @@ class TestHtml:
         assert vega() == bundle
         assert "vegaEmbed" in bundle
 
-    def test_names_are_escaped(self, gest_rows: Any, report: Any) -> None:
-        page = html.render(report(gest_rows(("<img src=x>&</script>",)), warnings=("<b>bold</b>",)))
+    def test_names_are_escaped(self) -> None:
+        page = html.render(make_report(make_gest_rows(("<img src=x>&</script>",)), warnings=("<b>bold</b>",)))
         assert "<img" not in re.sub(r'<script class="library">.*?</script>', "", page, flags=re.DOTALL)
         assert "<b>" not in page
         assert "&lt;img src=x&gt;&amp;" in page
@@ -195,17 +196,19 @@ class TestHtml:
         (choice,) = spec["params"]
         assert choice["bind"]["options"] == ["bert · 1", "bert · 2"]
 
-    def test_models_are_ordered_by_their_overall_value(self, gest_rows: Any, report: Any) -> None:
+    def test_models_are_ordered_by_their_overall_value(self) -> None:
         higher = pl.when(pl.col("model") == "high").then(pl.col("value") + 1).otherwise(pl.col("value"))
-        spec, data = pages.figure(html.render(report(gest_rows(("low", "high")).with_columns(value=higher))), "g_s of all")
+        spec, data = pages.figure(
+            html.render(make_report(make_gest_rows(("low", "high")).with_columns(value=higher))), "g_s of all"
+        )
         assert dict(data.select("model", "order").unique().iter_rows()) == {"high": 0, "low": 1}
         assert [layer["encoding"]["x"] for layer in spec["layer"] if "datum" in layer["encoding"].get("x", {})] == [
             {"datum": 1.0}
         ]
 
-    def test_long_names_stay_different(self, gest_rows: Any, report: Any) -> None:
+    def test_long_names_stay_different(self) -> None:
         names = tuple(f"an-organisation/with-a-very-long-name-{i}-" + "x" * 30 for i in range(3))
-        _, data = pages.figure(html.render(report(gest_rows(names))), "g_s of all")
+        _, data = pages.figure(html.render(make_report(make_gest_rows(names))), "g_s of all")
         assert data["label"].n_unique() == 3
         assert data["label"].str.len_chars().max() <= 26  # type: ignore[operator]
 
@@ -222,17 +225,19 @@ class TestHtml:
         )
         assert [fact for fact in facts if fact not in pages.text(page)] == []
 
-    def test_one_value_without_interval(self, rows: Any, report: Any) -> None:
-        made = report(rows({"model": "m", "template": "1", "measure": "q", "group": "1", "value": 1.0, "scale": "ratio"}))
+    def test_one_value_without_interval(self) -> None:
+        made = make_report(
+            make_rows({"model": "m", "template": "1", "measure": "q", "group": "1", "value": 1.0, "scale": "ratio"})
+        )
         assert len(pages.figures(html.render(made))) == 1
 
-    def test_log10_has_linear_axes(self, gest_rows: Any, report: Any) -> None:
-        shifted = gest_rows().with_columns(pl.col("value", "low", "high") - 1.5)
-        assert "log axis" in words(html.render, report(gest_rows()))
-        assert "log axis" not in words(html.render, report(shifted, options=MeasureOptions(scale="log10")))
+    def test_log10_has_linear_axes(self) -> None:
+        shifted = make_gest_rows().with_columns(pl.col("value", "low", "high") - 1.5)
+        assert "log axis" in words(html.render, make_report(make_gest_rows()))
+        assert "log axis" not in words(html.render, make_report(shifted, options=MeasureOptions(scale="log10")))
 
-    def test_the_first_part_says_what_was_found_and_what_was_not(self, gest_rows: Any, report: Any) -> None:
-        said = words(html.render, report(gest_rows(("a", "b"))))
+    def test_the_first_part_says_what_was_found_and_what_was_not(self) -> None:
+        said = words(html.render, make_report(make_gest_rows(("a", "b"))))
         assert "Of 2 models, 2 have an interval above 1." in said
         assert "1.800 [1.700, 1.900] (a)" in said
         assert "What must not be concluded" in said

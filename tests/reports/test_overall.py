@@ -1,7 +1,6 @@
 """Which rows models are compared by: over all templates, or each template by itself, never one of them as if it were all."""
 
-from typing import Any
-
+import polars as pl
 import pytest
 
 from evaluator.reports.facts import ModelFacts
@@ -12,23 +11,24 @@ from evaluator.reports.headline import headline
 from evaluator.reports.report import Section
 from evaluator.tasks import task
 from evaluator.vocabulary import MeasureOptions
+from tests.reports.conftest import make_rows
 
 SHARES = {"a": {"sum": 0.7, "token": 0.6, "byte": 0.3}, "b": {"sum": 0.2, "token": 0.4, "byte": 0.9}}
 
 
-def section(name: str, rows: Any, **facts: ModelFacts) -> Section:
+def section(name: str, rows: pl.DataFrame, **facts: ModelFacts) -> Section:
     return Section(name, rows, task(name).layout(MeasureOptions()), (), models=facts)  # type: ignore[arg-type]
 
 
 @pytest.fixture
-def pairs(rows: Any) -> Section:
+def pairs() -> Section:
     """Two models of which each of three metrics says something else."""
     made = [
         {"model": m, "template": t, "measure": "share", "group": "all", "value": v, "low": v - 0.1, "high": v + 0.1, "n": 50}
         for m, shares in SHARES.items()
         for t, v in shares.items()
     ]
-    return section("pairs", rows(*made), a=ModelFacts(parameters=1e6), b=ModelFacts(parameters=1e8))
+    return section("pairs", make_rows(*made), a=ModelFacts(parameters=1e6), b=ModelFacts(parameters=1e8))
 
 
 def test_each_metric_has_its_own_sentence(pairs: Section) -> None:
@@ -65,24 +65,24 @@ def test_figures_let_a_metric_be_chosen_and_draw_each_as_its_own(pairs: Section)
     assert main.data["overall"].all()
 
 
-def test_the_common_sentences_of_all_languages_are_not_the_whole(rows: Any) -> None:
+def test_the_common_sentences_of_all_languages_are_not_the_whole() -> None:
     made = [
         {"task": "eurogest", "model": "m", "language": lang, "template": t, "measure": "g_s", "value": v, "n": 2}
         for t, values in {"all": (1.5, 1.7, 1.6), "common": (3.0, 5.0, 4.0)}.items()
         for lang, v in zip(("cs", "de", "all"), values, strict=True)
     ]
-    told = headline(section("eurogest", rows(*made)))
+    told = headline(section("eurogest", make_rows(*made)))
     assert told[1] == "g_s of m is 1.600 (95% interval)."
 
 
-def test_one_test_is_not_compared_with_both(rows: Any) -> None:
+def test_one_test_is_not_compared_with_both() -> None:
     """A masked model without a next-sentence head has StereoSet's first test only."""
     made = [
         {"model": m, "template": t, "measure": measure, "group": "all", "value": v, "low": v - 1, "high": v + 1, "n": 9}
         for m, t, v in (("whole", "intrasentence", 40.0), ("whole", "overall", 60.0), ("half", "intrasentence", 70.0))
         for measure in ("SS", "LMS")
     ]
-    it = section("stereoset-en", rows(*made))
+    it = section("stereoset-en", make_rows(*made))
     assert [text.partition(" is ")[0] for text in headline(it)[1:]] == [
         "Over all templates: SS of whole",
         "Template intrasentence: SS of half",

@@ -23,6 +23,7 @@ from evaluator.store.run import FAILURES
 from evaluator.tasks import TASKS, task
 from evaluator.vocabulary import SCORES, TIDY, Interval, MeasureOptions, plain_layout
 from tests.reports import pages
+from tests.reports.conftest import make_gest_rows, make_rows
 
 OPTIONS = MeasureOptions(resamples=20)
 MODELS = {"one": 1, "two": 1.5, "three": -0.5}
@@ -214,19 +215,19 @@ def test_a_figure_with_nothing_left_says_so(name: str) -> None:
         assert figure.caption == "Nothing to draw: every value is not defined."
 
 
-def test_an_undefined_value_has_no_mark_and_a_word(gest_rows: Any) -> None:
-    rows = gest_rows().with_columns(pl.when(pl.col("group") == "9").then(None).otherwise("value").alias("value"))
+def test_an_undefined_value_has_no_mark_and_a_word() -> None:
+    rows = make_gest_rows().with_columns(pl.when(pl.col("group") == "9").then(None).otherwise("value").alias("value"))
     (figure,) = [each for each in section_figures(section("gest", rows)) if each.title.startswith("q by group")]
     drawn = svg(figure)
     assert drawn.count("not defined") == 1  # of the template that is chosen
     assert figure.data.filter(group="9")["value"].null_count() == 2
 
 
-def test_rows_are_finite_or_null(rows: Any) -> None:
+def test_rows_are_finite_or_null() -> None:
     place = {"model": "m", "template": "1", "measure": "q"}
     made = section(
         "gest",
-        rows(
+        make_rows(
             place | {"value": math.nan, "low": 1.0, "high": 2.0},
             place | {"value": math.inf, "low": 1.0, "high": math.inf},
             place | {"value": 1.0, "low": -math.inf, "high": 2.0},

@@ -89,3 +89,12 @@ class Faulty(TransformersEngine):
         if self._fault.startswith("close"):
             _break(self._fault)
         super().close()
+
+
+def held(gate: Path) -> str:
+    """The lines of a model in SWEEP.toml, each process of which scores two chunks and then waits for the file `gate`.
+
+    The pool wants to have seen two before it believes in a replica's speed: a waiting one becomes slower and slower, and
+    another one pays.
+    """
+    return f'engine = "tests.scoring.faulty:Faulty"\nextra = {{ fault = "hold", mark = "{gate}", calls = "3" }}\n'

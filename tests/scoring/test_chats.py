@@ -136,35 +136,24 @@ def test_what_a_server_does_not_count_is_told(data: Path, tmp_path: Path) -> Non
     assert f"talker: the server did not report the usage of {strange} of these answers" in "\n".join(run_notes(run.record))
 
 
-def test_a_chat_that_is_refused_leaves_its_sentence_out(data: Path, tmp_path: Path) -> None:
-    def refuse(content: str, before: int) -> Fault | None:
-        return Fault(400, body={"error": {"message": "no"}}) if "I lead" in content and "\n(a) A man" in content else None
-
-    with ChatServer(refuse) as server:
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (Fault(400, body={"error": {"message": "no"}}), "refuses the chat"),
+        (Fault(500, {"retry-after-ms": "1"}), "fails at this chat, and answers others"),
+    ],
+)
+def test_a_chat_that_is_never_answered_leaves_its_sentence_out(fault: Fault, said: str, data: Path, tmp_path: Path) -> None:
+    with ChatServer(lambda content, _: fault if "I lead" in content and "\n(a) A man" in content else None) as server:
         run = execute(spec(server, data, tmp_path / "run")).run
         again = sum(server.asked.values())
+        assert again <= ASKED - 2 + 2 * 8 + 4
         execute(spec(server, data, tmp_path / "run"))
         assert sum(server.asked.values()) == again, "given up, and not paid for again"
     scores = stored(run)
     assert scores.filter(pl.col("undetected").is_null())["sample"].to_list() == [6]
     assert scores.filter(pl.col("sample") != 6).equals(expected(data).filter(pl.col("sample") != 6))
-    assert run.failures().filter(pl.col("reason").str.contains("refuses the chat")).height == 2
-
-
-def test_a_chat_at_which_the_server_always_fails_leaves_its_sentence_out(data: Path, tmp_path: Path) -> None:
-    def fail(content: str, before: int) -> Fault | None:
-        return Fault(500, {"retry-after-ms": "1"}) if "I lead" in content and "\n(a) A man" in content else None
-
-    with ChatServer(fail) as server:
-        run = execute(spec(server, data, tmp_path / "run")).run
-        again = sum(server.asked.values())
-        assert again <= ASKED - 2 + 2 * 8 + 4
-        execute(spec(server, data, tmp_path / "run"))
-        assert sum(server.asked.values()) == again, "given up, and not asked for again"
-    scores = stored(run)
-    assert scores.filter(pl.col("undetected").is_null())["sample"].to_list() == [6]
-    assert scores.filter(pl.col("sample") != 6).equals(expected(data).filter(pl.col("sample") != 6))
-    assert run.failures().filter(pl.col("reason").str.contains("fails at this chat, and answers others")).height == 2
+    assert run.failures().filter(pl.col("reason").str.contains(said)).height == 2
 
 
 def test_a_server_that_fails_at_most_chats_may_be_mended(data: Path, tmp_path: Path) -> None:

@@ -298,6 +298,7 @@ def test_ctrl_c_ends_the_command_and_the_same_one_goes_on(command: Command, rows
     again = command(out, **models)
     assert again.code == 0, again.said
     assert_whole(again, "held", rows_that_break.scores("clean"))
+    assert "held: all answers are already stored" in "\n".join(command(out, **models).said)
 
 
 @pytest.mark.parametrize(("memory", "both"), [("4", True), ("0.8", False)])

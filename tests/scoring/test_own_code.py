@@ -16,7 +16,6 @@ import pytest
 import torch
 import transformers
 from click.testing import CliRunner
-from huggingface_hub import constants
 
 import evaluator
 from evaluator.bench import function
@@ -47,7 +46,7 @@ from evaluator_serving.transformers_engine.engine import TransformersEngine
 from evaluator_serving.vllm_engine.engine import engine_arguments
 from evaluator_serving.vllm_engine.sizing import Sizes
 from tests.commands import Command
-from tests.hub_server import HubServer
+from tests.hub_server import HubServer, hub_served
 from tests.json_files import edit
 from tests.own_code import AUTO_MAP, forget, modules_in, ran, with_own_code
 from tests.tiny_models import tiny_model
@@ -290,12 +289,8 @@ def test_it_travels_without_the_class_of_its_config(own: Path, tmp_path: Path) -
 @pytest.fixture
 def hub(own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
     """A hub with the model, and an empty cache."""
-    with HubServer({"tiny/own": own}) as hub:
-        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", hub.url + "/{repo_id}/resolve/{revision}/{filename}")
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        yield hub
+    with hub_served({"tiny/own": own}, tmp_path / "hub", monkeypatch) as server:
+        yield server
 
 
 def test_from_the_hub_its_programs_come_when_it_is_named(own: Path, hub: HubServer, tmp_path: Path) -> None:

@@ -51,3 +51,11 @@ def plain_loop() -> Callable[[Path], Loop]:
         return log_probs
 
     return load
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long the client of a server wanted to wait before each retry; it doesn't wait."""
+    wanted: list[float] = []
+    monkeypatch.setattr("evaluator_serving.openai_engine.client.time.sleep", wanted.append)
+    return wanted

@@ -21,7 +21,6 @@ from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.identity import fingerprint, identity
 from evaluator_serving.models.resolving import resolve
-from evaluator_serving.openai_engine import client as http_client
 from evaluator_serving.openai_engine.chat import Conversation
 from evaluator_serving.openai_engine.client import ServerError
 from evaluator_serving.openai_engine.costs import CostMeter, Prices
@@ -47,14 +46,6 @@ def engine(server: ChatServer, **extra: Any) -> Any:
 def once(fault: Fault) -> Callable[[str, int], Fault | None]:
     """Every chat meets this fault the first time that it is asked."""
     return lambda content, before: fault if before == 0 else None
-
-
-@pytest.fixture
-def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The waits that the client wanted between tries; it doesn't wait."""
-    wanted: list[float] = []
-    monkeypatch.setattr(http_client.time, "sleep", wanted.append)
-    return wanted
 
 
 def test_words_and_who_gave_them() -> None:

@@ -28,7 +28,7 @@ from evaluator_serving.weights.access import HubAccess
 from evaluator_serving.weights.cache import BUDGET, HOME, parse_size, readable
 from evaluator_serving.weights.hub import HubModel, missing_bytes
 from tests.e2e.conftest import sentences, write_samples
-from tests.hub_server import Hold, HubServer, commit_of, reply
+from tests.hub_server import Hold, HubServer, commit_of, hub_served, reply
 from tests.own_tasks import custom
 from tests.tiny_models import tiny_model
 
@@ -59,11 +59,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture
 def hub(models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
     """The stand-in, and an empty cache."""
-    with HubServer(models) as server:
-        monkeypatch.setattr(constants, "ENDPOINT", server.url)
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", server.url + "/{repo_id}/resolve/{revision}/{filename}")
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    with hub_served(models, tmp_path / "hub", monkeypatch) as server:
         for name in ("HF_HUB_DOWNLOAD_TIMEOUT", "HF_HUB_ETAG_TIMEOUT"):  # nobody asks again because the machine is busy
             monkeypatch.setattr(constants, name, 600)
             monkeypatch.setenv(name, "600")

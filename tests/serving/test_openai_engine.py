@@ -21,7 +21,6 @@ from evaluator.journal import Journal
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import EngineError, InputError, NotNowError
 from evaluator_serving.models.source import ModelSource
-from evaluator_serving.openai_engine import client as http_client
 from evaluator_serving.openai_engine.engine import OpenAIEngine
 from evaluator_serving.rows import Row
 
@@ -56,14 +55,6 @@ def serve() -> Iterator[Any]:
     yield start
     for server in servers:
         server.close()
-
-
-@pytest.fixture
-def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long the client waited before each retry; it doesn't really wait."""
-    slept: list[float] = []
-    monkeypatch.setattr(http_client.time, "sleep", slept.append)
-    return slept
 
 
 def test_every_lookup_is_read_where_it_stands(serve: Any) -> None:

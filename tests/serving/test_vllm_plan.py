@@ -1,7 +1,9 @@
 """The planner: every lookup answered once, by a place whose meaning follows from vLLM's contract alone."""
 
 from collections import Counter
+from dataclasses import asdict
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,39 +56,29 @@ def check(row: Row, *, grid: bool) -> list[Query]:
 IDS = tuple(range(100, 110))
 
 
-def test_last_position_is_one_plain_request() -> None:
-    (query,) = check(row(IDS, (9, 1), (9, 2)), grid=False)
-    assert (query.length, query.steps, query.prompt_scores) == (10, 1, False)
+ONE_REQUEST = {
+    "the last position": ([(9, 1), (9, 2)], {"length": 10, "forced": None, "prompt_scores": False}),
+    "ids after the last lookup are not computed": ([(3, 1)], {"computed": 4}),
+    "two neighbouring positions: the token between them is forced": (
+        [(8, 1), (8, 2), (9, 3), (9, 4)],
+        {"length": 9, "forced": 109, "tokens": (1, 2, 3, 4), "computed": 10},
+    ),
+    "a word of two tokens": ([(8, 109), (9, 5)], {"prompt_scores": False, "forced": 109}),
+    "the whole text": ([*((p, IDS[p + 1]) for p in range(9)), (9, 7)], {"prompt_scores": True, "computed": 10}),
+    "the shorter word is read from the row of the longer one": (
+        [(7, 108), (8, 7), (8, 109), (9, 8)],
+        {"prompt_scores": True, "forced": 109},
+    ),
+    "a lookup that is asked twice": ([(9, 1), (9, 1)], {"tokens": (1,)}),
+}
 
 
-def test_ids_after_the_last_lookup_are_not_computed() -> None:
-    (query,) = check(row(IDS, (3, 1)), grid=False)
-    assert forward_tokens(query) == 4
-
-
-def test_two_neighbouring_positions_force_the_token_between_them() -> None:
-    (query,) = check(row(IDS, (8, 1), (8, 2), (9, 3), (9, 4)), grid=False)
-    assert (query.length, query.forced, query.tokens) == (9, 109, (1, 2, 3, 4))
-    assert forward_tokens(query) == 10
-
-
-def test_word_of_two_tokens_needs_no_scored_prompt() -> None:
-    (query,) = check(row(IDS, (8, 109), (9, 5)), grid=False)
-    assert not query.prompt_scores
-    assert query.forced == 109
-
-
-def test_whole_text_is_one_scored_prompt() -> None:
-    (query,) = check(row(IDS, *((p, IDS[p + 1]) for p in range(9)), (9, 7)), grid=False)
-    assert query.prompt_scores
-    assert forward_tokens(query) == 10
-
-
-def test_shared_beginning_of_two_words_is_one_request() -> None:
-    # Candidates (101, 7) and (101, 102, 8) after id 100: the shorter is read from the longer's row.
-    (query,) = check(row((100, 101, 102), (0, 101), (1, 7), (1, 102), (2, 8)), grid=False)
-    assert query.prompt_scores
-    assert query.forced == 102
+@pytest.mark.parametrize("case", ONE_REQUEST)
+def test_one_request_answers_all_lookups(case: str) -> None:
+    lookups, expected = ONE_REQUEST[case]
+    (query,) = check(row(IDS, *lookups), grid=False)
+    found = asdict(query) | {"computed": forward_tokens(query)}
+    assert {name: found[name] for name in expected} == expected
 
 
 def test_far_positions_need_one_request_each() -> None:
@@ -109,11 +101,6 @@ def test_more_tokens_than_vllm_scores_at_once_are_spread() -> None:
     lookups = [(9, t) for t in range(WIDTH * 2 + 1)]
     assert len(check(row(IDS, *lookups), grid=False)) == 3
     assert len(check(row(IDS, (8, 3), *lookups), grid=True)) == 3
-
-
-def test_a_lookup_asked_twice_is_answered_twice() -> None:
-    (query,) = check(row(IDS, (9, 1), (9, 1)), grid=False)
-    assert query.tokens == (1,)
 
 
 def test_nothing_asked() -> None:

@@ -12,7 +12,7 @@ import pytest
 from evaluator.store.run import Run
 from evaluator.tasks.stored import scores_of
 from tests.e2e.conftest import sentences, write_samples
-from tests.sweep.held_engine import held
+from tests.scoring.faulty import held
 from tests.tiny_models import tiny_model
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]

@@ -20,7 +20,7 @@ from evaluator.tasks.stored import scores_of
 from evaluator_serving.errors import EngineError, InputError
 from tests.e2e.conftest import sentences, write_samples
 from tests.own_tasks import custom
-from tests.sweep.held_engine import held
+from tests.scoring.faulty import held
 from tests.tiny_models import tiny_model
 
 pytestmark = pytest.mark.ray

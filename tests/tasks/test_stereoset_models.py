@@ -28,6 +28,7 @@ from evaluator_serving.engine import EngineOptions
 from evaluator_serving.models.classifiers import build, save
 from evaluator_serving.models.resolving import resolve
 from evaluator_serving.models.tokenizer import load_tokenizer
+from tests import float64_loop
 
 TOLERANCE = 1e-4
 
@@ -88,23 +89,17 @@ def check(found: dict[str, tuple[float, ...]], expected: dict[str, list[float]])
         torch.testing.assert_close(logs, torch.tensor(values, dtype=torch.float64).log(), atol=TOLERANCE, rtol=0)
 
 
-class Loop:
-    """A model in float64 with its tokenizer, asked one sequence at a time."""
+class Loop(float64_loop.Loop):
+    """A model in float64, asked one sequence at a time."""
 
-    def __init__(self, folder: Path, architecture: str) -> None:
-        factory = getattr(transformers, architecture)
-        self.model = factory.from_pretrained(folder, dtype=torch.float64).eval()
-        self.tokens = transformers.AutoTokenizer.from_pretrained(folder)
-
-    def probabilities(self, ids: list[int], **more: Any) -> torch.Tensor:
-        with torch.inference_mode():
-            return self.model(input_ids=torch.tensor([ids]), **more).logits[0].softmax(-1)
+    def probabilities(self, ids: list[int], **more: list[int]) -> torch.Tensor:
+        return self.log_probs(input_ids=ids, **more).exp()
 
     def decoded(self, source: list[int], target: list[int]) -> torch.Tensor:
-        return self.probabilities(source, decoder_input_ids=torch.tensor([target]))
+        return self.probabilities(source, decoder_input_ids=target)
 
     def ids(self, text: str, special: bool = False) -> list[int]:
-        return self.tokens(text, add_special_tokens=special).input_ids
+        return self.tokenizer(text, add_special_tokens=special).input_ids
 
 
 def closed(context: str) -> str:
@@ -116,14 +111,14 @@ def masked_word(loop: Loop, context: str, word: str) -> float:
     pieces = loop.ids(word)
     values = []
     for j, piece in enumerate(pieces):
-        text = context.replace("BLANK", loop.tokens.decode(pieces[:j]) + loop.tokens.mask_token)
+        text = context.replace("BLANK", loop.tokenizer.decode(pieces[:j]) + loop.tokenizer.mask_token)
         ids = loop.ids(text, special=True)
-        values.append(float(loop.probabilities(ids)[ids.index(loop.tokens.mask_token_id), piece]))
+        values.append(float(loop.probabilities(ids)[ids.index(loop.tokenizer.mask_token_id), piece]))
     return sum(values) / len(values)
 
 
 def next_sentence(loop: Loop, context: str, candidate: str) -> float:
-    inputs = loop.tokens(context, candidate, return_tensors="pt", return_token_type_ids=True)
+    inputs = loop.tokenizer(context, candidate, return_tensors="pt", return_token_type_ids=True)
     with torch.inference_mode():
         return float(loop.model(**inputs).logits[0].softmax(-1)[0])
 
@@ -136,7 +131,7 @@ def causal_text(loop: Loop, text: str, protocol: str) -> list[float]:
     """P of each token: after the start token; published: the tokenizer's own tokens, the first after <|endoftext|>."""
     if protocol == "default":
         ids = loop.ids(text)
-        whole = loop.probabilities([loop.tokens.bos_token_id, *ids])
+        whole = loop.probabilities([loop.tokenizer.bos_token_id, *ids])
         return [float(whole[i, token]) for i, token in enumerate(ids)]
     ids = loop.ids(text, special=True)
     whole, rest = loop.probabilities(loop.ids("<|endoftext|>", special=True)), loop.probabilities(ids)
@@ -162,9 +157,9 @@ def span_word(loop: Loop, context: str, word: str, protocol: str) -> float:
     for j, piece in enumerate(pieces):
         if protocol == "default":
             filled = [token for part in parts[:-1] for token in [*part, *pieces[:j], sentinel]] + parts[-1]
-            source, first = [*filled, loop.tokens.eos_token_id], sentinel
+            source, first = [*filled, loop.tokenizer.eos_token_id], sentinel
         else:
-            text = context.replace("BLANK", loop.tokens.decode(pieces[:j]) + "<extra_id_0>")
+            text = context.replace("BLANK", loop.tokenizer.decode(pieces[:j]) + "<extra_id_0>")
             source = loop.ids(text, special=True)
             first = int(loop.decoded(source, [start])[0].argmax())
         values.append(float(loop.decoded(source, [start, first])[1, piece]))
