@@ -1,6 +1,5 @@
 """What the tests of deploy/ share: its files as they are built, and the tools that judge them."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -80,8 +79,3 @@ def closed(schema: Any) -> Any:
     if isinstance(schema.get("properties"), dict) and "additionalProperties" not in schema and not kept:
         made["additionalProperties"] = False
     return made
-
-
-def copy(value: Any) -> Any:
-    """A deep copy of what came from YAML."""
-    return json.loads(json.dumps(value))

@@ -9,7 +9,7 @@ import jsonschema
 import kubernetes_validate
 import pytest
 
-from tests.deploy.conftest import DEPLOY, ROOT, Documents, copy
+from tests.deploy.conftest import DEPLOY, ROOT, Documents
 
 FOLDERS = ["base", "cluster", "overlays/small", "overlays/large", "overlays/spot", "overlays/kueue"]
 Built = Callable[[str], Documents]
@@ -192,60 +192,3 @@ def test_ray_is_one_version_everywhere() -> None:
     except PackageNotFoundError:
         return
     assert here.rpartition(".")[0] == minor
-
-
-JOB = ("RayJob", "spec")
-CLUSTER = (*JOB, "rayClusterSpec")
-HEAD = (*CLUSTER, "headGroupSpec")
-WORKER = (*CLUSTER, "workerGroupSpecs", 0)
-POD = (*WORKER, "template", "spec")
-CONTAINER = (*POD, "containers", 0)
-GONE = object()
-
-
-@pytest.mark.parametrize(
-    ("place", "value", "said"),
-    [
-        ((*JOB, "backofLimit"), 3, "'backofLimit' was unexpected"),
-        ((*JOB, "backoffLimit"), "3", "'3' is not of type 'integer'"),
-        ((*CLUSTER, "authOptions", "mode"), "tokens", "'tokens' is not one of"),
-        ((*WORKER, "groupName"), GONE, "'groupName' is a required property"),
-        ((*CONTAINER, "resources", "limits", "memory"), [64], "[64]"),
-        ((*CONTAINER, "volumeMount"), [], "volumeMount"),
-        (("PersistentVolumeClaim", "spec", "accessMode"), ["ReadWriteMany"], "accessMode"),
-        ((*JOB, "entrypoint"), "evaluator sweep", "a retry doesn't know"),
-        ((*JOB, "backoffLimit"), GONE, "a lost head isn't retried"),
-        ((*JOB, "ttlSecondsAfterFinished"), GONE, "no ttlSecondsAfterFinished"),
-        ((*JOB, "activeDeadlineSeconds"), GONE, "no activeDeadlineSeconds"),
-        ((*JOB, "suspend"), True, "what waits in a queue"),
-        ((*CLUSTER, "rayVersion"), "2.9.0", "rayVersion isn't"),
-        ((*CLUSTER, "authOptions"), GONE, "no token is wanted"),
-        ((*HEAD, "rayStartParams", "num-cpus"), GONE, "the head takes work"),
-        ((*WORKER, "minReplicas"), 3, "between their bounds"),
-        ((*CONTAINER, "resources", "limits", "nvidia.com/gpu"), GONE, "no GPU"),
-        ((*CONTAINER, "resources", "requests", "cpu"), "1", "Ray plans with the limits"),
-        ((*CONTAINER, "image"), "evaluator:latest", "no registry"),
-        ((*CONTAINER, "imagePullPolicy"), GONE, "no pull policy"),
-        ((*CONTAINER, "securityContext", "allowPrivilegeEscalation"), True, "gain rights"),
-        ((*POD, "securityContext", "runAsNonRoot"), False, "root"),
-        ((*JOB, "submitterPodTemplate", "spec", "securityContext", "runAsNonRoot"), False, "root"),
-        ((*POD, "volumes", 3, "emptyDir"), {}, "64 MB"),
-        ((*POD, "volumes", 3, "emptyDir", "sizeLimit"), "64Gi", "all memory"),
-        ((*POD, "volumes", 2, "configMap", "name"), "swep", "no ConfigMap swep"),
-        ((*POD, "volumes", 0, "persistentVolumeClaim", "claimName"), "evaluator-run", "claim evaluator-run"),
-        (("PersistentVolumeClaim", "spec", "accessModes"), ["ReadWriteOnce"], "only for one node"),
-        ((*CONTAINER, "env", 2), {"name": "HF_TOKEN", "value": "hf_planted"}, "Secret"),
-    ],
-)
-def test_a_planted_mistake_fails(place: tuple[Any, ...], value: Any, said: str, built: Built, schemas: dict[str, Any]) -> None:
-    documents = copy(built("base"))
-    kind, *path, last = place
-    target = next(d for d in documents if d["kind"] == kind)
-    for step in path:
-        target = target[step]
-    if value is GONE:
-        del target[last]
-    else:
-        target[last] = value
-    found = list(schema_mistakes(documents, schemas)) or list(mistakes(documents))
-    assert any(said in line for line in found), found
