@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from output import benchmark_parser
+from output import benchmark_parser, write_record
 
 from evaluator_serving.engine import Engine, EngineOptions
 from evaluator_serving.models.source import ModelSource
@@ -176,7 +176,7 @@ def main() -> None:
     if asked.json:
         machine = {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()}
         told = {"machine": machine, "limit": asked.limit, "ray": asked.ray, "cases": found}
-        asked.json.write_text(json.dumps(told, indent=1) + "\n")
+        write_record(asked.json, told)
 
 
 if __name__ == "__main__":

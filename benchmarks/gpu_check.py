@@ -40,7 +40,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from output import benchmark_parser
+from output import benchmark_parser, write_record
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -233,7 +233,7 @@ def main() -> int:
             sections[name] = {"skipped": "no time was left for it", "seconds": 0.0}
         else:
             sections[name] = run_section(name, arguments.device, seconds)
-        path.write_text(json.dumps(record, indent=1) + "\n")
+        write_record(path, record)
         told = sections[name].get("state") or f"skipped: {sections[name]['skipped']}"
         print(f"{name}: {told}", file=sys.stderr, flush=True)
     print(record["device"], ", ".join(f"{name} {number}" for name, number in record["versions"].items()))

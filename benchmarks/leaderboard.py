@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from output import benchmark_parser
+from output import benchmark_parser, write_record
 
 from evaluator.ranking.board import VALUES, Board, BoardColumn, BoardRow
 from evaluator.ranking.write import PAGE, TABLE, write
@@ -78,7 +78,7 @@ def main() -> None:
     report = {"machine": platform.processor() or platform.machine(), "resamples": RESAMPLES, **found}
     report["within_limits"] = found["seconds"] < LIMIT_SECONDS and found["page_bytes"] < LIMIT_BYTES
     print(json.dumps(report, indent=1))
-    chosen.json.write_text(json.dumps(report, indent=1) + "\n")
+    write_record(chosen.json, report)
 
 
 if __name__ == "__main__":

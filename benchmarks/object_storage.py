@@ -29,7 +29,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests")]
 import polars as pl  # noqa: E402
 from click.testing import CliRunner  # noqa: E402
 from object_servers import SERVERS, Line, Server  # noqa: E402
-from output import benchmark_parser  # noqa: E402
+from output import benchmark_parser, write_record  # noqa: E402
 
 from evaluator.cli import cli  # noqa: E402
 from evaluator.store.remote import run_folder  # noqa: E402
@@ -246,9 +246,8 @@ def main() -> int:
                 found["run"] = finished_elsewhere(server, place, arguments, undisturbed)
                 found["refused"] = refusals(server, place)
             record["servers"][cloud] = found | {"not_held": judged(found)}
-            text = json.dumps(record, indent=1, ensure_ascii=False)
-            print(text, flush=True)
-            options.json.write_text(text + "\n")
+            print(json.dumps(record, indent=1, ensure_ascii=False), flush=True)
+            write_record(options.json, record)
     return 1 if any(record["servers"][cloud]["not_held"] for cloud in options.servers) else 0
 
 
