@@ -143,8 +143,8 @@ def ended(arguments: tuple[str, ...], run: Path, command: Command) -> tuple[int,
 def test_a_hostile_record_is_refused_in_one_line(fault: str, whole: Path, tmp_path: Path, command: Command) -> None:
     run = Path(shutil.copytree(whole, tmp_path / "run"))
     RECORDS[fault](run)
-    for command in COMMANDS:
-        code, lines = ended(command, run, command)
+    for arguments in COMMANDS:
+        code, lines = ended(arguments, run, command)
         assert (code, len(lines)) == (2, 1), lines
         assert "run.json" in lines[0]
     if fault != "answers-away":  # which is found when the answers are asked for
@@ -158,13 +158,13 @@ def test_hostile_parquet_is_told_in_one_line_or_left_out(how: str, whole: Path, 
     for pattern in PARTS:
         run = Path(shutil.copytree(whole, tmp_path / pattern.partition("/")[0]))
         damage(next(iter(run.glob(pattern))), how)
-        for command in COMMANDS[:3]:
-            code, lines = ended(command, run, command)
-            if pattern.partition("/")[0] in needed and command[0] != "status":
-                assert (code, len(lines)) == (2, 1), (pattern, command, lines)
+        for arguments in COMMANDS[:3]:
+            code, lines = ended(arguments, run, command)
+            if pattern.partition("/")[0] in needed and arguments[0] != "status":
+                assert (code, len(lines)) == (2, 1), (pattern, arguments, lines)
                 assert "can't be read" in lines[0]
             else:
-                assert code == 0, (pattern, command, lines)
+                assert code == 0, (pattern, arguments, lines)
 
 
 @pytest.mark.parametrize(
