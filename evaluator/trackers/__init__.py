@@ -106,12 +106,16 @@ def log_report(tracker: Tracker, run: Run, report: Report) -> None:
         except BaseException as error:  # libraries end the process, too
             failed.append(error)
 
-    with tempfile.TemporaryDirectory(prefix="evaluator-log-", ignore_cleanup_errors=True) as folder:
-        # A thread of its own, which doesn't keep the process: some clients wait for a silent server for hours.
-        sending = threading.Thread(target=work, args=(_run_log(run, report, Path(folder)),), daemon=True)
-        sending.start()
-        sending.join(PATIENCE)
-    reason = in_words(failed[0]) if failed else f"no answer in {PATIENCE:g} s" if sending.is_alive() else ""
+    reason = ""
+    try:
+        with tempfile.TemporaryDirectory(prefix="evaluator-log-", ignore_cleanup_errors=True) as folder:
+            # A thread of its own, which doesn't keep the process: some clients wait for a silent server for hours.
+            sending = threading.Thread(target=work, args=(_run_log(run, report, Path(folder)),), daemon=True)
+            sending.start()
+            sending.join(PATIENCE)
+            reason = in_words(failed[0]) if failed else f"no answer in {PATIENCE:g} s" if sending.is_alive() else ""
+    except Exception as error:  # the figures, or a full disk
+        reason = in_words(error)
     if reason:
         warnings.warn(f"{tracker} was not logged to ({' '.join(reason.split())[:300]}); the run is complete", stacklevel=2)
 

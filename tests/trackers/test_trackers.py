@@ -136,6 +136,14 @@ def test_nobody_answers(models: dict[str, str], tmp_path: Path, monkeypatch: pyt
     assert evaluator.open(tmp_path / "run").scores().height == 8 * 2
 
 
+def test_files_that_cannot_be_made_cost_a_warning(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nowhere to put the figures."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    with pytest.warns(UserWarning, match="wandb was not logged to .*No such file"):
+        done = CliRunner().invoke(cli, ["report", str(run), "--format", "csv", "--log-to", "wandb"])
+    assert done.exit_code == 0, done.exception
+
+
 def test_one_that_never_answers_is_left(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that takes connections and says nothing."""
     import socket
