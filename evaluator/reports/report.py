@@ -136,6 +136,7 @@ def build_report(
 
     Raises InputError for a task that it doesn't have, or a wrong table.
     """
+    run = run.snapshot()
     facts = model_facts(run.record["models"], models)
     sections = tuple(replace(measured(run, name, options), models=facts) for name in tasks or run.tasks)
     record, failures = run.record, run.failures()
@@ -154,6 +155,7 @@ def check_scale(task: Task, scale: Scale) -> None:
 
 def measured(run: Run, name: str, options: MeasureOptions) -> Section:
     """One task's section; its rows and warnings are kept in RUN/tables until what they are made of changes."""
+    run = run.snapshot()
     task = task_of(run, name)
     check_scale(task, options.scale)
 

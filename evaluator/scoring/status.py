@@ -22,7 +22,7 @@ def status(run: str | Path) -> dict[str, Any]:
 
     `models` (see `model_rows`), `driver`, `last_progress` and `progress_age` (seconds), `starts`, `notes`, `failures`.
     """
-    opened, now = Run.open(run_folder(run)), time.time()
+    opened, now = Run.open(run_folder(run)).snapshot(), time.time()
     found = driver_signs(opened)
     return {
         "models": model_rows(opened),
@@ -44,6 +44,7 @@ def model_rows(run: Run) -> list[dict[str, Any]]:
     or `silent` (see `evaluator.scoring.heartbeat`). progress.json knows the last command's models, and of those what that
     command asked; all that was ever asked is read from what is stored.
     """
+    run = run.snapshot()
     shown = _models_in_progress(run)
     driver = driver_signs(run).state
     alive = driver != "ended"
@@ -58,9 +59,9 @@ def model_rows(run: Run) -> list[dict[str, Any]]:
         unaskable = (pl.col("kind") == "unaskable") & (pl.col("request") != "")
         refused, failed = mine.filter(unaskable), mine.filter(~unaskable)
         known = shown.get(name, {"state": "waiting", "total": 0, "done": 0, "failed": 0, "rate": 0.0})
-        requests, answered = _requests(run, name) - set(refused["request"]), run.done(name)
-        total = len(requests) or known["total"]
-        done = len(answered & requests) if requests else len(answered)
+        requests, answered = _requests(run, name).join(refused, on="request", how="anti"), run.answered(name)
+        total = requests.height or known["total"]
+        done = (answered.join(requests, on="request", how="semi") if requests.height else answered).height
         state = known["state"]
         if state in ("running", "loading", "waiting") and not (alive and (name in shown or not shown)):
             ended = done + failed.filter(pl.col("request") != "").height
@@ -88,11 +89,11 @@ def model_rows(run: Run) -> list[dict[str, Any]]:
     return rows
 
 
-def _requests(run: Run, model: str) -> set[str]:
-    """All that is asked of a model; nothing where the run's tables are damaged."""
+def _requests(run: Run, model: str) -> pl.DataFrame:
+    """All that is asked of a model (column `request`); nothing where the run's tables are damaged."""
     with contextlib.suppress(InputError):
         return run.requests(model)
-    return set()
+    return pl.DataFrame(schema={"request": pl.String})
 
 
 def progress_of(run: Run) -> dict[str, Any]:

@@ -97,12 +97,14 @@ def read_whole(path: Path, remedy: str, columns: Mapping[str, pl.DataType | None
         raise InputError(f"{shown(path)} can't be read ({reason}): {remedy}") from error
 
 
-def read_parquet(paths: Sequence[Path]) -> pl.DataFrame:
-    """The rows of Parquet files; names may contain glob characters. Raises an exception in `_UNREADABLE` if one cannot be
-    read."""
+def read_parquet(paths: Sequence[Path], columns: Sequence[str] | None = None) -> pl.DataFrame:
+    """The rows of Parquet files, or some columns of them; names may contain glob characters.
+
+    Raises an exception in `_UNREADABLE` if a file cannot be read.
+    """
     for path in paths:
         check(path)
-    return pl.read_parquet(list(paths), glob=False, hive_partitioning=False)
+    return pl.read_parquet(list(paths), columns=list(columns) if columns else None, glob=False, hive_partitioning=False)
 
 
 def _checked(frame: pl.DataFrame, right: Callable[[pl.Expr], pl.Expr]) -> pl.DataFrame:
@@ -175,7 +177,7 @@ def _parts(folder: Path) -> list[Path]:
 
 def _read_as(paths: Sequence[Path], schema: Mapping[str, pl.DataType], absent: Mapping[str, Any] | None = None) -> pl.DataFrame:
     """Parts as `read_parts` returns them. Raises an exception in `_UNREADABLE`."""
-    frame = read_parquet(paths)
+    frame = read_parquet(paths, None if absent else list(schema))
     frame = frame.with_columns(pl.lit(v).alias(c) for c, v in (absent or {}).items() if c not in frame.columns)
     frame = frame.select(pl.col(c).cast(t) for c, t in schema.items())
     return _checked(frame, lambda number: number.is_finite().fill_null(False))

@@ -15,10 +15,9 @@ answers that other samples share with them do not count.
 """
 
 import contextlib
-import itertools
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -114,9 +113,10 @@ def answers_name(model: str, entry: Entry) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run folder. Methods return the present state; answers that were read before are cached."""
+    """A run folder. Methods return the present state, those of a `snapshot` that of its run.json and tables of samples."""
 
     path: Path
+    _read: dict[Any, Any] | None = field(default=None, repr=False, compare=False)
 
     # --- opening -------------------------------------------------------------------------------------------------
 
@@ -162,6 +162,17 @@ class Run:
         )
         return cls(path)
 
+    def snapshot(self) -> Self:
+        """The run for reading many models: run.json and tables of samples are read once, when they are first needed."""
+        return self if self._read is not None else replace(self, _read={})
+
+    def _once(self, what: Any, read: Callable[[], Any]) -> Any:
+        if self._read is None:
+            return read()
+        if what not in self._read:
+            self._read[what] = read()
+        return self._read[what]
+
     @property
     def shown(self) -> str:
         """The run in messages: the folder's path, or its URL."""
@@ -195,6 +206,10 @@ class Run:
     @property
     def record(self) -> dict[str, Any]:
         """The content of run.json."""
+        record: dict[str, Any] = self._once("run.json", self._read_record)
+        return record
+
+    def _read_record(self) -> dict[str, Any]:
         try:
             record: dict[str, Any] = read_json(self.path / "run.json")
         except (OSError, ValueError) as error:
@@ -294,15 +309,20 @@ class Run:
 
     def table(self, task: str, heads: Iterable[str]) -> pl.DataFrame:
         """The requests of a task for models with these heads."""
-        path = self.path / "samples" / f"{folder_name(task)}.parquet"
-        frame = read_whole(path, "run the same command again", _SAMPLES)
-        return frame.filter(pl.col("heads") == heads_key(heads)).drop("heads")
+        path, key = self.path / "samples" / f"{folder_name(task)}.parquet", heads_key(heads)
 
-    def requests(self, model: str) -> set[str]:
-        """Ids of a model's requests, answered or not."""
+        def read() -> pl.DataFrame:
+            frame = read_whole(path, "run the same command again", _SAMPLES)
+            return frame.filter(pl.col("heads") == key).drop("heads")
+
+        found: pl.DataFrame = self._once((task, key), read)
+        return found
+
+    def requests(self, model: str) -> pl.DataFrame:
+        """Ids of a model's requests, answered or not, each once (column `request`)."""
         entry = self.record["models"][model]
-        tables = (self.asked_table(task, entry) for task in entry.get("heads_used", {}))
-        return set(itertools.chain.from_iterable(table["request"].to_list() for table in tables))
+        tables = [self.asked_table(task, entry).select("request") for task in entry.get("heads_used", {})]
+        return pl.concat([pl.DataFrame(schema={"request": pl.String}), *tables]).unique()
 
     def unanswered(self, task: str, models: Collection[str] | None = None) -> dict[str, tuple[int, int]]:
         """Model → (requests of this task without an answer or failure, all its requests), for all models or the given ones."""
@@ -386,6 +406,12 @@ class Run:
             **{name: counts(name) for name in ("finish", "served", "system")},
             "dates": [dates.min(), dates.max()] if len(dates) else [],
         }
+
+    def answered(self, model: str) -> pl.DataFrame:
+        """Ids of the requests with an answer, each once (column `request`). Unlike `done` it reads no log-probabilities."""
+        schema = {"request": ANSWERS["request"]}
+        parts = [read_parts(kind, schema) for kind in self._kinds(model)]
+        return pl.concat([pl.DataFrame(schema=schema), *parts]).unique()
 
     def done(self, model: str) -> set[str]:
         """Ids of the requests that this model has answered."""
