@@ -9,6 +9,7 @@ import pytest
 from evaluator.reports.report import build_report
 from evaluator.scoring.status import model_rows
 from evaluator.store import files
+from evaluator.store import run as run_module
 from evaluator.store.answers import frames_by_kind
 from evaluator.store.run import TIMINGS_APART, Run
 from evaluator.tasks import task
@@ -70,6 +71,22 @@ def test_answers_written_twice_count_once(run: Run) -> None:
     for _ in range(2):
         run.add_answers(run.answers_folder("m"), frames_by_kind([answer("a", -1, -2)]))
     assert scores_of(run, "gest").height == 1
+
+
+def test_a_snapshot_reads_the_record_once_and_a_run_every_time(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    run.add_answers(run.answers_folder("m"), frames_by_kind([answer("a", -1, -2), answer("a", -1, -2)]))
+    snapshot = run.snapshot()
+    assert snapshot.models == run.models
+    assert set(snapshot.answered("m")["request"]) == {"a"}
+    run.add_attempt({"command": "again"})
+    assert len(run.record["attempts"]) == len(snapshot.record["attempts"]) + 1
+    assert run.snapshot().record == run.record
+    readings: list[Path] = []
+    read = run_module.read_json
+    run.extend(models={f"n{i}": ENTRY | {"fingerprint": f"g{i}"} for i in range(5)})
+    monkeypatch.setattr(run_module, "read_json", lambda path: readings.append(path) or read(path))
+    assert [row["done"] for row in model_rows(run)] == [1, 0, 0, 0, 0, 0]
+    assert len(readings) == 1
 
 
 def test_a_kill_while_timings_are_made_one_counts_none_twice(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
