@@ -1,13 +1,18 @@
 """Requests encoded once for all models whose encoders are alike, in processes of their own where there is much to encode."""
 
 import contextlib
+import functools
 import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import tempfile
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
 from typing import Protocol
 
 from evaluator_serving.errors import InputError
@@ -16,6 +21,7 @@ from evaluator_serving.models.source import ModelSource
 from evaluator_serving.requests import Request
 from evaluator_serving.rows import Encoded
 from evaluator_serving.table import Builder, EncodedTable
+from evaluator_serving.table_file import mapped, read, write
 
 BLOCK = 512
 """Requests that are tokenized together."""
@@ -68,7 +74,7 @@ class Wanted:
 
 
 class Encodings:
-    """A table for each kind of encoder: several models of a sweep have one tokenizer."""
+    """A table for each kind of encoder: several models of a sweep have one tokenizer. Large tables are in files."""
 
     def __init__(self) -> None:
         self._by_encoder: dict[str, EncodedTable] = {}
@@ -81,17 +87,19 @@ class Encodings:
 
         first = {likeness(one.source): one for one in reversed(wanted)}
         large = {key: one for key, one in first.items() if len(one.requests) >= MANY and one.source.code is None}
-        if len(large) < 2 or usable_cores() < 2:
+        count = min(usable_cores(), MOST, len(large))
+        if count < 2:
             yield
             return
-        pool = ThreadPoolExecutor(min(usable_cores(), MOST))
-        written: dict[int, bytes] = {id(one.requests): pickle.dumps(dict(one.requests)) for one in large.values()}
+        processes = EncodingProcesses(count, large.values())
+        pool = ThreadPoolExecutor(count)
         try:
             for key, one in reversed(large.items()):
-                self._ahead[key] = pool.submit(_apart, one.source, written[id(one.requests)])
+                self._ahead[key] = pool.submit(processes.encode, one)
             yield
         finally:
             pool.shutdown(cancel_futures=True)
+            processes.close()
 
     def encode(
         self, source: ModelSource, requests: Mapping[str, Request], encoder: Callable[[], Encodes], *, strict: bool
@@ -106,32 +114,75 @@ class Encodings:
         left = {name: request for name, request in requests.items() if name not in position and name not in known.refused}
         new = encode(encoder(), left, strict=strict) if left else Encoding(EncodedTable.of([]), {})
         table = EncodedTable.concat([known.table, new.table]) if len(new.table) else known.table
+        if len(table) >= MANY:
+            table = mapped(table)
         self._by_encoder[key] = table
         refused = {**known.refused, **new.refused}
         encoded = table.position  # with `strict`, nothing behind the first refused request
         return Encoding(table.only([name for name in requests if name in encoded]), refused)
 
 
-def _apart(source: ModelSource, requests: bytes) -> Encoding:
-    """Encode in a process of its own. Nothing is encoded where it fails: whoever asks next does it, and meets the error."""
-    command = [sys.executable, "-c", f"from {__name__} import serve; serve()"]
-    one_thread = os.environ | {"TOKENIZERS_PARALLELISM": "false"}
-    pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=nothing, env=one_thread) as process:
-        written, _ = process.communicate(pickle.dumps(source) + requests)
-    try:
-        found: Encoding = pickle.loads(written)
-    except (pickle.UnpicklingError, EOFError):
-        return Encoding(EncodedTable.of([]), {})
-    return found
+class EncodingProcesses:
+    """Processes that encode. Each loads the libraries and reads the requests once, then encodes for one model after the other."""
+
+    def __init__(self, count: int, wanted: Iterable[Wanted]) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="evaluator-")
+        self._asked: dict[int, Path] = {}
+        for requests in (one.requests for one in wanted):  # most models are asked the same
+            if id(requests) not in self._asked:
+                self._asked[id(requests)] = self._path()
+                self._asked[id(requests)].write_bytes(pickle.dumps(dict(requests), protocol=5))
+        command = [sys.executable, "-c", f"from {__name__} import serve; serve()"]
+        one_thread = os.environ | {"TOKENIZERS_PARALLELISM": "false"}
+        pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
+        self._all = [subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=nothing, env=one_thread) for _ in range(count)]
+        self._idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
+        for process in self._all:
+            self._idle.put(process)
+
+    def _path(self) -> Path:
+        return Path(self._folder.name) / uuid.uuid4().hex
+
+    def encode(self, wanted: Wanted) -> Encoding:
+        """Encode. Nothing is encoded where that fails: whoever asks next does it, and meets the error."""
+        process, path = self._idle.get(), self._path()
+        assert process.stdin is not None and process.stdout is not None, "they are pipes"
+        try:
+            pickle.dump((wanted.source, self._asked[id(wanted.requests)], path), process.stdin, protocol=5)
+            process.stdin.flush()
+            refused: dict[str, InputError] = pickle.load(process.stdout)
+            with path.open("rb") as file:
+                return Encoding(read(file, [name for name in wanted.requests if name not in refused]), refused)
+        except (OSError, pickle.UnpicklingError, EOFError):
+            return Encoding(EncodedTable.of([]), {})
+        finally:
+            path.unlink(missing_ok=True)
+            self._idle.put(process)
+
+    def close(self) -> None:
+        """End them."""
+        for process in self._all:
+            with contextlib.suppress(OSError), process:
+                assert process.stdin is not None, "it is a pipe"
+                process.stdin.close()
+        self._folder.cleanup()
 
 
 def serve() -> None:
-    """What such a process does: it reads a pickled model and its requests, and writes what they became."""
+    """What such a process does: it reads a model and two paths, and writes at one what the requests at the other become."""
     from evaluator_serving.encoding import encoder_for
 
     asked, told = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # libraries print
-    source, requests = pickle.load(asked), pickle.load(asked)
-    with told:
-        pickle.dump(encode(encoder_for(source), requests), told, protocol=5)
+    requests_at = functools.lru_cache(maxsize=1)(lambda path: pickle.loads(path.read_bytes()))
+    with contextlib.suppress(EOFError), told:
+        while True:
+            source, requests, path = pickle.load(asked)
+            refused: Mapping[str, InputError] = {}
+            with contextlib.suppress(Exception):  # without a file it counts as failed
+                found = encode(encoder_for(source), requests_at(requests))
+                with path.open("wb") as file:
+                    write(found.table, file)
+                refused = found.refused
+            pickle.dump(refused, told, protocol=5)
+            told.flush()

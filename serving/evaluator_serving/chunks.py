@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -127,7 +128,7 @@ class _Block:
             self.needs[row] = max(length, self.needs.get(row, 0))
 
 
-def cut(table: EncodedTable, tokens: int) -> list[tuple[int, ...]]:
+def cut(table: EncodedTable, tokens: int) -> list[Sequence[int]]:
     """Cut requests into chunks of about `tokens` forward tokens (of chats `Row.weight`), longest rows first.
 
     A chunk takes less than `tokens` and what one request takes. Requests that share a forward pass fall into one chunk
@@ -139,7 +140,7 @@ def cut(table: EncodedTable, tokens: int) -> list[tuple[int, ...]]:
     return table.cuts[tokens]
 
 
-def _cut(table: EncodedTable, tokens: int) -> list[tuple[int, ...]]:
+def _cut(table: EncodedTable, tokens: int) -> list[Sequence[int]]:
     passes, count = table.forwards, len(table)
     order = np.lexsort((-passes.weight, passes.of_row, passes.request))
     request, place, weight = passes.request[order], passes.of_row[order], passes.weight[order]
@@ -166,14 +167,14 @@ def _cut(table: EncodedTable, tokens: int) -> list[tuple[int, ...]]:
         needs[i][row] = length
     singles = sorted((_Block([i], rows, own[i]) for i, rows in needs.items()), key=lambda one: key(one.members[0], _most(one)))
     blocks += [(key(min(block.members), _most(block)), block) for block in _blocks(singles, tokens)]
-    found: list[tuple[int, ...]] = []
+    found: list[Sequence[int]] = []
     filling = _Block([], {}, 0)
     # What a request shares with none is in no other's needs: its cost is all that it adds.
     for _, block in sorted(blocks, key=lambda item: item[0]):
         block.members.sort()
         added = filling.extra(block) if block.needs else block.cost
         if filling.members and filling.cost + added >= tokens + max([own[i] for i in block.members]):
-            found.append(tuple(filling.members))
+            found.append(array("i", filling.members))
             filling, added = _Block([], {}, 0), block.cost
         if block.needs:
             filling.take(block)
@@ -181,9 +182,9 @@ def _cut(table: EncodedTable, tokens: int) -> list[tuple[int, ...]]:
             filling.cost += added
             filling.members += block.members
         if filling.cost >= tokens:
-            found.append(tuple(filling.members))
+            found.append(array("i", filling.members))
             filling = _Block([], {}, 0)
-    return [*found, tuple(filling.members)] if filling.members else found
+    return [*found, array("i", filling.members)] if filling.members else found
 
 
 def _most(block: _Block) -> int:

@@ -144,8 +144,8 @@ class EncodedTable(Sequence[Encoded]):
         return {request: place for place, request in enumerate(self.requests)}
 
     @functools.cached_property
-    def cuts(self) -> dict[int, list[tuple[int, ...]]]:
-        """What `cutting.cut` found, by tokens."""
+    def cuts(self) -> dict[int, list[Sequence[int]]]:
+        """What `chunks.cut` found, by tokens."""
         return {}
 
 
