@@ -1,15 +1,24 @@
 """How many requests a second the program itself takes, measured with an engine that answers at once.
 
-    python benchmarks/driver_throughput.py [--cases gest-1 gest-n eurogest] [--models N] [--limit N] [--ray N] [--json FILE]
+    python benchmarks/driver_throughput.py [--cases gest-1 gest-n eurogest] [--models N] [--limit N] [--ray N ...]
+        [--before CHECKOUT] [--json FILE]
 
 EVALUATOR_DATA points at the data sets. Models are a configuration, a few random weights and SmolLM2's tokenizer: `gest-1` asks
 GEST of models with one tokenizer, `gest-n` of models whose tokenizers all differ, `eurogest` EuroGEST of models whose
-tokenizers differ. Counted are seconds of CPU, which other processes on the machine hardly change: `prepare` (data, rendering,
-encoding), `worker` (whatever the replica's methods do) and `driver` (the rest), and the peak of memory. Imports are left out.
-With `--ray N` the same is swept on N Ray workers of one logical CPU each: `wall` seconds and the driver's share of them.
+tokenizers differ. Counted are seconds of CPU, which other processes on the machine hardly change: `encode` (here and,
+with their imports, in encoding processes), `worker` (a replica's methods) and `driver` (the rest), and the peaks of memory of
+this process and of the largest encoding process. Imports of this process are left out, and that a tokenizer is seen for the
+first time on a machine (a second each). `per_second` has requests by seconds of the driver, and of a worker core (`encode` and
+`worker`).
+
+With `--ray N ...` the same is swept on N Ray workers of one logical CPU each, for each N: `wall` seconds of scoring, the
+driver's share of them, and the largest worker's peak. `--before CHECKOUT` runs each case with another checkout's environment
+(its `.venv`) too.
 """
 
 import argparse
+import importlib
+import itertools
 import json
 import os
 import platform
@@ -18,7 +27,9 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -98,44 +109,74 @@ def one(case: str, models: Sequence[str], limit: int | None, ray: int) -> dict[s
     with tempfile.TemporaryDirectory() as out:
         spec = RunSpec(specs, (task(CASES[case][0]),), Path(out) / "run", limit=limit, verify=False)
         worker = _timed(Worker, ["fetch", "load", "score", "close"] if not ray else [])  # on Ray in other processes
-        prepare = _timed(driver, ["prepare"])
-        begun, used = time.perf_counter(), time.process_time()
+        encode = _timed(_encodings(), ["encode"])
+        score = _timed(driver, ["score_models"])
+        begun = time.process_time()
         if ray:
-            from evaluator.sweep.driver import SweepOptions, sweep
+            from evaluator.sweep import driver as sweeping
 
-            outcome = sweep(spec, SweepOptions(ray="local", workers=ray))
+            score = _timed(sweeping, ["score_models"])
+            outcome = sweeping.sweep(spec, sweeping.SweepOptions(ray="local", workers=ray))
         else:
             outcome = driver.execute(spec)
-        used, wall = time.process_time() - used, time.perf_counter() - begun
+        used, peak = time.process_time() - begun, _peak_mb()
         requests = sum(len(outcome.run.done(name)) for name in outcome.run.models)
         files = sum(1 for path in outcome.run.path.rglob("*") if path.is_file())
+        largest = outcome.run.timings()["host_memory"].max()
     assert not outcome.errors, outcome.errors
-    seconds = {"prepare": prepare[0], "driver": used - prepare[0] - worker[0], "worker": worker[0]}
-    return {
+    apart = resource.getrusage(resource.RUSAGE_CHILDREN)
+    encoding = encode.cpu + (apart.ru_utime + apart.ru_stime if not ray else 0)  # Ray's own processes are children too
+    seconds = {"encode": encoding, "driver": used - encode.cpu - worker.cpu, "worker": worker.cpu}
+    found: dict[str, Any] = {
         "requests": requests,
         "files": files,
         "seconds": {name: round(value, 2) for name, value in seconds.items()},
-        "per_second": {
-            "driver": round(requests / (seconds["prepare"] + seconds["driver"])),
-            "worker": round(requests / seconds["worker"]) if seconds["worker"] else None,
-            "all": round(requests / used),
-        },
-        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-        **({"wall": round(wall, 1), "driver_share": round(used / wall, 3)} if ray else {}),
+        "per_second": {"driver": round(requests / seconds["driver"])},
+        "peak_mb": {"driver": peak},
     }
+    if ray:
+        found |= {"wall": round(score.wall, 1), "driver_share": round(score.cpu / score.wall, 3)}
+        found["peak_mb"]["worker"] = largest >> 20
+    else:
+        found["per_second"]["worker_core"] = round(requests / (encoding + worker.cpu))
+        found["peak_mb"]["encoding_process"] = apart.ru_maxrss // 1024
+    return found
 
 
-def _timed(owner: Any, names: Sequence[str]) -> list[float]:
-    """Have these functions' CPU seconds counted; the list's one number grows."""
-    total = [0.0]
+def _encodings() -> Any:
+    """The module that encodes; an older checkout may not have it."""
+    try:
+        return importlib.import_module("evaluator.scoring.encodings")
+    except ImportError:
+        return types.SimpleNamespace(encode=None)
+
+
+def _peak_mb() -> int:
+    """The most memory that this process has held, in MB; what its parent held does not count."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) // 1024
+
+
+@dataclass(slots=True)
+class Spent:
+    """Seconds of CPU and of time."""
+
+    cpu: float = 0.0
+    wall: float = 0.0
+
+
+def _timed(owner: Any, names: Sequence[str]) -> Spent:
+    """Have these functions' seconds counted."""
+    total = Spent()
 
     def counted(plain: Any) -> Any:
         def call(*arguments: Any, **options: Any) -> Any:
-            begun = time.process_time()
+            begun, cpu = time.perf_counter(), time.process_time()
             try:
                 return plain(*arguments, **options)
             finally:
-                total[0] += time.process_time() - begun
+                total.wall += time.perf_counter() - begun
+                total.cpu += time.process_time() - cpu
 
         return call
 
@@ -144,17 +185,27 @@ def _timed(owner: Any, names: Sequence[str]) -> list[float]:
     return total
 
 
+def know_tokenizers(models: Sequence[Path]) -> None:
+    """Have each tokenizer seen once on this machine."""
+    from evaluator_serving.models.resolving import resolve_here
+    from evaluator_serving.models.tokenizer import load_tokenizer
+
+    for model in models:
+        load_tokenizer(resolve_here(str(model)))
+
+
 def main() -> None:
     """Make the models, and run each case in a process of its own."""
     parser = benchmark_parser(__doc__)
     parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES))
     parser.add_argument("--models", type=int)
     parser.add_argument("--limit", type=int)
-    parser.add_argument("--ray", type=int, default=0)
+    parser.add_argument("--ray", type=int, nargs="+", default=[0])
+    parser.add_argument("--before", type=Path)
     parser.add_argument("--one", nargs="+", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.one:
-        print(json.dumps(one(asked.cases[0], asked.one, asked.limit, asked.ray)))
+        print(json.dumps(one(asked.cases[0], asked.one, asked.limit, asked.ray[0])))
         return
     here = Path(__file__).resolve()
     environment = os.environ | {
@@ -162,21 +213,23 @@ def main() -> None:
         "TOKENIZERS_PARALLELISM": "false",
         "OMP_NUM_THREADS": "1",
     }
+    programs = {"": sys.executable, **({" before": str(asked.before / ".venv" / "bin" / "python")} if asked.before else {})}
     found: dict[str, Any] = {}
     for case in asked.cases:
         with tempfile.TemporaryDirectory() as folder:
-            count = asked.models or CASES[case][1]
-            models = make_models(Path(folder), count, alike=case == "gest-1")
-            command = [sys.executable, str(here), "--cases", case, "--ray", str(asked.ray)]
-            command += ["--limit", str(asked.limit)] if asked.limit else []
-            command += ["--one", *map(str, models)]
-            done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-        found[case] = {"models": count, **json.loads(done.stdout.splitlines()[-1])}
-        print(case, json.dumps(found[case]), flush=True)
+            models = make_models(Path(folder), asked.models or CASES[case][1], alike=case == "gest-1")
+            know_tokenizers(models)
+            for ray, (side, program) in itertools.product(asked.ray, programs.items()):
+                command = [program, str(here), "--cases", case, "--ray", str(ray)]
+                command += ["--limit", str(asked.limit)] if asked.limit else []
+                command += ["--one", *map(str, models)]
+                done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+                name = f"{case}{f' on {ray} Ray workers' if ray else ''}{side}"
+                found[name] = {"models": len(models), **json.loads(done.stdout.splitlines()[-1])}
+                print(name, json.dumps(found[name]), flush=True)
     if asked.json:
         machine = {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()}
-        told = {"machine": machine, "limit": asked.limit, "ray": asked.ray, "cases": found}
-        write_record(asked.json, told)
+        write_record(asked.json, {"machine": machine, "limit": asked.limit, "cases": found})
 
 
 if __name__ == "__main__":

@@ -1,13 +1,16 @@
 """Answers that have arrived and are not on disk yet: they are written together, in few files."""
 
+import contextlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import polars as pl
 
 from evaluator.scoring.replica import ActiveReplica, ModelState
 from evaluator.scoring.score import Scored
+from evaluator.store.errors import StoreError
 from evaluator.store.run import TIMINGS_APART, Run
 from evaluator.store.settings import seconds
 from evaluator_serving.registry import engine_class
@@ -36,10 +39,11 @@ class Commits:
     run: Run
     seconds: float = field(default_factory=lambda: seconds(VARIABLE, SECONDS, least=0))
     _waiting: dict[str, list[Arrival]] = field(default_factory=dict)
+    _timings: list[dict[str, Any]] = field(default_factory=list)
     _size: int = 0
     _paid: bool = False
     _last: float = field(default_factory=lambda: time.monotonic())
-    _parts: int = 0
+    _commits: int = 0
 
     def add(self, arrival: Arrival) -> None:
         """A chunk has been scored."""
@@ -47,6 +51,7 @@ class Commits:
         if model.name not in self._waiting:
             self._paid |= engine_class(model.prepared.info.engine).costs
         self._waiting.setdefault(model.name, []).append(arrival)
+        self._timings.append(arrival.scored.timing(model.name, str(arrival.active.number)))
         self._size += sum(int(frame.estimated_size()) for frame in arrival.scored.answers.values())
 
     @property
@@ -57,19 +62,28 @@ class Commits:
         return self._paid or self._size >= BYTES or time.monotonic() - self._last >= self.seconds
 
     def take(self) -> Iterator[tuple[ModelState, list[Arrival]]]:
-        """What waits, by model; each is to be written, or lost."""
-        waiting, self._waiting, self._size, self._paid, self._last = self._waiting, {}, 0, False, time.monotonic()
-        for arrivals in waiting.values():
+        """What waits, by model; each is to be written, or lost. An interruption leaves the models that come after.
+
+        How long the chunks of all of them took is written first: no stored answer is without its time.
+        """
+        self._size, self._paid, self._last = 0, False, time.monotonic()
+        if self._timings:
+            with contextlib.suppress(StoreError):  # then answers can't be written either, which ends their models
+                self.run.add_timings(self._timings)
+            self._timings = []
+            self._commits += 1
+            if self._commits % TIMINGS_APART == 0:
+                self.run.merge_timings()
+        while self._waiting:
+            arrivals = self._waiting.pop(next(iter(self._waiting)))
             yield arrivals[0].active.model, arrivals
 
     def write(self, model: ModelState, arrivals: list[Arrival]) -> None:
-        """Write a model's answers, a part for each kind of request, and how long its chunks took."""
+        """Write a model's answers, a part for each kind of request. Those that cost something survive a power failure."""
         frames: dict[str, list[pl.DataFrame]] = {}
         for arrival in arrivals:
             for kind, frame in arrival.scored.answers.items():
                 frames.setdefault(kind, []).append(frame)
-        self.run.add_answers(self.run.answers_folder(model.name), {kind: pl.concat(parts) for kind, parts in frames.items()})
-        self.run.add_timings([each.scored.timing(model.name, str(each.active.number)) for each in arrivals])
-        self._parts += 1
-        if self._parts % TIMINGS_APART == 0:
-            self.run.merge_timings()
+        answers = {kind: pl.concat(parts) for kind, parts in frames.items()}
+        paid = engine_class(model.prepared.info.engine).costs
+        self.run.add_answers(self.run.answers_folder(model.name), answers, durable=paid)

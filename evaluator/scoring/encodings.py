@@ -123,7 +123,7 @@ class Encodings:
 
 
 class EncodingProcesses:
-    """Processes that encode. Each loads the libraries and reads the requests once, then encodes for one model after the other."""
+    """Processes that encode. Each loads the libraries and reads the requests once, and encodes for one model after another."""
 
     def __init__(self, count: int, wanted: Iterable[Wanted]) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="evaluator-")
@@ -146,7 +146,8 @@ class EncodingProcesses:
     def encode(self, wanted: Wanted) -> Encoding:
         """Encode. Nothing is encoded where that fails: whoever asks next does it, and meets the error."""
         process, path = self._idle.get(), self._path()
-        assert process.stdin is not None and process.stdout is not None, "they are pipes"
+        assert process.stdin, "it is a pipe"
+        assert process.stdout, "it is a pipe"
         try:
             pickle.dump((wanted.source, self._asked[id(wanted.requests)], path), process.stdin, protocol=5)
             process.stdin.flush()
@@ -163,8 +164,7 @@ class EncodingProcesses:
         """End them."""
         for process in self._all:
             with contextlib.suppress(OSError), process:
-                assert process.stdin is not None, "it is a pipe"
-                process.stdin.close()
+                process.communicate()
         self._folder.cleanup()
 
 

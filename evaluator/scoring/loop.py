@@ -12,19 +12,17 @@ from evaluator.scoring.commits import Arrival, Commits
 from evaluator.scoring.failures import Failures, failure_kind, record_failures
 from evaluator.scoring.metrics import Meter
 from evaluator.scoring.pending_chunks import PendingChunks, chunk_name
-from evaluator.scoring.prepared_model import PreparedModel, engine_rows
+from evaluator.scoring.prepared_model import PreparedModel
 from evaluator.scoring.progress import ProgressView
+from evaluator.scoring.record import record_replies
 from evaluator.scoring.recovery import answers_to_repeat, recover
 from evaluator.scoring.replica import ActiveReplica, Assignment, Call, LoopState, LostError, ModelState, ReplicaSource
 from evaluator.scoring.score import Scored, requests_of_row, start_record
 from evaluator.scoring.skip_rules import name_samples
 from evaluator.scoring.worker import Load, Loaded
-from evaluator.store.answers import CHAT
 from evaluator.store.run import Kind, Run
 from evaluator_serving.chunks import Chunk
-from evaluator_serving.engine import DeviceKind
 from evaluator_serving.errors import EngineError, FailingError, InputError, in_words
-from evaluator_serving.registry import engine_class
 
 START_ATTEMPTS = 5
 """Times in a row that a model's replicas may die while they load before it is given up."""
@@ -137,18 +135,11 @@ class Loop:
         self._state.active_replicas.append(active)
         with self._guarded(model):
             if model.workload is None:
-                self._size(model)
+                self._state.size(model)
             load = self._load_of(active)
             if note := self._replica_source.fetch_note(load):
                 self._view.state(model.name, "loading", note, replica=active.number)
             active.pending_call = "fetch", active.replica.fetch(load)
-
-    def _size(self, model: ModelState) -> None:
-        """Say what an engine is loaded with: room for all models that it may score."""
-        alike = [other for other in self._state.sharing_weights(model) if other.has_work]
-        rows, workload = engine_rows([other.prepared for other in alike])
-        for other in alike:
-            other.rows, other.workload = rows, workload
 
     def _load_of(self, active: ActiveReplica) -> Load:
         prepared = active.model.prepared
@@ -180,7 +171,7 @@ class Loop:
         model.start_failures = 0
         self._meter.loaded(active)
         if model.work is None:
-            _cut(model, loaded.device_kind)
+            model.cut(loaded.device_kind)
         verified = {} if loaded.verified is None else {"verified": loaded.verified}
         self._run.update_model(model.name, engine_details=loaded.details, **verified)
         if loaded.verified:
@@ -278,18 +269,9 @@ class Loop:
             for active in self._state.replicas_of(model):
                 self._drop(active)
             self._run.merge_answers(model.name)
-            self._note_replies(model)
+            record_replies(self._run, model.prepared)
             self._run.clear_model_failure(model.name)
             self._view.state(model.name, "done")
-
-    def _note_replies(self, model: ModelState) -> None:
-        """Write down what its answers to chats took, and who gave them."""
-        if CHAT in model.prepared.encoded.columns.kinds:
-            made, facts = engine_class(model.prepared.info.engine), self._run.reply_facts(model.name)
-            tokens = (facts.get("prompt_tokens", 0), facts.get("answer_tokens", 0))
-            dollars = made.dollars(model.prepared.spec.options, *tokens)
-            facts |= {"repeatable": made.repeatable, **({"dollars": dollars} if dollars is not None else {})}
-            self._run.update_model(model.name, chats=facts)
 
     # --- what goes wrong -----------------------------------------------------------------------------------------
 
@@ -380,14 +362,8 @@ class Loop:
             model.error = error
             self._commit()
             recover(self._run, model.prepared)
-            self._note_replies(model)
+            record_replies(self._run, model.prepared)
             record_failures(self._run, {model.name: error})
             self._view.state(model.name, "failed", in_words(error))
         for active in self._state.replicas_of(model):
             self._drop(active)
-
-
-def _cut(model: ModelState, device: DeviceKind) -> None:
-    """Cut a model's pending requests into chunks for the kind of device that its first replica is on."""
-    model.work = PendingChunks.of(model.prepared.pending_chunks(device))
-    model.chunks = len(model.work.waiting)

@@ -89,6 +89,7 @@ def prepare_model(
     again = run.retry or run.strict or PendingChunks.hopeless(len(failed & left), len(left))
     given_up = frozenset() if again else frozenset(failed & left)
     texts = {task: tokens_of_task(table, encoded) for task, table in tables.items()} if encoded else {}
+    encoded.release()
     total = len(left - refused.keys())
     if len(answered) + len(given_up) == total:
         encoded = EncodedTable.of([])

@@ -1,4 +1,4 @@
-"""What a command writes into run.json before it scores: tasks, models, and who asked."""
+"""What a command writes into run.json: before it scores tasks, models and who asked, and then what its chats took."""
 
 import platform
 import subprocess
@@ -16,8 +16,10 @@ from evaluator.reports.notes import doubts, read_how
 from evaluator.scoring.loaded_tasks import LoadedTask
 from evaluator.scoring.prepared_model import PreparedModel
 from evaluator.scoring.spec import RunSpec
+from evaluator.store.answers import CHAT
 from evaluator.store.run import Run
 from evaluator.tasks.stored import task_entry
+from evaluator_serving.registry import engine_class
 from evaluator_serving.secrets import redacted
 
 
@@ -62,3 +64,12 @@ def record(
     for doubt in doubts(run.record, [loaded.task.name for loaded in tasks], [model.name for model in models]):
         warnings.warn(doubt, stacklevel=2)
     return run
+
+
+def record_replies(run: Run, model: PreparedModel) -> None:
+    """Write down what a model's answers to chats took, and who gave them."""
+    if CHAT in model.encoded.columns.kinds:
+        made, facts = engine_class(model.info.engine), run.reply_facts(model.name)
+        dollars = made.dollars(model.spec.options, facts.get("prompt_tokens", 0), facts.get("answer_tokens", 0))
+        facts |= {"repeatable": made.repeatable, **({"dollars": dollars} if dollars is not None else {})}
+        run.update_model(model.name, chats=facts)

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from evaluator.scoring.pending_chunks import PendingChunks
-from evaluator.scoring.prepared_model import PreparedModel
+from evaluator.scoring.prepared_model import PreparedModel, engine_rows
 from evaluator.scoring.score import Scored
 from evaluator.scoring.worker import Load, Loaded
 from evaluator_serving.chunks import Chunk
-from evaluator_serving.engine import EngineOptions
+from evaluator_serving.engine import DeviceKind, EngineOptions
 from evaluator_serving.rows import Row, Workload
 
 Value = TypeVar("Value", covariant=True)
@@ -94,6 +94,11 @@ class ModelState:
         """Whether a replica of it would find something to do."""
         return self.error is None and (bool(self.prepared.encoded) if self.work is None else bool(self.work.waiting))
 
+    def cut(self, device: DeviceKind) -> None:
+        """Cut its pending requests into chunks for the kind of device that its first replica is on."""
+        self.work = PendingChunks.of(self.prepared.pending_chunks(device))
+        self.chunks = len(self.work.waiting)
+
     @property
     def remaining(self) -> float:
         """The share of its chunks that no replica has taken."""
@@ -150,6 +155,13 @@ class LoopState:
     def sharing_weights(self, model: ModelState) -> list[ModelState]:
         """The model and the others that load the same weights: a replica of one of them can score the next."""
         return [other for other in self.models.values() if other.prepared.load_key == model.prepared.load_key]
+
+    def size(self, model: ModelState) -> None:
+        """Say what an engine is loaded with: room for all models that it may score."""
+        alike = [other for other in self.sharing_weights(model) if other.has_work]
+        rows, workload = engine_rows([other.prepared for other in alike])
+        for other in alike:
+            other.rows, other.workload = rows, workload
 
     def next_sharing_weights(self, model: ModelState) -> ModelState | None:
         """The next model with the same weights, one without an active replica first; None if there is none."""

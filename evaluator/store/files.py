@@ -25,15 +25,15 @@ LARGEST_JSON = 1 << 28
 _KEPT = FrameCache()
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write `content` to `path` atomically and durably; for a run on object storage, to the storage first
+def write_bytes(path: Path, content: bytes, *, durable: bool = True) -> None:
+    """Write `content` to `path` atomically and (see `write_whole`) durably; for a run on object storage, to the storage first
     (`evaluator.store.remote`).
 
     Raises StoreError (disk full, no permission, storage not reachable), and leaves no partial file.
     """
     if mirror := mirror_of(path):
         mirror.put(path, content)
-    write_whole(path, content)
+    write_whole(path, content, durable=durable)
 
 
 def remove(*paths: Path) -> None:
@@ -61,10 +61,10 @@ def write_parquet(path: Path, frame: pl.DataFrame) -> None:
     write_bytes(path, parquet_bytes(frame))
 
 
-def write_part(folder: Path, frame: pl.DataFrame) -> Path:
+def write_part(folder: Path, frame: pl.DataFrame, *, durable: bool = True) -> Path:
     """Add a part to a folder of parts, under a unique name; names sort by time."""
     path = folder / f"part-{time.time_ns():020d}-{secrets.token_hex(4)}.parquet"
-    write_parquet(path, frame)
+    write_bytes(path, parquet_bytes(frame), durable=durable)
     return path
 
 

@@ -13,16 +13,19 @@ from evaluator.store.errors import StoreError
 SCRATCH = ".tmp-"
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_whole(path: Path, content: bytes, *, durable: bool = True) -> None:
     """Write `content` to `path` atomically and durably. Raises StoreError (disk full, no permission), and leaves no partial
-    file."""
+    file.
+
+    Unless `durable`, a power failure within some seconds may leave no file; where there is one, it is whole.
+    """
     try:
-        _write(path, content)
+        _write(path, content, durable=durable)
     except OSError as error:
         raise StoreError(error.errno, error.strerror, error.filename) from error
 
 
-def _write(path: Path, content: bytes) -> None:
+def _write(path: Path, content: bytes, *, durable: bool) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f"{SCRATCH}{secrets.token_hex(8)}-{path.name}")
     try:
@@ -35,7 +38,7 @@ def _write(path: Path, content: bytes) -> None:
         with contextlib.suppress(OSError):
             scratch.unlink()
         raise
-    if os.name == "nt":  # folders can't be opened there
+    if not durable or os.name == "nt":  # folders can't be opened there
         return
     folder = os.open(path.parent, os.O_RDONLY)
     try:

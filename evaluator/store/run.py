@@ -353,10 +353,10 @@ class Run:
     def _answers_name(self, model: str) -> str:
         return plain_name(answers_name(model, self.record["models"][model]), self.shown)
 
-    def add_answers(self, folder: Path, answers: Mapping[str, pl.DataFrame]) -> None:
-        """Store answers (see `frames_by_kind`), one part per request kind."""
+    def add_answers(self, folder: Path, answers: Mapping[str, pl.DataFrame], *, durable: bool = True) -> None:
+        """Store answers (see `frames_by_kind`), one part per request kind, each with a single fsync unless `durable`."""
         for kind, frame in answers.items():
-            write_part(folder / kind, frame)
+            write_part(folder / kind, frame, durable=durable)
 
     def merge_answers(self, model: str) -> None:
         """Make one part of a model's answers of each kind, where they are many: its reports then read one file.
@@ -468,7 +468,7 @@ class Run:
 
     def add_timings(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Record what chunks took."""
-        write_part(self.path / "timings", pl.DataFrame(rows, schema=TIMINGS))
+        write_part(self.path / "timings", pl.DataFrame(rows, schema=TIMINGS), durable=False)
 
     def merge_timings(self) -> None:
         """Merge the timing files, of which a long run has thousands. Only for the holder of the lock."""

@@ -128,6 +128,9 @@ class EncodedTable(Sequence[Encoded]):
         """The table of these requests, in this order; itself where they are all of it."""
         return self if requests == self.requests else self.take([self.position[request] for request in requests])
 
+    def release(self) -> None:
+        """Give back the memory of what was read, where it can be read again."""
+
     @classmethod
     def concat(cls, parts: Sequence["EncodedTable"]) -> "EncodedTable":
         """All requests of several tables."""

@@ -1,4 +1,4 @@
-"""Tables in files: written by the process that encodes, mapped by the one that schedules, which need not hold them in memory."""
+"""Tables in files: written by a process that encodes, mapped by the one that schedules, whose memory need not hold them."""
 
 import functools
 import mmap
@@ -45,7 +45,9 @@ class MappedTable(EncodedTable):
     @property
     def forwards(self) -> Forwards:
         """As of any table."""
-        return _forwards(self.columns)
+        found = _forwards(self.columns)
+        self.release()
+        return found
 
     @property
     def position(self) -> dict[str, int]:

@@ -1,5 +1,6 @@
 """Few, larger writes: what has arrived is written after some seconds, when it is much, or at once where it was paid for."""
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -56,7 +57,35 @@ def test_what_arrives_within_the_seconds_is_one_part_a_model(run: Run, monkeypat
         assert stored["request"].to_list() == [f"{model}{number}" for number in range(20)]
         assert np.array_equal(stored["logprobs"].list.first(), -0.5 - np.arange(20))
     assert run.timings().height == 40
-    assert len(list((run.path / "timings").iterdir())) == 2
+    assert len(list((run.path / "timings").iterdir())) == 1
+
+
+@pytest.mark.parametrize(("engine", "expected"), [("onnx", 3), ("openai", 5)])
+def test_a_commit_syncs_each_file_once_and_folders_for_paid_answers_only(
+    run: Run, engine: str, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One file of timings, and one of answers for each of two models."""
+    waiting = Commits(run)
+    waiting.add(arrival("m", 0, engine))
+    waiting.add(arrival("n", 0, engine))
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    write(waiting)
+    assert len(synced) == expected
+
+
+def test_an_interrupted_commit_loses_no_time_and_leaves_the_next_model(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = Commits(run)
+    for model in "mn":
+        waiting.add(arrival(model, 0))
+    with monkeypatch.context() as interrupted, pytest.raises(KeyboardInterrupt):
+        interrupted.setattr(Run, "add_answers", lambda *given, **named: (_ for _ in ()).throw(KeyboardInterrupt))
+        write(waiting)
+    assert run.timings()["model"].to_list() == ["m", "n"]
+    write(waiting)
+    assert run.answers("m").is_empty()
+    assert run.answers("n")["request"].to_list() == ["n0"]
+    assert run.timings().height == 2
 
 
 @pytest.mark.parametrize(("seconds", "engine", "most"), [(0.0, "onnx", 1 << 30), (1e9, "openai", 1 << 30), (1e9, "onnx", 1)])

@@ -177,7 +177,7 @@ def test_an_interruption_and_a_full_disk_end_the_run(spec: RunSpec, monkeypatch:
     """They are no model's fault: nothing is recorded, and the same command goes on."""
     for error in (KeyboardInterrupt(), StoreError(28, "No space left on device")):
 
-        def wrong(*_: object, error: BaseException = error) -> None:
+        def wrong(*_: object, error: BaseException = error, **__: object) -> None:
             raise error
 
         with monkeypatch.context() as patch:

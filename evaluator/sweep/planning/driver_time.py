@@ -1,14 +1,39 @@
-"""Time that the driver of a sweep takes: one process on one core, whatever the number of devices.
+"""Time that the program itself takes, beside the engines: in the driver, one process on one core, and in each worker.
 
-The constants are from `benchmarks/driver_throughput.py` (GEST). Encoding is not among them: it is done by other processes.
+Encoding is not among it: it is done before a sweep's first replica starts.
 """
 
-SECONDS_PER_REQUEST = 3e-5
-"""To cut a request into a chunk, to send that and to write its answer."""
-SECONDS_PER_MODEL = 0.5
-"""To read what a model is, to start it and to record how it ended."""
+from dataclasses import dataclass
+
+from evaluator.scoring.commits import SECONDS
 
 
-def driver_seconds(requests: int, models: int) -> float:
-    """CPU seconds of the driver for this many requests of all models together."""
-    return SECONDS_PER_REQUEST * requests + SECONDS_PER_MODEL * models
+@dataclass(frozen=True, slots=True)
+class ProgramTime:
+    """Seconds of CPU.
+
+    Attributes:
+        request: of the driver, to cut a request into a chunk, send it and store its answer.
+        model: of the driver, to start a model and to record how it ended.
+        commit: of the driver, to write what a model has answered since the last commit; every: seconds between commits.
+        worker: of a worker, to make a request's rows and to assemble its answer, while its device waits.
+    """
+
+    request: float
+    model: float
+    commit: float
+    worker: float
+    every: float = SECONDS
+
+    def driver(self, requests: int, models: int) -> float:
+        """Of the driver for this many requests of all models together, without commits."""
+        return self.request * requests + self.model * models
+
+    def free(self, active: int) -> float:
+        """The part of the driver's time that commits leave, while so many models are scored."""
+        return max(0.1, 1 - self.commit * active / self.every)
+
+
+PROGRAM_TIME = ProgramTime(request=3e-5, model=0.5, commit=0.01, worker=5e-5)
+"""Measured with an engine that answers at once, on a shared two-core machine (`benchmarks/driver_throughput.py`): `request` and
+`model` with GEST, `worker` with EuroGEST, whose requests are larger, `commit` by writing 1,000 answers."""

@@ -14,12 +14,13 @@ class Job:
     """One model's work and its allocations, at least one.
 
     A replica that is done with a job goes on, without loading, with another one that is `alike`: of which the same is loaded
-    (a model under several system prompts). Empty where there is none.
+    (a model under several system prompts). Empty where there is none. `requests`: how many there are to answer.
     """
 
     name: str
     allocations: tuple[Allocation, ...]
     alike: str = ""
+    requests: int = 0
 
     def on(self, family: str) -> list[Allocation]:
         """Its allocations on one family."""

@@ -13,12 +13,16 @@ from evaluator.scoring.model_setup import ModelSetup
 from evaluator.scoring.prepared_model import PreparedModel
 from evaluator.sweep.benches import Speeds
 from evaluator.sweep.hardware import Fleet, Node
-from evaluator.sweep.planning.driver_time import driver_seconds
+from evaluator.sweep.planning.driver_time import PROGRAM_TIME
 from evaluator.sweep.planning.fit import ROOM, Allocation, Demand, allocations, first_start
 from evaluator.sweep.planning.job import Job
 from evaluator.sweep.planning.placement import Placement
 from evaluator.sweep.planning.schedule import Schedule, schedule
+from evaluator.sweep.planning.simulation import makespan, simulate
 from evaluator_serving.registry import engine_class
+
+FREE = 0.1
+"""Of its time that a driver has left over where the devices do not wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,7 @@ class Needs:
     @property
     def job(self) -> Job:
         """What the scheduler sees of it."""
-        return Job(self.name, self.allocations, self.alike)
+        return Job(self.name, self.allocations, self.alike, self.requests)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,7 @@ class Plan:
 
     `speeds` is what the times rest on; `startup`: seconds that the first start in a process takes more than a later one;
     `price`: of a device-hour.
+    `makespan`: the schedule's where the devices wait for the program (see `driver_time`).
     """
 
     ready: Prepared
@@ -88,22 +93,23 @@ class Plan:
     speeds: Speeds = field(default_factory=Speeds)
     startup: float = 0.0
     price: float | None = None
+    makespan: float = 0.0
 
     @property
     def seconds(self) -> float:
-        """How long it is expected to take: as long as the devices, or the driver, which works beside them."""
-        return max(self.startup + self.schedule.makespan, self.driver_seconds) if self.schedule.slots else 0.0
+        """How long it is expected to take."""
+        return self.startup + self.makespan if self.schedule.slots else 0.0
 
     @property
     def driver_seconds(self) -> float:
         """CPU seconds of the driver."""
         asked = [need.requests for need in self.needs if need.forwards]
-        return driver_seconds(sum(asked), len(asked))
+        return PROGRAM_TIME.driver(sum(asked), len(asked))
 
     @property
     def driver_bound(self) -> bool:
-        """Whether the devices wait for the driver."""
-        return self.driver_seconds > self.startup + self.schedule.makespan
+        """Whether the devices wait for the driver much of the time."""
+        return self.driver_seconds > (1 - FREE) * self.makespan > 0
 
     @property
     def measured(self) -> tuple[str, ...]:
@@ -153,7 +159,9 @@ def encoded_counts(model: PreparedModel) -> TokenCounts:
         if len(several) == 1000:
             break
     longest = int(passes.length.max(initial=0))
-    return TokenCounts(len(pending), len(passes), passes.computed, longest, tuple(several.items()))
+    found = TokenCounts(len(pending), len(passes), passes.computed, longest, tuple(several.items()))
+    pending.release()
+    return found
 
 
 def _demand(model: ModelSetup, counts: TokenCounts) -> Demand:
@@ -211,8 +219,15 @@ def scheduled(ready: Prepared, fleet: Fleet, needs: Sequence[Needs], speeds: Spe
     """The plan of models whose needs are known."""
     jobs = [need.job for need in needs if need.forwards]
     startup = max((first_start(need.demand, fleet, speeds) for need in needs), default=0.0)
-    return Plan(ready, fleet, tuple(needs), _schedule(jobs, fleet), speeds, startup)
+    made, families = _schedule(jobs, fleet), _machines(fleet)
+    taken = makespan(simulate(jobs, families, made.lines, program=PROGRAM_TIME))
+    return Plan(ready, fleet, tuple(needs), made, speeds, startup, taken)
 
 
 def _schedule(jobs: Sequence[Job], fleet: Fleet) -> Schedule:
-    return schedule(jobs, {family: [node.devices for node in nodes] for family, nodes in fleet.families().items()})
+    return schedule(jobs, _machines(fleet))
+
+
+def _machines(fleet: Fleet) -> dict[str, list[int]]:
+    """Family → devices of each of its machines."""
+    return {family: [node.devices for node in nodes] for family, nodes in fleet.families().items()}

@@ -1,4 +1,8 @@
-"""A sweep that follows the policy, without models: when each replica starts and ends, and where. Pure arithmetic."""
+"""A sweep that follows the policy, without models: when each replica starts and ends, and where. Pure arithmetic.
+
+The driver is one server of all replicas: it starts one model after the other, and shares what time commits leave among the
+requests of all. Where that is too little, every replica waits for it to the same degree.
+"""
 
 import heapq
 import itertools
@@ -6,6 +10,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from evaluator.sweep.planning.driver_time import ProgramTime
 from evaluator.sweep.planning.fit import Allocation
 from evaluator.sweep.planning.job import Job
 from evaluator.sweep.planning.placement import Placement
@@ -32,17 +37,26 @@ class _Job:
 
     times: Mapping[tuple[str, Placement], Allocation] | None
     progress: Progress
+    requests: int = 0
+    worker: float = 0.0
+    """Seconds of a worker's CPU that all its requests take."""
     replicas: list[tuple[Allocation, tuple[int, ...], tuple[int, ...], float]] = field(default_factory=list)
     loaded: set[int] = field(default_factory=set)
     ended: set[int] = field(default_factory=set)
     """Replicas that were ended while the job had work left."""
     expected: float = 0.0
     """Parts a second that its loaded replicas should do."""
+    unhindered: float = 0.0
+    """Parts a second that they would do if they never waited for the driver."""
     version: int = 0
     """Of its rate: an end that was foreseen at an older one doesn't happen."""
 
     def true(self, allocation: Allocation) -> Allocation:
         return allocation if self.times is None else self.times[allocation.family, allocation.placement]
+
+    def speed(self, allocation: Allocation) -> float:
+        """Parts a second that a replica really does while it never waits for the driver."""
+        return 1 / max(self.true(allocation).score + self.worker, 1e-9)
 
     def ready(self, number: int) -> float | None:
         """When a replica should have loaded, None if it has."""
@@ -75,12 +89,19 @@ class _Simulation:
         lines: Lines,
         true: Sequence[Job] | None,
         prices: Mapping[str, float],
+        program: ProgramTime | None = None,
     ) -> None:
+        self.program = program
+        self.driver_free = 0.0
+        """When the driver has started the models that wait for it."""
+        self.slowed = 1.0
+        """Actual over unhindered speed of all replicas."""
         self.policy = Policy.of(jobs, lines)
         self.replanner = Replanner(self.policy.jobs, families, prices)
         self.machines = {name: Machines.of(nodes) for name, nodes in families.items()}
         times = {job.name: {(w.family, w.placement): w for w in job.allocations} for job in true or ()}
-        self.jobs = {job.name: _Job(times.get(job.name), Progress()) for job in jobs}
+        worker = program.worker if program else 0.0
+        self.jobs = {job.name: _Job(times.get(job.name), Progress(), job.requests, job.requests * worker) for job in jobs}
         self.alike = {job.name: [other.name for other in jobs if job.alike and other.alike == job.alike] for job in jobs}
         self.progress = {name: job.progress for name, job in self.jobs.items()}
         self.events: list[tuple[float, int, str, Allocation | None, int]] = []
@@ -122,8 +143,15 @@ class _Simulation:
                 job.replicas.append((allocation, *place, now))
                 job.progress.replicas += 1
                 job.progress.loading.append((now + allocation.load * job.progress.load_ratio, 1 / max(allocation.score, 1e-9)))
-                loaded = now + job.true(allocation).load
+                loaded = self.driver_starts(job, now) + job.true(allocation).load
                 heapq.heappush(self.events, (loaded, next(self.count), name, allocation, len(job.replicas) - 1))
+
+    def driver_starts(self, job: _Job, now: float) -> float:
+        """When the driver has started a replica: it takes time for the first one of a model."""
+        if self.program and len(job.replicas) == 1:
+            self.driver_free = max(now, self.driver_free) + self.program.model
+            return self.driver_free
+        return now
 
     def renew(self, now: float) -> None:
         """Plan again if something new is known."""
@@ -152,9 +180,28 @@ class _Simulation:
         job.foresee()
         state.measured = True
         job.expected += 1 / max(allocation.score, 1e-9)
-        state.rate += 1 / max(job.true(allocation).score, 1e-9)
+        job.unhindered += job.speed(allocation)
+        self.share(name, now)
         state.speed_ratio = state.rate / job.expected
-        self.expect(name, now)
+
+    def share(self, name: str, now: float) -> None:
+        """The speeds of all jobs after `name` has more or fewer replicas: the driver may have less time for the others."""
+        before, self.slowed = self.slowed, self.hindrance()
+        for other in self.progress if self.slowed != before else {name} & self.progress.keys():
+            job = self.jobs[other]
+            job.advance(now)
+            job.progress.rate = job.unhindered * self.slowed
+            if self.slowed != before and job.expected:
+                job.progress.speed_ratio = job.progress.rate / job.expected
+            self.expect(other, now)
+
+    def hindrance(self) -> float:
+        """Actual over unhindered speed: less than 1 where the driver has more to do than it has time."""
+        if self.program is None:
+            return 1.0
+        scoring = [self.jobs[name] for name in self.progress if self.jobs[name].unhindered]
+        wanted = self.program.request * sum(job.requests * job.unhindered for job in scoring)
+        return min(1.0, self.program.free(len(scoring)) / wanted) if wanted else 1.0
 
     def expect(self, name: str, now: float) -> None:
         """A job's end, at its present rate; another one that was foreseen before doesn't happen."""
@@ -174,8 +221,8 @@ class _Simulation:
         job.foresee()
         scoring = [job.replicas[n][0] for n in job.running() if n in job.loaded]
         job.expected = sum(1 / max(w.score, 1e-9) for w in scoring)
-        job.progress.rate = sum(1 / max(job.true(w).score, 1e-9) for w in scoring)
-        self.expect(name, now)
+        job.unhindered = sum(map(job.speed, scoring))
+        self.share(name, now)
         self.machines[allocation.family].give(allocation, machines, devices)
         self.slots.append(Slot(name, number, allocation, machines, devices, began, now))
 
@@ -183,6 +230,7 @@ class _Simulation:
         """A job has no work left: its replicas end, or go on with one that is alike."""
         del self.progress[name]
         job = self.jobs[name]
+        self.share(name, now)
         for number in job.running():
             allocation, machines, devices, began = job.replicas[number]
             self.slots.append(Slot(name, number, allocation, machines, devices, began, now))
@@ -220,12 +268,14 @@ def simulate(
     lines: Lines,
     true: Sequence[Job] | None = None,
     prices: Mapping[str, float] | None = None,
+    program: ProgramTime | None = None,
 ) -> list[Slot]:
     """The slots of a sweep that follows the policy from these lines.
 
-    `true` has the times that really pass; with the plan's `prices` it is planned again when some of them are known.
+    `true` has the times that really pass; with the plan's `prices` it is planned again when some of them are known. `program`:
+    time that the driver and the workers' CPUs take; None for none.
     """
-    return _Simulation(jobs, families, lines, true, prices or {}).run()
+    return _Simulation(jobs, families, lines, true, prices or {}, program).run()
 
 
 def makespan(slots: Sequence[Slot]) -> float:
