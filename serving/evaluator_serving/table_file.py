@@ -18,13 +18,11 @@ _ALIGNED = 64
 
 
 class MappedTable(EncodedTable):
-    """A table in a file, of which memory holds what was read last.
+    """A table in a file with its forward passes, of which memory holds what was read last."""
 
-    What follows from its rows is computed again when it is needed again, so that many tables take little memory.
-    """
-
-    def __init__(self, columns: TableColumns, file: mmap.mmap) -> None:
-        super().__init__(columns)
+    def __init__(self, passes: Forwards, file: mmap.mmap) -> None:
+        super().__init__(passes.columns)
+        self._passes = passes
         self._file = file
 
     def take(self, which: Sequence[int] | NDArray[np.intp]) -> EncodedTable:
@@ -45,21 +43,19 @@ class MappedTable(EncodedTable):
     @property
     def forwards(self) -> Forwards:
         """As of any table."""
-        found = _forwards(self.columns)
-        self.release()
-        return found
+        return self._passes
 
     @property
     def position(self) -> dict[str, int]:
-        """As of any table."""
+        """As of any table; only the last one that was asked for is kept."""
         return _position(self.columns)
 
 
 def write(table: EncodedTable, file: IO[bytes]) -> None:
     """Write a table, without its requests' ids: whoever reads it has them."""
     arrays: list[memoryview] = []
-    columns = replace(table.columns, requests=[])
-    head = pickle.dumps(columns, protocol=5, buffer_callback=lambda one: arrays.append(one.raw()))
+    passes = replace(table.forwards, columns=replace(table.columns, requests=[]))
+    head = pickle.dumps(passes, protocol=5, buffer_callback=lambda one: arrays.append(one.raw()))
     head = pickle.dumps((head, [array.nbytes for array in arrays]))
     file.write(len(head).to_bytes(8, "little") + head)
     for array in arrays:
@@ -79,7 +75,8 @@ def read(file: IO[bytes], requests: list[str]) -> MappedTable:
         at += -at % _ALIGNED
         arrays.append(view[at : at + size])
         at += size
-    return MappedTable(replace(pickle.loads(head, buffers=arrays), requests=requests), content)
+    passes: Forwards = pickle.loads(head, buffers=arrays)
+    return MappedTable(replace(passes, columns=replace(passes.columns, requests=requests)), content)
 
 
 def mapped(table: EncodedTable) -> EncodedTable:
@@ -92,11 +89,6 @@ def mapped(table: EncodedTable) -> EncodedTable:
             return read(file, table.requests)
     except OSError:
         return table
-
-
-@functools.lru_cache(maxsize=1)
-def _forwards(columns: TableColumns) -> Forwards:
-    return EncodedTable(columns).forwards
 
 
 @functools.lru_cache(maxsize=1)

@@ -78,9 +78,10 @@ def test_an_interrupted_commit_loses_no_time_and_leaves_the_next_model(run: Run,
     waiting = Commits(run)
     for model in "mn":
         waiting.add(arrival(model, 0))
-    with monkeypatch.context() as interrupted, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as interrupted:
         interrupted.setattr(Run, "add_answers", lambda *given, **named: (_ for _ in ()).throw(KeyboardInterrupt))
-        write(waiting)
+        with pytest.raises(KeyboardInterrupt):
+            write(waiting)
     assert run.timings()["model"].to_list() == ["m", "n"]
     write(waiting)
     assert run.answers("m").is_empty()

@@ -82,8 +82,7 @@ class Plan:
     """A whole sweep's plan; `ready` is what is left of it where a model could not be planned.
 
     `speeds` is what the times rest on; `startup`: seconds that the first start in a process takes more than a later one;
-    `price`: of a device-hour.
-    `makespan`: the schedule's where the devices wait for the program (see `driver_time`).
+    `price`: of a device-hour; `makespan`: the schedule's where the devices wait for the program (see `driver_time`).
     """
 
     ready: Prepared
@@ -221,7 +220,7 @@ def scheduled(ready: Prepared, fleet: Fleet, needs: Sequence[Needs], speeds: Spe
     startup = max((first_start(need.demand, fleet, speeds) for need in needs), default=0.0)
     made, families = _schedule(jobs, fleet), _machines(fleet)
     taken = makespan(simulate(jobs, families, made.lines, program=PROGRAM_TIME))
-    return Plan(ready, fleet, tuple(needs), made, speeds, startup, taken)
+    return Plan(ready, fleet, tuple(needs), made, speeds, startup, makespan=taken)
 
 
 def _schedule(jobs: Sequence[Job], fleet: Fleet) -> Schedule:
