@@ -56,9 +56,7 @@ def test_one_driver_is_shared_by_all_models() -> None:
 
 
 @pytest.mark.parametrize(("makespan", "bound"), [(100.0, False), (6.0, True)])
-def test_a_plan_names_its_driver_where_that_is_the_limit(
-    makespan: float, bound: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_names_its_driver_where_that_is_the_limit(makespan: float, bound: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "PROGRAM_TIME", replace(NOTHING, request=1e-3, model=0.5))
     needs: Any = [SimpleNamespace(requests=2500, forwards=1), SimpleNamespace(requests=2500, forwards=1)]
     done: Any = SimpleNamespace(requests=9999, forwards=0)

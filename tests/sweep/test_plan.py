@@ -12,6 +12,8 @@ from evaluator.scoring.prepared_model import PreparedModel
 from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.sweep.benches import MeasuredSpeed, Rates, Speeds
 from evaluator.sweep.hardware import Fleet, Node, parse_fleet
+from evaluator.sweep.planning import plan as plan_module
+from evaluator.sweep.planning.driver_time import ProgramTime
 from evaluator.sweep.planning.plan import Needs, encoded_counts, make_plan, model_needs
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.models.tokenizer import load_tokenizer
@@ -20,6 +22,12 @@ from tests.own_tasks import custom, own_pairs
 from tests.tiny_models import tiny_model
 
 GPU = parse_fleet("1x8xH100-80")
+
+
+@pytest.fixture(autouse=True)
+def engines_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program itself takes no time here: test_driver_time.py has what it takes."""
+    monkeypatch.setattr(plan_module, "PROGRAM_TIME", ProgramTime(request=0, model=0, commit=0, worker=0))
 
 
 @pytest.fixture(scope="module")

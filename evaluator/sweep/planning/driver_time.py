@@ -37,5 +37,5 @@ class ProgramTime:
 PROGRAM_TIME = ProgramTime(request=1.6e-5, model=0.4, commit=0.02, worker=5e-5)
 """Measured with an engine that answers at once, on a shared two-core machine that had much other work
 (`benchmarks/driver_throughput.py`). `request`: 12 models with one tokenizer on GEST, all of the driver (EuroGEST: 3.3 µs to
-cut, 2.7 to 9.6 to send in large or small chunks, 1.4 to store). `model`: EuroGEST's 4.5 µs a request for sample rows, and run.json.
-`worker`: EuroGEST, whose requests are larger. `commit`: writing 1,000 answers, of which its fsync is most."""
+cut, 2.7 to 9.6 to send in large or small chunks, 1.4 to store). `model`: EuroGEST's 4.5 µs a request for sample rows, and
+run.json. `worker`: EuroGEST, whose requests are larger. `commit`: writing 1,000 answers, of which its fsync is most."""
