@@ -138,8 +138,8 @@ class StereotypeCallback(TrainerCallback):
         if known.get(spec.name, {}).get("revision", source.revision) != source.revision:  # another training's same step
             digest = source.revision.removeprefix("sha256:")[:6]
             spec = ModelSpec(spec.spec, spec.engine, options=options, label=f"{spec.spec}-{digest}", day=spec.day)
-        asked = ask_model(spec, source, self._spec, self._loaded, self._renderer)
-        prepared = prepare_model(asked, self._spec, self._loaded, self._encodings)
+        unencoded = ask_model(spec, source, self._spec, self._loaded, self._renderer)
+        prepared = prepare_model(unencoded, self._spec, self._loaded, self._encodings)
         run = record(self._spec, self._loaded, [prepared], self._attempt)
         with run.locked():
             errors = score_models(run, Prepared(tuple(self._loaded), (prepared,), Failures()), self._spec)

@@ -96,12 +96,12 @@ def _describe_error(error: Exception) -> tuple[str, int]:
         return text, 2 if lasts(error) else 1
     if not isinstance(error, OSError):
         return f"{text} (run with --debug for a traceback)", 1
-    kept = "finished work is kept: run the same command again to resume"
+    advice = "finished work is kept: run the same command again to resume"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"{error}: free some space; {kept}", 2
+        return f"{error}: free some space; {advice}", 2
     if error.errno in _OF_PATHS:
-        return f"{error}: check the path and its permissions; {kept}", 2
-    return f"{error}: {kept}", 1
+        return f"{error}: check the path and its permissions; {advice}", 2
+    return f"{error}: {advice}", 1
 
 
 def main() -> None:

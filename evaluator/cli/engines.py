@@ -28,10 +28,10 @@ def command(as_json: bool) -> None:
 
 def facts(known: EngineEntry) -> dict[str, object]:
     """What is known of an engine, as JSON values."""
-    told: dict[str, object] = {"name": known.name, "package": known.package, "problem": known.problem}
+    facts_of_engine: dict[str, object] = {"name": known.name, "package": known.package, "problem": known.problem}
     if (engine := known.engine) is None:
-        return told
-    return told | {
+        return facts_of_engine
+    return facts_of_engine | {
         "summary": engine.summary,
         "devices": list(engine.devices),
         "heads": sorted(engine.heads),

@@ -166,8 +166,8 @@ def command(format_: str, **arguments: Any) -> None:
     if format_ == "json":
         schedule = {key: asdict(plan.schedule)[key] for key in ("slots", "makespan", "bound")}
         parts = {"fleet": asdict(plan.fleet), "schedule": schedule}
-        told = {"seconds": plan.seconds, "startup": plan.startup, "measured": plan.measured}
-        record = {**parts, **told, "needs": [asdict(need) for need in plan.needs], "notes": notes}
+        times = {"seconds": plan.seconds, "startup": plan.startup, "measured": plan.measured}
+        record = {**parts, **times, "needs": [asdict(need) for need in plan.needs], "notes": notes}
         click.echo(json.dumps(record | ({"cost": plan.cost} if plan.cost is not None else {}), ensure_ascii=False))
     else:
         show(plan)

@@ -159,11 +159,11 @@ def left_out(run: Run, failures: pl.DataFrame, models: Sequence[str]) -> Iterato
         entry = entries.get(name, {})
         yield from (note.removesuffix(".") for note in (*unasked_notes(name, entry), *given_notes(name, entry)))
     failed = failures.filter(pl.col("request") != "")
-    told = {
+    descriptions = {
         "unaskable": "cannot be scored and are skipped",
         "poisonous": "failed at every attempt (--retry sends them again)",
     }
-    for kind, what in told.items():
+    for kind, what in descriptions.items():
         counts = failed.filter(kind=kind).group_by("model", maintain_order=True).len()
         if counts.height:
             numbers = ", ".join(f"{count:,} of {name}" for name, count in counts.head(SHOWN_FAILURES).iter_rows())

@@ -110,8 +110,8 @@ def _lines(row: dict[str, Any], layout: "Layout") -> "Iterator[Text]":
         if row.get("references"):
             parts += [f"score higher than {row['lower']} of {row['references']} references"]
         parts += [_number("mass", row["mass"]), f"rate {short(row['rate'])}, without it {short(row['without'])}"]
-    said = " · ".join(part for part in parts if part)
-    yield from (Text(line, style="dim") for line in textwrap.wrap(said, WIDTH, subsequent_indent="    "))
+    details = " · ".join(part for part in parts if part)
+    yield from (Text(line, style="dim") for line in textwrap.wrap(details, WIDTH, subsequent_indent="    "))
     yield from (Text(line) for line in textwrap.wrap(row["text"] or "", WIDTH, initial_indent="    ", subsequent_indent="    "))
 
 

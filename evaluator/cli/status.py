@@ -41,13 +41,13 @@ def driver_line(found: Heartbeat, now: float) -> str:
     where = f" on {found.driver.host} (process {found.driver.process})" if found.driver else ""
     quiet = found.quiet(now)
     beat = "" if found.beat is None else f" for {clock(max(0.0, now - found.beat))}"
-    said = {
+    text = {
         "running": f"running{where}",
         "stopped": f"suspended{where}: kill -CONT resumes it",
         "silent": f"no heartbeat{beat}{where}: dead, suspended or disconnected",
         "ended": "not running",
     }[found.state]
-    return f"driver: {said}" + (f"; last progress {clock(quiet)} ago" if quiet is not None else "")
+    return f"driver: {text}" + (f"; last progress {clock(quiet)} ago" if quiet is not None else "")
 
 
 def refuse_stuck(rows: list[dict[str, Any]], found: Heartbeat, limit: float, now: float) -> None:

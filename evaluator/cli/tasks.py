@@ -27,10 +27,10 @@ def command(as_json: bool) -> None:
 
 def facts(known: TaskEntry) -> dict[str, object]:
     """What is known of a task, as JSON values."""
-    told: dict[str, object] = {"name": known.name, "package": known.package, "problem": known.problem}
+    entry: dict[str, object] = {"name": known.name, "package": known.package, "problem": known.problem}
     if (made := known.made) is None:
-        return told
-    return told | {
+        return entry
+    return entry | {
         "about": made.about,
         "data": list(made.reads),
         "options": options(made),
@@ -50,9 +50,9 @@ def shown(known: TaskEntry) -> list[str]:
     made, origin = known.made, f" [{known.package}]" if known.package else ""
     if made is None:
         return [f"{known.name}{origin}: {known.problem}"]
-    told = [f"data {', '.join(made.reads)}"] if made.reads else []
+    properties = [f"data {', '.join(made.reads)}"] if made.reads else []
     if flags := options(made):
-        told.append(f"options {', '.join(flags)}")
-    told.append(f"heads {', '.join(sorted(made.heads))}" if made.heads else "scores no model")
+        properties.append(f"options {', '.join(flags)}")
+    properties.append(f"heads {', '.join(sorted(made.heads))}" if made.heads else "scores no model")
     settings = [f"  --set {key}=…: {text}" for key, text in describe_settings(type(made.parameters))]
-    return [f"{known.name}{origin}: {made.about}", f"  {'; '.join(told)}", *settings]
+    return [f"{known.name}{origin}: {made.about}", f"  {'; '.join(properties)}", *settings]

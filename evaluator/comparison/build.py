@@ -190,9 +190,9 @@ def _tasks(picked: Sequence[Side], tasks: Sequence[str]) -> list[str]:
 
 def _nothing(picked: Sequence[Side], tasks: Sequence[str], notes: Sequence[str]) -> str:
     names = ", ".join(side.label for side in picked)
-    told = f" ({' '.join(notes)})" if notes else ""
+    reasons = f" ({' '.join(notes)})" if notes else ""
     return (
-        f"{names} have no scored samples in common on {', '.join(tasks) or 'any task'}: score them on the same task first{told}"
+        f"{names} have no scored samples in common on {', '.join(tasks) or 'any task'}: score them on one task first{reasons}"
     )
 
 

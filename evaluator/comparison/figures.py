@@ -87,9 +87,9 @@ def _figure(comparison: Comparison, task: str, layout: Layout, measure: str, row
         "Error bars: 95% intervals. Colour and shape: whether the difference is significant after Holm's correction (p "
         f"≤ {LEVEL})."
     )
-    told = f"{title}: {extremes(data.with_columns(value='difference'), 'the difference')}"
+    description = f"{title}: {extremes(data.with_columns(value='difference'), 'the difference')}"
     name = slug(task, measure, "by-group" if by_group else None, "difference")
-    return Figure(name, title, caption, data, finished(chart), told)
+    return Figure(name, title, caption, data, finished(chart), description)
 
 
 def _data(layout: Layout, rows: pl.DataFrame, *, by_group: bool) -> pl.DataFrame:

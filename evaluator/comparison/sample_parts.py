@@ -89,6 +89,6 @@ def _rows(found: pl.DataFrame, layout: Layout) -> Iterator[TableRow]:
 def _cells(row: Mapping[str, Any], layout: Layout) -> tuple[str, ...]:
     group = layout.named(row["sample_group"]) if row["sample_group"] else ""
     place = " ".join(part for part in (row["language"], row["template"]) if part)
-    said = [row["text"] or "", str(row["sample"]), place, group, short(row["score"])]
+    cells = [row["text"] or "", str(row["sample"]), place, group, short(row["score"])]
     words = ["" if row[name] is None else short(row[name]) for name in ("p_first", "p_second", "mass")]
-    return (*said, *words, short(row["rate"]), short(row["move"]))
+    return (*cells, *words, short(row["rate"]), short(row["move"]))

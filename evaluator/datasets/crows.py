@@ -54,7 +54,7 @@ def read_pairs(path: Path) -> Samples:
     file or a missing column.
     """
     rows, digest = read_csv(path)
-    kept: list[dict[str, object]] = []
+    usable: list[dict[str, object]] = []
     dropped: Counter[str] = Counter()
     failures: list[tuple[str, str]] = []
     columns = ("sent_more", "sent_less", "stereo_antistereo", "bias_type")
@@ -69,8 +69,8 @@ def read_pairs(path: Path) -> Samples:
         except BadSampleError as error:
             failures.append((f"{path.name} row {number}", str(error)))
             continue
-        kept.append({"sample": number, "bias_type": bias_type, "direction": direction, "s0": more, "s2": less})
-    return Samples(pl.DataFrame(kept, schema=PAIRS), {path.name: digest}, dict(dropped), tuple(failures))
+        usable.append({"sample": number, "bias_type": bias_type, "direction": direction, "s0": more, "s2": less})
+    return Samples(pl.DataFrame(usable, schema=PAIRS), {path.name: digest}, dict(dropped), tuple(failures))
 
 
 def read_controls(path: Path) -> Samples:
@@ -84,7 +84,7 @@ def read_controls(path: Path) -> Samples:
     rows, digest = read_csv(path)
     if len(rows) < 4 or len(rows) % 2:
         raise InputError(f"{path}: {len(rows)} rows instead of an even number of at least 4: restore the file")
-    kept: list[dict[str, object]] = []
+    usable: list[dict[str, object]] = []
     failures: list[tuple[str, str]] = []
     dropped: Counter[str] = Counter()
     for column, cells in enumerate(zip(*rows, strict=True)):
@@ -99,8 +99,8 @@ def read_controls(path: Path) -> Samples:
                 failures.append((f"{path.name} column {column} rows {row} and {row + 1}", str(error)))
                 continue
             sentences = (cells[0], stereotype, cells[1], anti)
-            place = {"sample": len(kept), "original": column, "id": f"column {column}, rows {row} and {row + 1}"}
-            kept.append({**place, **dict(zip(SENTENCES, sentences, strict=True))})
+            place = {"sample": len(usable), "original": column, "id": f"column {column}, rows {row} and {row + 1}"}
+            usable.append({**place, **dict(zip(SENTENCES, sentences, strict=True))})
     return Samples(
-        pl.DataFrame(kept, schema={**QUADRUPLES, "id": pl.String()}), {path.name: digest}, dict(dropped), tuple(failures)
+        pl.DataFrame(usable, schema={**QUADRUPLES, "id": pl.String()}), {path.name: digest}, dict(dropped), tuple(failures)
     )

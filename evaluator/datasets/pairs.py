@@ -91,20 +91,20 @@ def read_pairs(path: Path, columns: Columns | None = None, encoding: str | None 
     numbered = list(parsed(io.StringIO(text, newline=""), path, delimiter))
     lines, rows = [line for line, _ in numbered][1:], [row for _, row in numbered]
     known = columns or published(rows[0] if rows else [])
-    kept: list[tuple[object, ...]] = []
+    usable: list[tuple[object, ...]] = []
     failures: list[tuple[str, str]] = []
     for number, (line, record) in enumerate(zip(lines, records(path, rows, known.named), strict=True)):
         try:
-            kept.append((number, *_pair(record, known)))
+            usable.append((number, *_pair(record, known)))
         except BadSampleError as error:
             failures.append((f"{path.name}, line {line}", str(error)))
         except ValueError as error:
             raise InputError(f"{path}, line {line}: {error}") from None
-    if not kept:
+    if not usable:
         why = f"; the first: {failures[0][1]}" if failures else ""
         raise InputError(f"{path}: no usable pair in {len(failures)} rows{why}")
     facts = read_as(path, encoding_of(path, encoding), delimiter)
-    frame = pl.DataFrame(kept, schema=PAIRS, orient="row")
+    frame = pl.DataFrame(usable, schema=PAIRS, orient="row")
     frame = frame.with_columns(group=pl.col("group").replace(_spellings(frame["group"])))
     return Samples(frame, {path.name: digest}, {}, tuple(failures), facts)
 

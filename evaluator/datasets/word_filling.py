@@ -165,7 +165,7 @@ def read_slovak(path: Path) -> Samples:
     rows, digest = read_csv(path)
     columns = ("ID", "veta1", "veta2", "veta3", "veta4", "competence?", "misogynistic?")
     table = records(path, rows, columns)
-    kept: list[dict[str, object]] = []
+    usable: list[dict[str, object]] = []
     dropped: Counter[str] = Counter()
     failures: list[tuple[str, str]] = []
     for number, record in enumerate(table):
@@ -180,9 +180,9 @@ def read_slovak(path: Path) -> Samples:
             failures.append((f"ID {record['ID']}", str(error)))
             continue
         place = {"sample": number, "original": number, "id": record["ID"]}
-        kept.append({**place, **dict(zip(SENTENCES, sentences, strict=True))})
+        usable.append({**place, **dict(zip(SENTENCES, sentences, strict=True))})
     return Samples(
-        pl.DataFrame(kept, schema={**QUADRUPLES, "id": pl.String()}), {path.name: digest}, dict(dropped), tuple(failures)
+        pl.DataFrame(usable, schema={**QUADRUPLES, "id": pl.String()}), {path.name: digest}, dict(dropped), tuple(failures)
     )
 
 

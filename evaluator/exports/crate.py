@@ -117,13 +117,13 @@ def _provenance(contents: Contents) -> Iterator[Entity]:
     models = [(f"#model-{number}", name, entry) for number, (name, entry) in enumerate(contents.record["models"].items())]
     for place, name, entry in models:
         revision = entry.get("revision")
-        told = [f"{key} {entry[key]}" for key in ("spec", "engine", "dtype", "fingerprint") if entry.get(key)]
+        facts = [f"{key} {entry[key]}" for key in ("spec", "engine", "dtype", "fingerprint") if entry.get(key)]
         yield {
             "@id": place,
             "@type": "CreativeWork",
             "name": name,
             **({"version": revision} if isinstance(revision, str) else {}),
-            "description": ", ".join(told) or "imported scores",
+            "description": ", ".join(facts) or "imported scores",
         }
     yield {
         "@id": "#scoring",

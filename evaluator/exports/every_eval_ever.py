@@ -159,14 +159,14 @@ def _data(result: Result) -> dict[str, Any]:
 
 
 def _generation(result: Result) -> dict[str, Any]:
-    asked = result.generation
+    settings = result.generation
     command = " ".join(result.attempt.get("command", ()))
     arguments: dict[str, Any] = {
-        **{key: asked[key] for key in ("temperature", "max_tokens") if key in asked},
+        **{key: settings[key] for key in ("temperature", "max_tokens") if key in settings},
         **({"execution_command": command} if command else {}),
         **({"reasoning": True} if result.entry.get("details", {}).get("thinking") else {}),
     }
-    more = texts({key: asked.get(key) for key in ("answers", "seed", "orders")})
+    more = texts({key: settings.get(key) for key in ("answers", "seed", "orders")})
     config = {"generation_args": arguments, "additional_details": more}
     return {"generation_config": {key: value for key, value in config.items() if value}} if arguments or more else {}
 

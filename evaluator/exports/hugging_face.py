@@ -60,9 +60,9 @@ def _notes(result: Result, row: dict[str, Any], name: str) -> str:
     setting = result.setting
     shown = [f"{key} {setting[key]}" for key in ("engine", "dtype", "protocol", "condition", "chat_template") if key in setting]
     digests = [f"{file} sha256 {digest}" for file, digest in result.task_entry.get("sha256", {}).items()]
-    asked = f"{result.samples:,} of {result.task_entry.get('samples', 0):,} samples"
+    share = f"{result.samples:,} of {result.task_entry.get('samples', 0):,} samples"
     return "; ".join(
-        [name, bounds, f"n {row['n']}", *([f"scale {row['scale']}"] if row["scale"] else []), asked, *shown, *digests]
+        [name, bounds, f"n {row['n']}", *([f"scale {row['scale']}"] if row["scale"] else []), share, *shown, *digests]
     )
 
 

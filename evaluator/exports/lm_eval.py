@@ -137,6 +137,6 @@ def _config(result: Result, name: str) -> dict[str, Any]:
 
 
 def _generation(result: Result) -> dict[str, Any]:
-    asked = dict(result.generation)
-    tokens = {"max_gen_toks": asked.pop("max_tokens")} if "max_tokens" in asked else {}
-    return {**asked, **tokens}
+    settings = dict(result.generation)
+    tokens = {"max_gen_toks": settings.pop("max_tokens")} if "max_tokens" in settings else {}
+    return {**settings, **tokens}

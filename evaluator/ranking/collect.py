@@ -39,10 +39,10 @@ def collect(
     facts = model_facts({side.label: side.run.record["models"][side.name] for side in every}, models)
     entries = []
     for side in every:
-        told = facts[side.label]
+        known_facts = facts[side.label]
         label = PUBLISHED if side.run.path == published_run() else side.run.path.resolve().name
-        date = told.release or _date(side.run)
-        entries.append(BoardRow(side.label, label, told.family or "", told.parameters, told.tuned, date))
+        date = known_facts.release or _date(side.run)
+        entries.append(BoardRow(side.label, label, known_facts.family or "", known_facts.parameters, known_facts.tuned, date))
     columns: dict[BoardColumn, int] = {}
     rows: list[tuple[object, ...]] = []
     draws: list[Array] = []
@@ -84,12 +84,12 @@ def _values(
             continue
         mine = scores.filter(pl.col("model") == model)
         drawn = _draws(task, mine, options, bootstrap, main.measure)
-        asked = f"{way_of(run, name, str(model), mine, options)}; {_data(run, name)}"
+        settings = f"{way_of(run, name, str(model), mine, options)}; {_data(run, name)}"
         why = why_partial(run, name, str(model))
         for row in part.iter_rows(named=True):
             known = drawn.get((row["language"], row["template"]), np.full(options.resamples, np.nan))
             column = _column(section, main, row["language"], row["template"])
-            yield places[str(model)], column, (row["value"], row["low"], row["high"], asked, why), known
+            yield places[str(model)], column, (row["value"], row["low"], row["high"], settings, why), known
 
 
 def _data(run: Run, name: str) -> str:

@@ -148,9 +148,9 @@ def _caveat(run: Run, source: Source, layout: Layout) -> str | None:
 def why_partial(run: Run, task: str, model: str) -> str | None:
     """Why a model's rates are not of all samples; None if they are."""
     entry, whole = run.record["models"][model], run.record["tasks"][task].get("samples", 0)
-    asked = entry.get("asked", {}).get(task, {})
-    if asked.get("limit") is not None and asked["limit"] < whole:
-        return f"only {asked['limit']:,} of {whole:,} samples were scored (limit)"
+    counts = entry.get("asked", {}).get(task, {})
+    if counts.get("limit") is not None and counts["limit"] < whole:
+        return f"only {counts['limit']:,} of {whole:,} samples were scored (limit)"
     if left := run.unanswered(task, [model]).get(model):
         return f"{left[0]:,} of {left[1]:,} requests have no answer yet"
     return None
@@ -201,9 +201,9 @@ def _rows(source: Source, section: Section, options: MeasureOptions, own: Mappin
         if way not in ways.values():
             names = ", ".join(name for name, its in own.items() if its == way)
             notes.append(f"{names}: no {source.label} model has the same settings ({way})")
-    kept = {model: way for model, way in ways.items() if way in wanted}
-    return rows.filter(pl.col("model").is_in(kept)).with_columns(
-        source=pl.lit(source.label), way=pl.col("model").replace_strict(kept, default=None, return_dtype=pl.String)
+    comparable = {model: way for model, way in ways.items() if way in wanted}
+    return rows.filter(pl.col("model").is_in(comparable)).with_columns(
+        source=pl.lit(source.label), way=pl.col("model").replace_strict(comparable, default=None, return_dtype=pl.String)
     )
 
 
@@ -333,8 +333,8 @@ def table(section: Section) -> Block | None:
     for (language, template, way), part in both.partition_by(
         "language", "template", "way", as_dict=True, maintain_order=True
     ).items():
-        asked = _kind(str(way)) if both["way"].n_unique() == 1 else str(way)
-        heading = [str(language) if both["language"].n_unique() > 1 else "", str(template), asked]
+        settings = _kind(str(way)) if both["way"].n_unique() == 1 else str(way)
+        heading = [str(language) if both["language"].n_unique() > 1 else "", str(template), settings]
         rows.append(TableRow(" · ".join(name for name in heading if name and name not in OVER_ALL)))
         listed = part.sort("value", descending=True, nulls_last=True, maintain_order=True)
         cut += max(0, listed.height - BY_NAME)

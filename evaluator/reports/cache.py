@@ -78,7 +78,7 @@ def _forget(folder: Path, task: str) -> None:
 
 def _digest(run: Run, task: Task, options: MeasureOptions) -> str:
     record = run.record
-    said: dict[str, Any] = {
+    content: dict[str, Any] = {
         "code": _code() + _plugin_code(type(task).__module__.partition(".")[0]),
         "options": asdict(options),
         "named": [list(_file(path)) for path in _paths(options)],
@@ -87,7 +87,7 @@ def _digest(run: Run, task: Task, options: MeasureOptions) -> str:
         "models": {name: {k: v for k, v in entry.items() if k != "starts"} for name, entry in record["models"].items()},
         "files": sorted(_files(run, task.name)),
     }
-    return hashlib.blake2b(json.dumps(said, sort_keys=True, default=str).encode(), digest_size=12).hexdigest()
+    return hashlib.blake2b(json.dumps(content, sort_keys=True, default=str).encode(), digest_size=12).hexdigest()
 
 
 def _paths(options: MeasureOptions) -> Iterator[Path]:

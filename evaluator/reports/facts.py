@@ -50,8 +50,8 @@ def model_facts(models: Mapping[str, Mapping[str, Any]], table: Path | None = No
         known = entry.get("facts", {})
         base = entry.get("adapter", {}).get("base")
         made[name] = ModelFacts(known.get("parameters"), known.get("family"), base=specs.get(base, base))
-    for name, told in _read_rows(table, set(models)) if table else ():
-        made[name] = replace(made[name], **told)
+    for name, row in _read_rows(table, set(models)) if table else ():
+        made[name] = replace(made[name], **row)
     return made
 
 
@@ -65,13 +65,13 @@ def _read_rows(path: Path, models: set[str]) -> Iterator[tuple[str, dict[str, An
         if name in seen:
             raise InputError(f"{path}, line {line}: model {name!r} appears twice: keep one of the lines")
         seen.add(name)
-        told = {
+        facts = {
             column: _READ[column](value.strip(), f"{path}, line {line}, {column}")
             for column, value in zip((each for each in header if each != NAME), values, strict=True)
             if value.strip()
         }
         if name in models:
-            yield name, told
+            yield name, facts
     if not seen & models:
         raise InputError(f"{path}: it has none of the run's models, which are {', '.join(sorted(models)) or 'none'}")
 

@@ -29,7 +29,7 @@ class Figure:
     caption: str
     data: pl.DataFrame
     chart: Mapping[str, Any] | None
-    told: str = ""
+    alt: str = ""
 
     @property
     def csv(self) -> str:
@@ -45,7 +45,7 @@ class Figure:
             raise ValueError(f"{self.name} has nothing to draw")
         parse = {name: kind for name, dtype in self.data.schema.items() if (kind := _kind(dtype))}
         data = {"values": self.csv, "format": {"type": "csv", "parse": parse}}
-        made = {**self.chart, "data": data, "description": self.told or self.title}
+        made = {**self.chart, "data": data, "description": self.alt or self.title}
         if width is None:
             return {**made, "width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
         chosen = [f"{choice['bind']['name'].strip()}: {choice['value']}" for choice in self.chart.get("params", [])]

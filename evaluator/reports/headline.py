@@ -21,11 +21,11 @@ def headline(section: Section) -> tuple[str, ...]:
         return ()
     meaning = (f"{main.meaning}.",) if main.meaning else ()
     parts = _values(section, main).partition_by("template", as_dict=True, maintain_order=True)
-    told = (
+    lines = (
         (f"{_called(str(template))}: " if len(parts) > 1 else "") + _extremes(section.layout.shown(main.measure), main, rows)
         for (template,), rows in parts.items()
     )
-    return (*meaning, *told, *sentences(section))
+    return (*meaning, *lines, *sentences(section))
 
 
 def _values(section: Section, main: Overview) -> pl.DataFrame:

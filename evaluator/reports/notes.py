@@ -124,10 +124,10 @@ def limit_notes(record: Mapping[str, Any]) -> Iterator[str]:
 
 def choice_notes(record: Mapping[str, Any]) -> Iterator[str]:
     """Tasks that weren't among those of every model."""
-    asked = {name: entry for name, entry in record.get("models", {}).items() if "heads_used" in entry}
+    scored = {name: entry for name, entry in record.get("models", {}).items() if "heads_used" in entry}
     for task in record.get("tasks", {}):
-        known = [name for name, entry in asked.items() if task in entry["heads_used"]]
-        others = [n for n, entry in asked.items() if task not in entry["heads_used"] and task not in entry.get("unasked", {})]
+        known = [name for name, entry in scored.items() if task in entry["heads_used"]]
+        others = [n for n, entry in scored.items() if task not in entry["heads_used"] and task not in entry.get("unasked", {})]
         if known and others:
             yield f"{task}: not requested for {_names(others)}."
 
@@ -150,12 +150,12 @@ def _number(model: Entry, task: str, whole: int) -> str:
     """How many samples a model was asked, in words; scores that were imported are of all."""
     if model.get("imported"):
         return ALL
-    asked = model.get("asked", {}).get(task)
-    if asked is None:
+    counts = model.get("asked", {}).get(task)
+    if counts is None:
         return UNRECORDED
-    if asked["limit"] is None or asked["limit"] >= whole:
+    if counts["limit"] is None or counts["limit"] >= whole:
         return ALL
-    return f"{asked['limit']:,} (limit, seed {asked['seed']})"
+    return f"{counts['limit']:,} (limit, seed {counts['seed']})"
 
 
 def _names(names: list[str]) -> str:
@@ -170,10 +170,10 @@ def unasked_notes(name: str, entry: Entry) -> Iterator[str]:
 
 def _skipped(name: str, entry: Entry) -> Iterator[str]:
     """`asked`: task → also how many samples can't be asked, and why."""
-    for task, asked in entry.get("asked", {}).items():
-        if skipped := asked.get("skipped"):
-            samples = f"{skipped:,} of {asked['samples']:,} samples of {task}"
-            yield f"{name}: {samples} cannot be scored and are skipped; the first: {asked['reason']}."
+    for task, counts in entry.get("asked", {}).items():
+        if skipped := counts.get("skipped"):
+            samples = f"{skipped:,} of {counts['samples']:,} samples of {task}"
+            yield f"{name}: {samples} cannot be scored and are skipped; the first: {counts['reason']}."
 
 
 def given_notes(name: str, entry: Entry) -> Iterator[str]:
@@ -199,9 +199,9 @@ def _approximate(name: str, entry: Entry) -> Iterator[str]:
         "int8": "int8 arithmetic is an approximation",
         "bf16x2": f"float32 multiplied as sums of bfloat16 numbers (bf16x2) by the {entry.get('engine')} engine",
     }
-    if told := arithmetic.get(entry.get("dtype", "")):
+    if reason := arithmetic.get(entry.get("dtype", "")):
         verified = entry.get("verified")
-        yield f"{name}: {told}" + (f"; {verified}." if isinstance(verified, str) else ".")
+        yield f"{name}: {reason}" + (f"; {verified}." if isinstance(verified, str) else ".")
     if quantized := entry.get("details", {}).get("quantization"):
         yield f"{name}: its weights were quantized to {quantized} when they were loaded, an approximation."
 
@@ -327,8 +327,8 @@ def _without_beginning(name: str, entry: Entry) -> Iterator[str]:
 
 def doubts(record: Mapping[str, Any], tasks: Collection[str], models: Collection[str]) -> tuple[str, ...]:
     """The notes that make scores of these tasks and models doubtful: for stderr, before anything is scored."""
-    told = [note for name in models for note in _doubtful_texts(name, record["models"][name], tasks)]
-    return (*told, *(note for name in tasks for note in _normal_forms(name, record["tasks"][name])))
+    found_doubts = [note for name in models for note in _doubtful_texts(name, record["models"][name], tasks)]
+    return (*found_doubts, *(note for name in tasks for note in _normal_forms(name, record["tasks"][name])))
 
 
 def _doubtful_texts(name: str, entry: Entry, tasks: Collection[str]) -> Iterator[str]:
@@ -338,25 +338,25 @@ def _doubtful_texts(name: str, entry: Entry, tasks: Collection[str]) -> Iterator
 
 def _chats(name: str, entry: Entry) -> Iterator[str]:
     """`chats`: what a model's answers in words took, who gave them, and whether they would be given again."""
-    said = entry.get("chats", {})
-    if not said.get("replies"):
+    facts = entry.get("chats", {})
+    if not facts.get("replies"):
         return
-    served, dates = said.get("served", {}), said.get("dates", [])
+    served, dates = facts.get("served", {}), facts.get("dates", [])
     tokens = (
-        f"{said['replies']:,} answers used {said['prompt_tokens']:,} prompt tokens and {said['answer_tokens']:,} "
+        f"{facts['replies']:,} answers used {facts['prompt_tokens']:,} prompt tokens and {facts['answer_tokens']:,} "
         "completion tokens"
     )
     when = f", generated from {dates[0]} to {dates[1]}" if dates else ""
     by = f" by {_counted(served)}" if served else ""
-    cost = f" (${said['dollars']:,.2f} at the prices given)" if "dollars" in said else ""
+    cost = f" (${facts['dollars']:,.2f} at the prices given)" if "dollars" in facts else ""
     yield f"{name}: its {tokens}{cost}{when}{by}."
-    if uncounted := said.get("uncounted"):
+    if uncounted := facts.get("uncounted"):
         yield f"{name}: the server did not report the usage of {uncounted:,} of these answers: the true totals are higher."
     if len(served) > 1:
         yield f"{name}: the server reported more than one model: {_counted(served)}."
-    if len(systems := said.get("system", {})) > 1:
+    if len(systems := facts.get("system", {})) > 1:
         yield f"{name}: the server's system fingerprint changed during the run: {_counted(systems)}."
-    if said.get("repeatable") is False:
+    if facts.get("repeatable") is False:
         yield (
             f"{name}: its engine ({entry.get('engine')}) is not deterministic, even at temperature 0; this run keeps "
             "its answers."

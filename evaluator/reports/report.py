@@ -180,7 +180,7 @@ def _unanswered(run: Run, name: str, scores: pl.DataFrame) -> Iterator[str]:
     hopeless = dict(whole.select("model", "reason").iter_rows())
     for model in sorted(silent):
         yield f"{model} has no answers{f': {hopeless[model]}' if model in hopeless else ' yet: run the same command again'}"
-    for model, (left, asked) in run.unanswered(name).items():
+    for model, (left, total) in run.unanswered(name).items():
         if model not in silent:
-            said = f"{left:,} of {asked:,} requests have no answer yet and the rates omit them: run the same command again"
-            yield f"{model}: {said}"
+            message = f"{left:,} of {total:,} requests have no answer yet and the rates omit them: run the same command again"
+            yield f"{model}: {message}"

@@ -69,15 +69,15 @@ def start_lines(record: Mapping[str, Any], scoring: float) -> Iterator[str]:
     """A sentence for each model on what its starts took, then their sum beside the `scoring` seconds of all replicas."""
     found = starts_of(record)
     for name, starts in found.items():
-        told = Starts.of(starts)
-        often = f"{told.count} starts" if told.count > 1 else "started"
-        if told.reused == 0:
+        summary = Starts.of(starts)
+        often = f"{summary.count} starts" if summary.count > 1 else "started"
+        if summary.reused == 0:
             reused = ""
-        elif told.count == 1:
+        elif summary.count == 1:
             reused = ", process reused"
         else:
-            reused = f", process reused by {told.reused}"
-        yield f"{name}: {often} in {told}{reused}"
+            reused = f", process reused by {summary.reused}"
+        yield f"{name}: {often} in {summary}{reused}"
     together = Starts.of([start for starts in found.values() for start in starts])
     if together.count > 1:
         yield (

@@ -59,9 +59,11 @@ def block_lines(block: Block, width: int) -> Iterator[Text]:
     for part in parts:
         yield from _part(block, first, part, {**labels, **headings}, above)
         yield Text()
-    told = [line for names in (above, labels, headings) for line in legend(names)]
-    yield from (Text(line, style="dim") for text in told for line in textwrap.wrap(text, width, subsequent_indent="    "))
-    if told:
+    legend_lines = [line for names in (above, labels, headings) for line in legend(names)]
+    yield from (
+        Text(line, style="dim") for text in legend_lines for line in textwrap.wrap(text, width, subsequent_indent="    ")
+    )
+    if legend_lines:
         yield Text()
     for note in block.notes:
         yield from (Text(line, style="dim") for line in textwrap.wrap(note, width))

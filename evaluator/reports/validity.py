@@ -74,8 +74,8 @@ def check_validity(
             "it needs samples of groups of both polarities"
         )
     rows = validity.correlations(points, scale).with_columns(protocol=pl.lit(opened.protocol))
-    kept = _keep(opened, rows, report)
-    written = _draw(points, rows, (name, check), plot or kept, figures)
+    plot_path = _keep(opened, rows, report)
+    written = _draw(points, rows, (name, check), plot or plot_path, figures)
     return Validity(rows if words is None else pl.concat([rows, words]), tuple(written))
 
 
@@ -138,11 +138,11 @@ def _beside_words(run: Run, gest: str, options: MeasureOptions) -> pl.DataFrame 
 def _keep(run: Run, rows: pl.DataFrame, report: Callable[[str], None]) -> Path | None:
     """Keep the rows in RUN/tables; the place of a plot beside them, or None where nothing can be written there."""
     try:
-        kept = run.write_table("validity", rows).with_suffix(".svg")
+        svg = run.write_table("validity", rows).with_suffix(".svg")
     except OSError as error:  # someone else's run or a read-only disk: what was asked for is printed all the same
         report(f"not kept in {run.path / 'tables'}: {error.strerror}")
         return None
-    return kept if _drawable() else None
+    return svg if _drawable() else None
 
 
 def _drawable() -> bool:

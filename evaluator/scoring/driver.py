@@ -69,10 +69,10 @@ def prepare(spec: RunSpec, begin: Begin | None = None) -> Prepared:
 
         with served(spec.metrics):  # a port that is taken is refused before anything is written
             pass
-    tasks, asked, errors = for_each_model(spec, source_of, ask_model, begin)
+    tasks, unencoded, errors = for_each_model(spec, source_of, ask_model, begin)
     encodings, models = Encodings(), list[PreparedModel]()
-    with encodings.ahead([wanted for model in asked for wanted in model.wanted]):
-        for model in asked:
+    with encodings.ahead([wanted for model in unencoded for wanted in model.wanted]):
+        for model in unencoded:
             with errors.of(model.setup.name, refuse=True):
                 models.append(prepare_model(model, spec, tasks, encodings))
     if errors and not models:

@@ -25,10 +25,10 @@ def perform(spec: RunSpec, score: Callable[[RunSpec], Outcome] = execute) -> Out
         raise InputError(f"{asking[0].name} scores models and none is given: name at least one, e.g. gpt2")
     if spec.models and not asking:
         raise InputError(f"{silent[0].name} scores no model: remove the models")
-    given = score_given(replace(spec, models=(), tasks=silent)) if silent else None
-    if given is None:
+    scored = score_given(replace(spec, models=(), tasks=silent)) if silent else None
+    if scored is None:
         return score(spec.asking)
-    return replace(score(spec.asking), given=given.given) if asking else given
+    return replace(score(spec.asking), given=scored.given) if asking else scored
 
 
 def score_given(spec: RunSpec) -> Outcome:

@@ -109,12 +109,12 @@ def _values(engine: Engine, rows: Sequence[Row], kept: AnswerStore | None) -> li
             continue
         mine = [rows[index] for index in indices]
         try:
-            given: Sequence[Values] = engine.generate(mine, kept) if chats else engine.score_kept(mine, kept)
+            raw: Sequence[Values] = engine.generate(mine, kept) if chats else engine.score_kept(mine, kept)
         except EngineError as error:
             if error.row is not None:
                 error.row = indices[error.row]
             raise
-        for index, value in zip(indices, given, strict=True):
+        for index, value in zip(indices, raw, strict=True):
             values[index] = value
     return [value for value in values if value is not None]
 

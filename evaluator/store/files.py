@@ -149,8 +149,8 @@ def read_parts(folder: Path, schema: Mapping[str, pl.DataType], *, absent: Mappi
             if path not in _parts(folder):
                 return read_parts(folder, schema, absent=absent)
             first = str(error).splitlines()[0]
-            told = f"{shown(path)} can't be read and counts as absent, the same command scores it again: {first}"
-            warnings.warn(told, stacklevel=2)
+            message = f"{shown(path)} can't be read and counts as absent, the same command scores it again: {first}"
+            warnings.warn(message, stacklevel=2)
     return pl.concat(frames)
 
 

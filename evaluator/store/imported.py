@@ -49,8 +49,8 @@ def with_part(
     """The model's entry with this part added or replaced. A source without a part's name applies to the whole model."""
     known = dict(entry or {"spec": model, "imported": True})
     parts = {name: dict(entries) for name, entries in known.get("parts", {}).items()}
-    told = {"left_out": list(left_out)} if left_out else {}
-    parts.setdefault(task, {})[part] = {"file": file, "failures": list(failures), **told}
+    skipped = {"left_out": list(left_out)} if left_out else {}
+    parts.setdefault(task, {})[part] = {"file": file, "failures": list(failures), **skipped}
     return known | {
         "revision": {**sources(known), **({part: source} if part else source)},
         "tasks": sorted({*known.get("tasks", []), task}),

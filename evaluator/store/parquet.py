@@ -42,15 +42,15 @@ def check(path: Path) -> None:
                 raise ParquetError("its footer is damaged")
             try:
                 footer = _Reader(content, size - 8 - length, size - 8).struct()
-                asked = sum(_chunk(content, chunk) for chunk in _chunks(footer))
+                claimed = sum(_chunk(content, chunk) for chunk in _chunks(footer))
                 rows = int(footer[3])
             except (KeyError, TypeError, IndexError, ValueError, struct.error) as error:
                 raise ParquetError("its metadata is damaged") from error
-    if rows < 0 or asked < 0:
+    if rows < 0 or claimed < 0:
         raise ParquetError("its metadata is damaged")
-    asked = max(asked, rows)
-    if asked > PLENTY and (asked > DENSEST * size or asked > available_memory()):
-        raise ParquetError(f"its metadata claims {rows:,} rows, {asked / (1 << 30):,.1f} GiB in memory, in {size:,} bytes")
+    claimed = max(claimed, rows)
+    if claimed > PLENTY and (claimed > DENSEST * size or claimed > available_memory()):
+        raise ParquetError(f"its metadata claims {rows:,} rows, {claimed / (1 << 30):,.1f} GiB in memory, in {size:,} bytes")
 
 
 def _chunks(footer: dict[int, Any]) -> Iterator[dict[int, Any]]:
@@ -67,7 +67,7 @@ def _chunk(content: mmap.mmap, column: dict[int, Any]) -> int:
     end = begin + compressed
     if min(values, uncompressed, compressed) < 0 or begin < 0 or end > len(content):
         raise ValueError("a column outside the file")
-    asked = 0
+    claimed = 0
     at = begin
     while at < end:
         reader = _Reader(content, at, end)
@@ -77,8 +77,8 @@ def _chunk(content: mmap.mmap, column: dict[int, Any]) -> int:
         if large < 0 or small < 0 or at > end:
             raise ValueError("a page outside its column")
         counted = next((header[kind][1] for kind in (5, 7, 8) if kind in header), 0)
-        asked += large + CELL * int(counted)
-    return max(asked, uncompressed, CELL * values)
+        claimed += large + CELL * int(counted)
+    return max(claimed, uncompressed, CELL * values)
 
 
 class _Reader:

@@ -74,14 +74,14 @@ def with_model(known: Entry | None, entry: Entry, name: str, run: str, *, answer
     heads = {**known.get("heads_used", {}), **new.get("heads_used", {})}
     unasked = {**known.get("unasked", {}), **new.get("unasked", {})}
     unasked = {task: reason for task, reason in unasked.items() if task not in new.get("heads_used", {})}
-    asked = merge_counts(known, new.get("asked", {})) if answered else {**known.get("asked", {}), **new.get("asked", {})}
+    counts = merge_counts(known, new.get("asked", {})) if answered else {**known.get("asked", {}), **new.get("asked", {})}
     if not same:
-        return {**new, "heads_used": heads, "asked": asked, "unasked": unasked}
+        return {**new, "heads_used": heads, "asked": counts, "unasked": unasked}
     both = {
         key: {**known[key], **value} if isinstance(value, dict) and isinstance(known.get(key), dict) else value
         for key, value in new.items()
     }
-    return {**known, **both, "asked": asked, "unasked": unasked}
+    return {**known, **both, "asked": counts, "unasked": unasked}
 
 
 def same_model(models: Mapping[str, Entry], fingerprint: str | None) -> str | None:

@@ -90,8 +90,8 @@ _IMPORTED = {**dict.fromkeys(_PLACE), "model": pl.String(), "score": pl.Float64(
 
 
 def _failures(rows: Sequence[tuple[str, str, str]], kind: Kind) -> pl.DataFrame:
-    told = [(model, request, redacted(reason), kind) for model, request, reason in rows]
-    return pl.DataFrame(told, schema=FAILURES, orient="row")
+    entries = [(model, request, redacted(reason), kind) for model, request, reason in rows]
+    return pl.DataFrame(entries, schema=FAILURES, orient="row")
 
 
 def _last(failures: pl.DataFrame) -> pl.DataFrame:
@@ -388,21 +388,21 @@ class Run:
         (`finish` → number). For servers: `served` and `system`, the reported model names and fingerprints → number, and the
         first and last of the `dates`.
         """
-        said = self.answers(model).filter(pl.col("text").is_not_null())
-        if said.is_empty():
+        with_text = self.answers(model).filter(pl.col("text").is_not_null())
+        if with_text.is_empty():
             return {}
 
         def counts(column: str) -> dict[str, int]:
-            named = said.filter(pl.col(column) != "").group_by(column, maintain_order=True).len()
+            named = with_text.filter(pl.col(column) != "").group_by(column, maintain_order=True).len()
             return dict(sorted(named.iter_rows()))
 
         # What a server's filter took away before it was asked has no tokens.
         uncounted = (pl.col("date") != "") & (pl.col("prompt_tokens") == 0) & (pl.col("finish") != "filtered")
-        dates = said.filter(pl.col("date") != "")["date"]
+        dates = with_text.filter(pl.col("date") != "")["date"]
         return {
-            "replies": said.height,
-            **{name: int(said[name].sum()) for name in ("prompt_tokens", "answer_tokens")},
-            "uncounted": said.filter(uncounted).height,
+            "replies": with_text.height,
+            **{name: int(with_text[name].sum()) for name in ("prompt_tokens", "answer_tokens")},
+            "uncounted": with_text.filter(uncounted).height,
             **{name: counts(name) for name in ("finish", "served", "system")},
             "dates": [dates.min(), dates.max()] if len(dates) else [],
         }

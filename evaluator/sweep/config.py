@@ -171,8 +171,8 @@ class Sweep(Table):
     def entry(self, index: int) -> ModelEntry:
         """A model's table, with the defaults for what it doesn't name."""
         own = self.models[index]
-        given = {**_explicit_keys(self.defaults), **_explicit_keys(own)}
-        return own.model_copy(update=given)
+        keys = {**_explicit_keys(self.defaults), **_explicit_keys(own)}
+        return own.model_copy(update=keys)
 
     def own_tasks(self) -> list[list[str]]:
         """The tasks of each model: its table's, else those of [defaults], else the file's; empty where nobody names any."""
@@ -193,15 +193,15 @@ def _select_tasks(
     if without := [(("models", index), missing) for index, names in enumerate(own) if not names]:
         raise document.error(*without)
     silent = {name for name in sweep.tasks if not task(name).heads}
-    asked = {name for names in own for name in names}
+    scoring = {name for names in own for name in names}
     order = dict.fromkeys([*sweep.tasks, *sweep.defaults.tasks, *(name for names in own for name in names)])
-    names = tuple(name for name in order if name in asked | silent)
+    names = tuple(name for name in order if name in scoring | silent)
     if mistakes := [*_silenced(sweep, own), *_misplaced(sweep, common, names)]:
         raise document.error(*mistakes)
     tasks = {name: _with_parameters(document, sweep, common, name) for name in names}
     mine = [[name for name in these if tasks[name].heads] for these in own]
     return tuple(tasks.values()), [
-        () if set(these) == asked - silent else tuple(tasks[n].name for n in these) for these in mine
+        () if set(these) == scoring - silent else tuple(tasks[n].name for n in these) for these in mine
     ]
 
 

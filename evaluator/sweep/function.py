@@ -49,12 +49,12 @@ def sweep_file(
 
     Raises InputError before anything is loaded where the file is wrong.
     """
-    asked = _read(file, out, data)
+    spec_of_file = _read(file, out, data)
     spec = replace(
-        asked,
-        weights_cache=weights_cache or asked.weights_cache,
+        spec_of_file,
+        weights_cache=weights_cache or spec_of_file.weights_cache,
         verify=verify,
-        strict=strict or asked.strict,
+        strict=strict or spec_of_file.strict,
         retry=retry,
         metrics=metrics,
         command=tuple(command) or ("evaluator.sweep.function.sweep_file", str(file)),

@@ -170,8 +170,8 @@ class GestTask(Task):
         """A request a sample × template of the first kind that the model can answer (masked before continuation)."""
         usable = [head for head in HEADS if head in heads & self.heads]
         if not usable:
-            wanted, given = ", ".join(sorted(self.heads)), ", ".join(sorted(heads)) or "none"
-            raise InputError(f"task {self.name} needs a model with one of the heads {wanted}, this one has {given}")
+            wanted, supported = ", ".join(sorted(self.heads)), ", ".join(sorted(heads)) or "none"
+            raise InputError(f"task {self.name} needs a model with one of the heads {wanted}, this one has {supported}")
         templates = [t for t in self.plan.templates if t.kind == HEADS[usable[0]]]
         frame = samples.frame.select("sample", "sentence", "group", "polarity", "family")
         asked = (

@@ -183,8 +183,8 @@ class ParameterError(InputError):
 
     def spelled(self, spelling: Spelling) -> str:
         """All of it in a line."""
-        told = "; ".join(self.written(message, spelling) for message in self.messages)
-        return f"{self.task}: {told}" if self.task and self.messages[0].startswith("{") else told
+        text = "; ".join(self.written(message, spelling) for message in self.messages)
+        return f"{self.task}: {text}" if self.task and self.messages[0].startswith("{") else text
 
     def written(self, message: str, spelling: Spelling) -> str:
         """A message with its parameters as an interface writes them."""

@@ -104,8 +104,8 @@ def candidates_of(run: Run, name: str) -> pl.DataFrame:
     for model, entry in run.record["models"].items():
         if name in entry.get("heads_used", {}):
             made = task.candidates(run.asked_table(name, entry), run.answers(model), run.protocol)
-            told = made.with_columns(model=pl.lit(model), task=pl.lit(name))
-            frames.append(told.select(pl.col(key).cast(kind) for key, kind in frames[0].schema.items()))
+            rows_of_model = made.with_columns(model=pl.lit(model), task=pl.lit(name))
+            frames.append(rows_of_model.select(pl.col(key).cast(kind) for key, kind in frames[0].schema.items()))
     return with_ids(run, name, pl.concat(frames))
 
 

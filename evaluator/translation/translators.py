@@ -46,9 +46,9 @@ class LLMChoices(TypedDict, total=False):
 
 def check_talking(talking: LLMChoices, *specs: str) -> None:
     """Raise InputError where a language model's options are given and none of these translators is one."""
-    given = [name for name, value in talking.items() if value and value not in ("auto", "float32")]
-    if given and not any(spec.startswith("llm:") for spec in specs):
-        raise InputError(f"--{given[0].replace('_', '-')} requires --translator llm:SPEC, not {specs[0]!r}: remove it")
+    chosen_options = [name for name, value in talking.items() if value and value not in ("auto", "float32")]
+    if chosen_options and not any(spec.startswith("llm:") for spec in specs):
+        raise InputError(f"--{chosen_options[0].replace('_', '-')} requires --translator llm:SPEC, not {specs[0]!r}: remove it")
 
 
 def open_translator(
@@ -85,9 +85,9 @@ def open_translator(
 
 def outcomes(translator: CachedTranslator) -> str:
     """What became of a language model's answers other than translations, for the end of a line."""
-    told: Counter[str] = Counter({name: n for name, n in translator.outcomes.items() if name != "translated"})
-    cut = "; raise --max-tokens: answers ended while the model was still thinking" if told["thinking"] else ""
-    return "".join(f", {n} {name}" for name, n in sorted(told.items())) + cut
+    counts: Counter[str] = Counter({name: n for name, n in translator.outcomes.items() if name != "translated"})
+    cut = "; raise --max-tokens: answers ended while the model was still thinking" if counts["thinking"] else ""
+    return "".join(f", {n} {name}" for name, n in sorted(counts.items())) + cut
 
 
 def prompt_of(spec: str, talking: LLMChoices) -> TranslationPrompt | None:

@@ -18,10 +18,10 @@ def choose_engine(
     """
     if source.served:
         return FOR_SERVED
-    asked = (source, options or EngineOptions(), frozenset(heads))
-    usable = [(name, made) for name, made in _usable() if not ready or made.is_ready(*asked)]
-    fitting = [(name, made) for name, made in usable if asked[1].dtype in made.dtypes]
-    ranked = [(1, FALLBACK), *((made.preference(*asked), name) for name, made in fitting)]
+    arguments = (source, options or EngineOptions(), frozenset(heads))
+    usable = [(name, made) for name, made in _usable() if not ready or made.is_ready(*arguments)]
+    fitting = [(name, made) for name, made in usable if arguments[1].dtype in made.dtypes]
+    ranked = [(1, FALLBACK), *((made.preference(*arguments), name) for name, made in fitting)]
     return max(ranked, key=lambda one: one[0])[1]  # of equals the first
 
 
@@ -29,8 +29,8 @@ def why_slower(source: ModelSource, heads: Iterable[str], options: EngineOptions
     """Why the fastest engine for this kind of model does not support this model; None if it does."""
     if source.served:
         return None
-    asked = (source, options or EngineOptions(), frozenset(heads))
-    return next((reason for _, made in _usable() if (reason := made.misses(*asked))), None)
+    arguments = (source, options or EngineOptions(), frozenset(heads))
+    return next((reason for _, made in _usable() if (reason := made.misses(*arguments))), None)
 
 
 def _usable() -> Iterator[tuple[str, type[Engine]]]:

@@ -20,14 +20,14 @@ def open_engine(
     that is asked as a generative model and sees ahead.
     """
     made = engine_class(name)
-    asked = probes(rows, source.context)
-    known = [*rows, *(row for probe in asked for row in (probe.one, probe.other))]
+    texts = probes(rows, source.context)
+    known = [*rows, *(row for probe in texts for row in (probe.one, probe.other))]
     engine = made(source, options, known, workload or Workload.of(rows))
     try:
         if getattr(engine, "device_kind", None) not in get_args(DeviceKind):
             kinds = ", ".join(get_args(DeviceKind))
             raise InputError(f"engine {name!r} has an invalid device_kind: it must be one of {kinds}")
-        check_causal(engine, source, options, asked)
+        check_causal(engine, source, options, texts)
     except BaseException:
         engine.close()
         raise

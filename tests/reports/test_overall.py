@@ -50,7 +50,7 @@ def test_figures_let_a_metric_be_chosen_and_draw_each_as_its_own(pairs: Section)
         (choice,) = figure.chart["params"]
         assert choice["bind"]["options"] == ["sum", "token", "byte"]
         assert "over all templates" not in figure.caption
-        assert "template sum: share from 0.200 (b) to 0.700 (a)" in figure.told
+        assert "template sum: share from 0.200 (b) to 0.700 (a)" in figure.alt
         assert figure.data.height == 6
     (main,) = overview(pairs)
     places = {(m, t): order for m, t, order in main.data.select("model", "template", "order").iter_rows()}

@@ -42,13 +42,13 @@ def validity_figures(points: pl.DataFrame, rows: pl.DataFrame, checked: str, che
         title = f"{y} of {check} {split} against {x} of {checked}{spoken}"
         found = rows.filter(language=language, template=split, group=x, measure="pearson").row(0, named=True)
         chart = points_chart(data, f"{x} ({checked}{spoken})", f"{y} ({check} {split})", Scatter(x, y))
-        said = f"Pearson correlation over the models: {correlation(found)}."
-        caption = sentences("Error bars: 95% intervals.", said)
+        sentence = f"Pearson correlation over the models: {correlation(found)}."
+        caption = sentences("Error bars: 95% intervals.", sentence)
         yield Figure(
             slug(checked, check, split, language if several else None),
             title,
             caption,
             data,
             finished(chart),
-            f"{title}. {said}",
+            f"{title}. {sentence}",
         )

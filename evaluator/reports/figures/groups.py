@@ -95,8 +95,8 @@ def _heat(section: Section, measure: str, data: pl.DataFrame, names: Sequence[st
         else None,
         "Empty cell: no value. Click a cell to show that model's intervals in the next figure.",
     )
-    told = f"{title}, {data['model'].n_unique()} models and {len(names)} groups: {extremes(data, measure)}"
-    return Figure(slug(section.task, measure, "heat"), title, caption, data, finished(chart), told)
+    description = f"{title}, {data['model'].n_unique()} models and {len(names)} groups: {extremes(data, measure)}"
+    return Figure(slug(section.task, measure, "heat"), title, caption, data, finished(chart), description)
 
 
 def _shade(*, relative: bool, log: bool, neutral: float | None) -> pl.Expr:
@@ -136,8 +136,8 @@ def _intervals(section: Section, measure: str, data: pl.DataFrame, names: Sequen
     ).properties(height=tall(data, "name"))
     chart = chosen(chart, "chosen", "Model", data["chosen"].unique(maintain_order=True))
     caption = sentences(_shapes(section), section.layout.notes.get(measure), *kinds)
-    told = f"{title}: {extremes(data, measure)}"
-    return Figure(slug(section.task, measure, "intervals"), title, caption, data, finished(chart), told)
+    description = f"{title}: {extremes(data, measure)}"
+    return Figure(slug(section.task, measure, "intervals"), title, caption, data, finished(chart), description)
 
 
 def _shapes(section: Section) -> str:

@@ -77,8 +77,8 @@ def _figure(section: Section, each: Overview, rows: pl.DataFrame) -> Figure:
         *kinds,
     )
     found = alt_text(data.filter("overall", *([~pl.col("reference")] if references else [])), measure, templates)
-    told = f"{title} with 95% intervals: {found} The tables below have all values."
-    return Figure(name, title, caption, data, finished(chart), told)
+    description = f"{title} with 95% intervals: {found} The tables below have all values."
+    return Figure(name, title, caption, data, finished(chart), description)
 
 
 def _with_references(section: Section, measure: str, rows: pl.DataFrame) -> pl.DataFrame:

@@ -103,8 +103,8 @@ class Mirror:
     def _listed(self) -> dict[str, int]:
         """Names and sizes of the run's objects. A listing that lags behind the writer's count is requested again."""
         lease = self._objects.get(leases.NAME)
-        said = leases.lease_content(lease).get("answers", 0) if lease else 0
-        known = max(said if isinstance(said, int) else 0, len(self._answers))
+        count = leases.lease_content(lease).get("answers", 0) if lease else 0
+        known = max(count if isinstance(count, int) else 0, len(self._answers))
         deadline = time.monotonic() + LAG
         while True:
             listed = {name: size for name, size in self._objects.listing().items() if _belongs(name)}

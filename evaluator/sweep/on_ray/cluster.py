@@ -61,9 +61,9 @@ def connect(address: str, workers: int | None, report: Callable[[str], None] = l
             ray.init(address=address, **quiet)
         signal.signal(signal.SIGTERM, handler or signal.SIG_DFL)  # Ray's own prints a native stack and aborts
     except (ConnectionError, RuntimeError, ValueError, OSError, TimeoutError) as error:
-        said = " ".join(str(error).split())[:300] or type(error).__name__  # of other versions the later lines say which
+        reason = " ".join(str(error).split())[:300] or type(error).__name__  # of other versions the later lines say which
         kind = NotNowError if isinstance(error, OSError) else InputError  # another version stays another one
-        raise kind(f"no Ray cluster answers at {address!r} ({said}): start one or use --ray local") from error
+        raise kind(f"no Ray cluster answers at {address!r} ({reason}): start one or use --ray local") from error
 
 
 SOCKET = "ray/session_2026-01-01_00-00-00_000000_0000000/sockets/plasma_store.12345678"
@@ -120,8 +120,8 @@ def _reach(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=5).close()
         if not address.startswith("ray://"):
             # Ray would ask something else that listens there for many minutes.
-            asked = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
-            health = subprocess.run(asked, capture_output=True, text=True, timeout=HEALTH_SECONDS, check=False)
+            command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
+            health = subprocess.run(command, capture_output=True, text=True, timeout=HEALTH_SECONDS, check=False)
             if "AuthenticationError" in health.stderr:
                 raise InputError(f"the Ray cluster at {address} requires a token: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN")
             if health.returncode:

@@ -89,9 +89,9 @@ def allocations(demand: Demand, fleet: Fleet, speeds: Speeds | None = None) -> t
     """
     having = Fleet(tuple(node for node in fleet.nodes if demand.name not in node.lacks))
     if fleet.nodes and not having.nodes:
-        asked = ", ".join(sorted(node.address for node in fleet.nodes))
+        addresses = ", ".join(sorted(node.address for node in fleet.nodes))
         raise MachineError(
-            f"{demand.name}: no machine has {demand.folder} as it is here ({asked}): copy it to one of them, "
+            f"{demand.name}: no machine has {demand.folder} as it is here ({addresses}): copy it to one of them, "
             "put it on a file system that they share, or give a hub id"
         )
     found = [
@@ -169,7 +169,7 @@ def candidates(demand: Demand, nodes: Sequence[Node]) -> list[Placement]:
 
 def _nowhere(demand: Demand, fleet: Fleet) -> InputError:
     """The message for a model that fits no machine: the closest miss, in GiB a device."""
-    asked = demand.options.tensor_parallel * demand.options.pipeline_parallel
+    needed = demand.options.tensor_parallel * demand.options.pipeline_parallel
     misses = []
     for nodes in fleet.families().values():
         for placement in candidates(demand, nodes):
@@ -179,7 +179,7 @@ def _nowhere(demand: Demand, fleet: Fleet) -> InputError:
                 misses.append((demand.memory(node.kind, placement.devices) - room, placement, node, room))
     if not misses:
         return InputError(
-            f"{demand.name} asks for {asked} devices, there are {fleet.devices} ({', '.join(fleet.families())}): "
+            f"{demand.name} asks for {needed} devices, there are {fleet.devices} ({', '.join(fleet.families())}): "
             "lower tensor_parallel or pipeline_parallel"
         )
     missing, placement, node, room = min(misses, key=lambda m: m[0])

@@ -137,8 +137,8 @@ def likeness(source: ModelSource) -> str:
         code = source.code.revision if source.code else None
         return json.dumps([source.revision, code, source.spec, source.chat_template, source.system, *_template(source)])
     names = ("model_type", "transformers_version", "type_vocab_size")
-    told = [sorted(source.heads), source.context, vocabulary(config), *(getattr(config, name, None) for name in names)]
-    return json.dumps([content_hash(files), *told, source.chat_template, source.system, *_template(source)])
+    properties = [sorted(source.heads), source.context, vocabulary(config), *(getattr(config, name, None) for name in names)]
+    return json.dumps([content_hash(files), *properties, source.chat_template, source.system, *_template(source)])
 
 
 def _template(source: ModelSource) -> tuple[Any, ...]:

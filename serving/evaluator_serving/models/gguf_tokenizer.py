@@ -110,8 +110,8 @@ def check(meta: Mapping[str, Any], rows: int) -> None:
         raise UnusableGgufError(f"tokenizer.ggml.model is {family!r}, and only 'gpt2' and 'llama' are read from GGUF")
     pre = meta.get("tokenizer.ggml.pre")
     if family == "gpt2" and pre not in PRE_TOKENIZERS:
-        said = f"tokenizer.ggml.pre is {pre!r}" if pre else "the key tokenizer.ggml.pre is missing"
-        raise UnusableGgufError(f"{said}, so the pre-tokenization is unknown")
+        problem = f"tokenizer.ggml.pre is {pre!r}" if pre else "the key tokenizer.ggml.pre is missing"
+        raise UnusableGgufError(f"{problem}, so the pre-tokenization is unknown")
     for key in ("tokens", "token_type", "merges" if family == "gpt2" else "scores"):
         if f"{_PREFIX}{key}" not in meta:
             raise UnusableGgufError(f"the key {_PREFIX}{key} is missing")

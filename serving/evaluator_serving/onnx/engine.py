@@ -190,8 +190,8 @@ class OnnxEngine(Engine):
                     raise
                 if len(batch) == 1:
                     part = parts[batch[0]]
-                    said = f"row {part.index}: {len(part.row.ids)} tokens don't fit in memory"
-                    raise EngineError(said, part.index, again=True) from error
+                    message = f"row {part.index}: {len(part.row.ids)} tokens don't fit in memory"
+                    raise EngineError(message, part.index, again=True) from error
                 half = len(batch) // 2
                 pending += [batch[half:], batch[:half]]
                 continue

@@ -89,12 +89,12 @@ class Conversation:
         replies = self._round(wanted, kept, last=False)
         left = [job for job, reply in zip(wanted, replies, strict=True) if reply is None]
         later = iter(self._round(left, kept, last=True))
-        said: list[list[Reply]] = [[] for _ in rows]
+        by_row: list[list[Reply]] = [[] for _ in rows]
         for (index, chat), early in zip(wanted, replies, strict=True):
             if (reply := early or next(later)) is None:
                 raise self._run_error(index, self._failed[chat])
-            said[index].append(reply)
-        return [tuple(replies) for replies in said]
+            by_row[index].append(reply)
+        return [tuple(replies) for replies in by_row]
 
     def _round(self, wanted: Sequence[tuple[int, Chat]], kept: AnswerStore | None, *, last: bool) -> list[Reply | None]:
         """The replies to these chats of one row each; None for a chat at which the server failed while it answered others."""

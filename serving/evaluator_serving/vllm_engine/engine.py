@@ -230,10 +230,10 @@ class VllmEngine(Engine):
         self._speech = self._speech or Speech.of(self._source)
         wanted = [(index, one) for index, row in enumerate(rows) if (chat := row.chat) for one in chat.single()]
         parameters = [_speaking(one, self._speech, self._asked) for _, one in wanted]
-        said: list[list[Reply]] = [[] for _ in rows]
+        answers: list[list[Reply]] = [[] for _ in rows]
         for (index, _), output in zip(wanted, self._run([rows[i].ids for i, _ in wanted], parameters), strict=True):
-            said[index].append(self._speech.reply(rows[index], output.outputs[0].token_ids))
-        return [tuple(replies) for replies in said]
+            answers[index].append(self._speech.reply(rows[index], output.outputs[0].token_ids))
+        return [tuple(replies) for replies in answers]
 
     def _clear(self) -> None:
         """Clear the KV cache."""
