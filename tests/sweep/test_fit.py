@@ -82,7 +82,7 @@ def test_the_printed_plan_of_all_of_them_keeps_to_80_columns(
     monkeypatch.setenv("COLUMNS", "80")
     demands = [replace(demand(parameters, heads), name=name) for name, parameters, heads, *placed in MODELS if any(placed)]
     needs = [Needs(one, 14_000, 14_000, (), allocations(one, MIXED)) for one in demands]
-    show(scheduled(Prepared((), (), Failures()), MIXED, needs, Speeds()), price=2.0)
+    show(replace(scheduled(Prepared((), (), Failures()), MIXED, needs, Speeds()), price=2.0))
     printed = capsys.readouterr().out
     assert max(map(len, printed.splitlines())) <= 80
     planned, order = printed.split("schedule", 1)
