@@ -17,7 +17,7 @@ driver's share of them, and the largest worker's peak. `--before CHECKOUT` runs 
 """
 
 import argparse
-import importlib
+import importlib.util
 import itertools
 import json
 import os
@@ -96,19 +96,22 @@ def make_models(folder: Path, count: int, *, alike: bool) -> list[Path]:
 
 def one(case: str, models: Sequence[str], limit: int | None, ray: int) -> dict[str, Any]:
     """Run a case in this process (or sweep it on so many Ray workers). Returns what it took."""
-    from evaluator.scoring import driver
-    from evaluator.scoring.spec import ModelSpec, RunSpec
-    from evaluator.scoring.worker import Worker
     from evaluator.tasks import task
     from evaluator_serving.engine import EngineOptions as Options
     from evaluator_serving.models.resolving import resolve_here
     from evaluator_serving.models.tokenizer import load_tokenizer
 
+    package = "evaluator.scoring" if importlib.util.find_spec("evaluator.scoring") else "evaluator.run"  # its older name
+    driver, spec_module, worker_module = (importlib.import_module(f"{package}.{name}") for name in ("driver", "spec", "worker"))
+    if package == "evaluator.run":
+        engine: Any = importlib.import_module("driver_throughput").NullEngine
+        engine.describe, engine.__abstractmethods__ = lambda _: types.SimpleNamespace(details={}), frozenset()
     load_tokenizer(resolve_here(models[0]))  # the imports
-    specs = tuple(ModelSpec(model, ENGINE, options=Options(device="cpu")) for model in models)
+    specs = tuple(spec_module.ModelSpec(model, ENGINE, options=Options(device="cpu")) for model in models)
     with tempfile.TemporaryDirectory() as out:
-        spec = RunSpec(specs, (task(CASES[case][0]),), Path(out) / "run", limit=limit, verify=False)
-        worker = _timed(Worker, ["fetch", "load", "score", "close"] if not ray else [])  # on Ray in other processes
+        spec = spec_module.RunSpec(specs, (task(CASES[case][0]),), Path(out) / "run", limit=limit, verify=False)
+        steps = ["fetch", "load", "score", "close"] if not ray else []  # on Ray in other processes
+        worker = _timed(worker_module.Worker, steps)
         encode = _timed(_encodings(), ["encode"])
         score = _timed(driver, ["score_models"])
         begun = time.process_time()
