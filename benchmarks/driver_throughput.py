@@ -6,7 +6,7 @@
 EVALUATOR_DATA points at the data sets. Models are a configuration, a few random weights and SmolLM2's tokenizer: `gest-1` asks
 GEST of models with one tokenizer, `gest-n` of models whose tokenizers all differ, `eurogest` EuroGEST of models whose
 tokenizers differ. Counted are seconds of CPU, which other processes on the machine hardly change: `encode` (here and,
-with their imports, in encoding processes), `worker` (a replica's methods) and `driver` (the rest), and the peaks of memory of
+with their imports, in encoding processes), `worker` (a replica's methods), `driver` (the rest) and `loop` (the part of it while models are scored), and the peaks of memory of
 this process and of the largest encoding process. Imports of this process are left out, and that a tokenizer is seen for the
 first time on a machine (a second each). `per_second` has requests by seconds of the driver, and of a worker core (`encode` and
 `worker`).
@@ -141,6 +141,7 @@ def one(case: str, models: Sequence[str], limit: int | None, ray: int) -> dict[s
         found |= {"wall": round(score.wall, 1), "driver_share": round(score.cpu / score.wall, 3)}
         found["peak_mb"]["worker"] = largest >> 20
     else:
+        found["seconds"]["loop"] = round(score.cpu - worker.cpu, 2)
         found["per_second"]["worker_core"] = round(requests / (encoding + worker.cpu))
         found["peak_mb"]["encoding_process"] = apart.ru_maxrss // 1024
     return found

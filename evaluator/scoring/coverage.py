@@ -14,13 +14,15 @@ def tokens_of_task(table: pl.DataFrame, encoded: EncodedTable) -> dict[str, Any]
     """`text_tokens` of a task's requests (`table`: Rendered.table) that were encoded now; where the task has several languages,
     those of each besides (`languages`)."""
 
-    def counted(rows: pl.DataFrame) -> dict[str, Any]:
-        places = (encoded.position.get(request, -1) for request in rows["request"].unique(maintain_order=True))
-        found = np.fromiter(places, dtype=np.intp)
-        return text_tokens(encoded, found[found >= 0])
+    position = encoded.position
+    places = pl.Series("place", [position.get(request, -1) for request in table["request"]], dtype=pl.Int64)
+    asked = table.select("language").with_columns(places).unique(maintain_order=True)
 
-    counts = counted(table)
-    parts = table.partition_by("language", as_dict=True, maintain_order=True)
+    def counted(rows: pl.DataFrame) -> dict[str, Any]:
+        return text_tokens(encoded, rows["place"].filter(rows["place"] >= 0).to_numpy())
+
+    counts = counted(asked.unique("place", maintain_order=True))
+    parts = asked.partition_by("language", as_dict=True, maintain_order=True)
     if len(parts) > 1:
         counts["languages"] = {str(language): counted(rows) for (language,), rows in parts.items()}
     return counts

@@ -162,27 +162,32 @@ def _cut(table: EncodedTable, tokens: int) -> list[Sequence[int]]:
     def key(first: int, length: int) -> int:
         return rank[first] - count * length  # the longest first, then by rank: one number is compared faster than a tuple
 
-    blocks = [(key(i, length), _Block([i], {}, own[i])) for i, length in enumerate(longest.tolist()) if not shared[i]]
+    # Requests that share nothing are their own numbers, blocks are -1, -2, …: an object for each would take most of the time.
+    items = [(key(i, length), i) for i, length in enumerate(longest.tolist()) if not shared[i]]
     needs: dict[int, dict[int, int]] = {i: {} for i in np.flatnonzero(together).tolist()}
     hanging = together[request]
     for i, row, length in zip(request[hanging].tolist(), place[hanging].tolist(), weight[hanging].tolist(), strict=True):
         needs[i][row] = length
     singles = sorted((_Block([i], rows, own[i]) for i, rows in needs.items()), key=lambda one: key(one.members[0], _most(one)))
-    blocks += [(key(min(block.members), _most(block)), block) for block in _blocks(singles, tokens)]
+    blocks = _blocks(singles, tokens)
+    items += [(key(min(block.members), _most(block)), -1 - at) for at, block in enumerate(blocks)]
     found: list[Sequence[int]] = []
     filling = _Block([], {}, 0)
-    # What a request shares with none is in no other's needs: its cost is all that it adds.
-    for _, block in sorted(blocks, key=lambda item: item[0]):
-        block.members.sort()
-        added = filling.extra(block) if block.needs else block.cost
-        if filling.members and filling.cost + added >= tokens + max([own[i] for i in block.members]):
+    for _, at in sorted(items):
+        block = blocks[-1 - at] if at < 0 else None
+        if block:
+            block.members.sort()
+            added, most = filling.extra(block), max([own[i] for i in block.members])
+        else:
+            added = most = own[at]
+        if filling.members and filling.cost + added >= tokens + most:
             found.append(array("i", filling.members))
-            filling, added = _Block([], {}, 0), block.cost
-        if block.needs:
+            filling = _Block([], {}, 0)
+        if block:
             filling.take(block)
         else:
-            filling.cost += added
-            filling.members += block.members
+            filling.cost += own[at]
+            filling.members.append(at)
         if filling.cost >= tokens:
             found.append(array("i", filling.members))
             filling = _Block([], {}, 0)

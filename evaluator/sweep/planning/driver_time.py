@@ -34,8 +34,7 @@ class ProgramTime:
         return max(0.1, 1 - self.commit * active / self.every)
 
 
-PROGRAM_TIME = ProgramTime(request=1.6e-5, model=0.4, commit=0.02, worker=5e-5)
-"""Measured with an engine that answers at once, on a shared two-core machine that had much other work
-(`benchmarks/driver_throughput.py`). `request`: 12 models with one tokenizer on GEST, all of the driver (EuroGEST: 3.3 µs to
-cut, 2.7 to 9.6 to send in large or small chunks, 1.4 to store). `model`: EuroGEST's 4.5 µs a request for sample rows, and
-run.json. `worker`: EuroGEST, whose requests are larger. `commit`: writing 1,000 answers, of which its fsync is most."""
+PROGRAM_TIME = ProgramTime(request=1.5e-5, model=0.1, commit=0.02, worker=7e-5)
+"""Measured with an engine that answers at once (`benchmarks/driver_throughput.py`). `request`: the loop of three models on
+EuroGEST, everything included; on GEST, with one tokenizer, it takes 6 µs. `worker`: EuroGEST. `model`: run.json. `commit`:
+writing 1,000 answers, of which its fsync is most."""
