@@ -6,10 +6,10 @@
 EVALUATOR_DATA points at the data sets. Models are a configuration, a few random weights and SmolLM2's tokenizer: `gest-1` asks
 GEST of models with one tokenizer, `gest-n` of models whose tokenizers all differ, `eurogest` EuroGEST of models whose
 tokenizers differ. Counted are seconds of CPU, which other processes on the machine hardly change: `encode` (here and,
-with their imports, in encoding processes), `worker` (a replica's methods), `driver` (the rest) and `loop` (the part of it while models are scored), and the peaks of memory of
-this process and of the largest encoding process. Imports of this process are left out, and that a tokenizer is seen for the
-first time on a machine (a second each). `per_second` has requests by seconds of the driver, and of a worker core (`encode` and
-`worker`).
+with their imports, in encoding processes), `worker` (a replica's methods), `driver` (the rest) and `loop` (the part of that
+while models are scored), and the peaks of memory of this process and of the largest encoding process. Imports of this process
+are left out, and that a tokenizer is seen for the first time on a machine (a second each). `per_second` has requests by seconds
+of the driver, and of a worker core (`encode` and `worker`).
 
 With `--ray N ...` the same is swept on N Ray workers of one logical CPU each, for each N: `wall` seconds of scoring, the
 driver's share of them, and the largest worker's peak. `--before CHECKOUT` runs each case with another checkout's environment
