@@ -143,7 +143,7 @@ class Engine(ABC):
         start_seconds: start-up time without loading weights, by kind of device, for plans; default 1.
         reads_weights: whether loading reads the model's weights (false for servers).
         comparable: whether its numbers should equal those of the transformers engine. Otherwise it is only compared with
-        itself.
+            itself.
         sized: whether it is loaded for the length of its rows and cannot score longer ones.
         repeatable: whether a chat at temperature 0 always gets the same answer.
         costs: whether its answers are paid for: each is stored before the next one is requested.
