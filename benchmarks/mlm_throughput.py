@@ -5,9 +5,10 @@
 The backends: the published procedure (batch size 1, one forward pass per word, all logits), transformers in batches of 32 with
 all logits (as in evaluation harnesses), transformers' fill-mask pipeline, vLLM's BertForMaskedLM (BERT only), and this
 program's engines, transformers in float32, bf16x2 and bfloat16, onnx in float32 and int8. Time is from sentences to
-log-probabilities without loading. Each repetition runs every backend once, in a rotating order; medians are shown. Models have
-random weights in full shape, exact in bfloat16 as those of most published models (see masked_models.py); sentences come from
-GEST in EVALUATOR_DATA, else from the demo data set.
+log-probabilities without loading. Each repetition runs every backend once, in a rotating order; medians are shown, with ratios
+to the first backend and the largest differences from its log-probabilities. Models have random weights in full shape, exact in
+bfloat16 as those of most published models (see masked_models.py); sentences come from GEST in EVALUATOR_DATA, else from the demo
+data set.
 
 Each repetition also times large matrix products, in float32 and, if the CPU has units for it, in bfloat16. For the onnx engine
 the shares of this peak are reported, for the encoder and for the whole time. Its peak memory is that of a process with the
@@ -222,9 +223,9 @@ def engines_alone(folder: Path, texts: list[str], ways: Sequence[str], threads: 
 def digest(
     workers: Sequence[BackendProcess[Side]], measured: Sequence[Mapping[str, float]], alone: Mapping[str, Any], count: int
 ) -> dict[str, Any]:
-    """Medians, ratios to the published procedure, largest differences from its scores, shares of the peak."""
+    """Medians, ratios to the first way, largest differences from its scores, shares of the peak."""
     ran = {worker.job.name: list(worker.slices.values()) for worker in workers if not worker.error}
-    reference, ways = ran.get("published"), {}
+    reference, ways = next(iter(ran.values()), []), {}
     for worker in workers:
         if worker.error:
             ways[worker.job.name] = {"failed": worker.error}
@@ -235,11 +236,9 @@ def digest(
             "ms_fastest_slowest": [round(1e3 * pick(one["wall"] for one in answers) / count, 2) for pick in (min, max)],
             "peak_mib": round(max(one["host"] for one in answers) / MIB),
         }
-        if reference:
-            # Paired within a repetition, where the machine was equally busy.
-            told["ratio"] = round(statistics.median(a["wall"] / b["wall"] for a, b in zip(reference, answers, strict=True)), 2)
-            pairs = zip(answers[0]["numbers"], reference[0]["numbers"], strict=True)
-            told["max_difference"] = max(abs(a - b) for a, b in pairs)
+        # Paired within a repetition, where the machine was equally busy.
+        told["ratio"] = round(statistics.median(a["wall"] / b["wall"] for a, b in zip(reference, answers, strict=True)), 2)
+        told["max_difference"] = max(abs(a - b) for a, b in zip(answers[0]["numbers"], reference[0]["numbers"], strict=True))
         ways[worker.job.name] = told | (rates(answers, peaks(measured)) if "encoder_flop" in answers[0] else {})
     found = {
         f"{name}_peak_gflop_s".lstrip("_"): [round(peak, 1) for peak in peaks(measured, name)] for name in ("", "bfloat16")
@@ -270,8 +269,8 @@ def table(results: list[dict[str, Any]]) -> str:
                 continue
             fastest, slowest = r["ms_fastest_slowest"]
             lines.append(
-                f"  {way:22}{r['ms_a_sentence']:>12.1f}{fastest:>9.1f}{slowest:>9.1f}{r.get('ratio') or 0:>7.1f}×"
-                f"{r['peak_mib']:>10}{r.get('max_difference', 0):>10.1e}"
+                f"  {way:22}{r['ms_a_sentence']:>12.1f}{fastest:>9.1f}{slowest:>9.1f}{r['ratio']:>7.2f}×"
+                f"{r['peak_mib']:>10}{r['max_difference']:>10.1e}"
             )
         for way in ("onnx", "onnx-int8"):
             r = result["ways"].get(way, {})
