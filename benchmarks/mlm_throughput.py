@@ -7,8 +7,8 @@ all logits (as in evaluation harnesses), transformers' fill-mask pipeline, vLLM'
 program's engines, transformers in float32, bf16x2 and bfloat16, onnx in float32 and int8. Time is from sentences to
 log-probabilities without loading. Each repetition runs every backend once, in a rotating order; medians are shown, with ratios
 to the first backend and the largest differences from its log-probabilities. Models have random weights in full shape, exact in
-bfloat16 as those of most published models (see masked_models.py); sentences come from GEST in EVALUATOR_DATA, else from the demo
-data set.
+bfloat16 as those of most published models (see masked_models.py); sentences come from GEST in EVALUATOR_DATA, else from the
+demo data set.
 
 Each repetition also times large matrix products, in float32 and, if the CPU has units for it, in bfloat16. For the onnx engine
 the shares of this peak are reported, for the encoder and for the whole time. Its peak memory is that of a process with the
