@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from evaluator.cli.options import LocalPath, calls, data_option, finite
-from evaluator.cli.translators import talking_options
+from evaluator.cli.options import LocalPath, calls, data_option
+from evaluator.cli.translators import answer_options, talking_options
 
 
 @calls("evaluator.translation.sentences:translate_task")
@@ -27,16 +27,7 @@ from evaluator.cli.translators import talking_options
 )
 @click.option("--out", type=LocalPath(path_type=Path), required=True, help="Folder for SYSTEM/LANGUAGE/translations.csv.")
 @click.option("--name", metavar="SYSTEM", help="Name of the system in that folder and in results [its own name, +PROMPT].")
-@click.option("--cache", type=LocalPath(path_type=Path), help="Cache file of answers.")
-@click.option("--offline", is_flag=True, help="Use cached answers only.")
-@click.option(
-    "--max-cost",
-    type=click.FloatRange(min=0),
-    callback=finite,
-    default=0.0,
-    show_default=True,
-    help="Maximum cost of the command in US dollars, for paid systems.",
-)
+@answer_options("OUT/answers.jsonl")
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Replicas of a local model, on Ray.")
 @talking_options
 @data_option

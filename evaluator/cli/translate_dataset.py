@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from evaluator.cli.options import LocalPath, calls, data_option, finite
-from evaluator.cli.translators import talking_options
+from evaluator.cli.options import LocalPath, calls, data_option
+from evaluator.cli.translators import answer_options, talking_options
 from evaluator.translate import TRANSLATED
 
 
@@ -21,16 +21,7 @@ from evaluator.translate import TRANSLATED
     help="amazon, deepl, google, model:SPEC, llm:SPEC (a chat model, or URL#NAME) or folder:PATH (LANG/translations.csv).",
 )
 @click.option("--out", type=LocalPath(path_type=Path, file_okay=False), required=True, help="Output data folder.")
-@click.option("--cache", type=LocalPath(path_type=Path, dir_okay=False), help="Cache file of answers [in the user's cache].")
-@click.option("--offline", is_flag=True, help="Use cached answers only.")
-@click.option(
-    "--max-cost",
-    type=click.FloatRange(min=0),
-    callback=finite,
-    default=0.0,
-    show_default=True,
-    help="Most US dollars to spend.",
-)
+@answer_options("in the user's cache")
 @click.option("--repairs", type=LocalPath(path_type=Path, exists=True), help="A corrected list of failures.")
 @talking_options
 @data_option

@@ -6,8 +6,30 @@ from typing import Any
 
 import click
 
-from evaluator.cli.options import LocalPath, date_option, extra_option, thinking_option
+from evaluator.cli.options import LocalPath, date_option, extra_option, finite, thinking_option
 from evaluator_serving.engine import BYTES
+
+
+def answer_options(cache: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Where answers are cached (`cache`: by default), and what new ones may cost."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in (
+            click.option(
+                "--max-cost",
+                type=click.FloatRange(min=0),
+                callback=finite,
+                default=0.0,
+                show_default=True,
+                help="Maximum cost of the command in US dollars, for paid systems.",
+            ),
+            click.option("--offline", is_flag=True, help="Use cached answers only."),
+            click.option("--cache", type=LocalPath(path_type=Path, dir_okay=False), help=f"Cache file of answers [{cache}]."),
+        ):
+            command = option(command)
+        return command
+
+    return decorate
 
 
 def talking_options(command: Callable[..., Any]) -> Callable[..., Any]:

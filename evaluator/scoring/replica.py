@@ -72,7 +72,6 @@ class ModelState:
         start_failures: failed starts since a replica last loaded.
         failed: number of requests that were given up.
         error: the error that ended it.
-        name: its name in the run; making it looks at the file system.
     """
 
     prepared: PreparedModel
@@ -84,10 +83,11 @@ class ModelState:
     start_failures: int = 0
     failed: int = 0
     error: Exception | None = None
-    name: str = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.name = self.prepared.name
+    @property
+    def name(self) -> str:
+        """Its name in the run."""
+        return self.prepared.name
 
     @property
     def has_work(self) -> bool:

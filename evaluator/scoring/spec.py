@@ -1,5 +1,6 @@
 """What a run is asked to do, as values."""
 
+import functools
 import hashlib
 import json
 import os
@@ -77,7 +78,7 @@ def under(models: Sequence["ModelSpec"], systems: Sequence[str]) -> tuple["Model
     return tuple(replace(model, chat_template="user", condition=each) for model in models for each in conditions)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ModelSpec:
     """One model of a run.
 
@@ -107,10 +108,10 @@ class ModelSpec:
     thinking: str = ""
     day: Day | None = None
 
-    @property
+    @functools.cached_property
     def name(self) -> str:
         """The model's name in results: the label, else the hub id, the folder's name or the one at its server, with the chat
-        template and the choice of thinking, if any; and with the condition."""
+        template and the choice of thinking, if any; and with the condition. Found once: it depends on the file system."""
         return f"{self._own_name}+{self.condition.name}" if self.condition else self._own_name
 
     @property
