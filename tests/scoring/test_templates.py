@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from chat_server import ChatServer, Fault
+from jinja2 import Environment
 from tiny_models import CHAT_TEMPLATE, tiny_talker
 
 import evaluator
@@ -23,6 +24,7 @@ from evaluator.translate.llm import LLMOptions, LLMTranslator
 from evaluator.vocabulary import DataSource
 from evaluator_serving.chats import Chat, Day, Turn
 from evaluator_serving.encoding import encoder_for
+from evaluator_serving.encoding.template import dated
 from evaluator_serving.encoding.text import TextTokenizer
 from evaluator_serving.errors import InputError
 from evaluator_serving.models.resolving import resolve
@@ -84,6 +86,13 @@ def test_the_date_of_a_template(models: dict[str, Path]) -> None:
     assert "26 Jul 2024" in prompt(models["fixed"], day=today)
     assert "09 Mar 2025" in prompt(models["fixed"], day=chosen)
     assert prompt(models["plain"], day=chosen) == prompt(models["plain"])
+
+
+@pytest.mark.parametrize("call", ["strftime_now('%Y-%m-%d')", 'strftime_now( "%Y-%m-%d" )', "strftime_now('%B %d, %Y')"])
+def test_the_date_replaces_a_call_however_it_is_written(call: str) -> None:
+    text = "{% if strftime_now is defined %}{{ 'on ' + " + call + " + '.' }}{% endif %}"
+    written = Environment().from_string(dated(text, Day("2025-03-09"))).render(strftime_now="a clock that is not asked")
+    assert written == ("on March 09, 2025." if "%B" in call else "on 2025-03-09.")
 
 
 def prompts(monkeypatch: pytest.MonkeyPatch) -> list[str]:

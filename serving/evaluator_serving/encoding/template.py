@@ -1,15 +1,28 @@
 """Variables of a chat template besides the turns: thinking, and the date."""
 
+import json
+import re
 from typing import Any
 
+from evaluator_serving.chats import Day
 from evaluator_serving.models.checkpoint import files_beside_weights
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.thoughts import SWITCHES
+
+_CLOCK = re.compile(r"""strftime_now\(\s*(?P<quote>['"])(?P<format>.*?)(?P=quote)\s*\)""")
 
 
 def values(source: ModelSource, thinking: str | None = None) -> dict[str, Any]:
     """Variables and functions for a model's chat template; `thinking` replaces the source's value."""
     return _thinking(source.thinking if thinking is None else thinking) | _date(source)
+
+
+def dated(text: str, day: Day) -> str:
+    """A chat template with the run's date in place of the calls that ask the clock.
+
+    transformers 5.22 and later pass no function to a template: one that computes a date's format raises there.
+    """
+    return _CLOCK.sub(lambda call: json.dumps(day.strftime(call["format"])), text)
 
 
 def without_switch(thinking: str) -> str:

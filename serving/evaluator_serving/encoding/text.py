@@ -227,7 +227,18 @@ class TextTokenizer:
         contents = [[{"type": "text", "text": turn.content}] if parts else turn.content for turn in turns]
         told = [{"role": turn.role, "content": content} for turn, content in zip(turns, contents, strict=True)]
         how = template.values(self._source, thinking)
+        if self._dated is not None:
+            how["chat_template"] = self._dated
         return str(self._tokenizer.apply_chat_template(told, tokenize=False, add_generation_prompt=True, **how))
+
+    @functools.cached_property
+    def _dated(self) -> str | None:
+        """The chat template with the run's date; None where the model's own does."""
+        if self._source.day is None:
+            return None
+        plain = self._tokenizer.get_chat_template()
+        dated = template.dated(plain, self._source.day)
+        return dated if dated != plain else None
 
     @functools.cached_property
     def _wants_parts(self) -> bool:

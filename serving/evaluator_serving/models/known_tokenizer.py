@@ -35,6 +35,10 @@ class KnownTokenizer:
         one = self.backend_tokenizer.id_to_token
         return one(ids) if isinstance(ids, int) else [one(i) for i in ids]
 
+    def get_chat_template(self) -> Any:
+        """As transformers'."""
+        return self._whole.get_chat_template()
+
     def apply_chat_template(self, *arguments: Any, **options: Any) -> Any:
         """transformers' own, loaded for the first chat."""
         return self._whole.apply_chat_template(*arguments, **options)
