@@ -2,12 +2,12 @@
 
 import json
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
 from chat_server import ChatServer, Fault
-from jinja2 import Environment
 from tiny_models import CHAT_TEMPLATE, tiny_talker
 
 import evaluator
@@ -24,7 +24,6 @@ from evaluator.translate.llm import LLMOptions, LLMTranslator
 from evaluator.vocabulary import DataSource
 from evaluator_serving.chats import Chat, Day, Turn
 from evaluator_serving.encoding import encoder_for
-from evaluator_serving.encoding.template import dated
 from evaluator_serving.encoding.text import TextTokenizer
 from evaluator_serving.errors import InputError
 from evaluator_serving.models.resolving import resolve
@@ -88,11 +87,18 @@ def test_the_date_of_a_template(models: dict[str, Path]) -> None:
     assert prompt(models["plain"], day=chosen) == prompt(models["plain"])
 
 
-@pytest.mark.parametrize("call", ["strftime_now('%Y-%m-%d')", 'strftime_now( "%Y-%m-%d" )', "strftime_now('%B %d, %Y')"])
-def test_the_date_replaces_a_call_however_it_is_written(call: str) -> None:
-    text = "{% if strftime_now is defined %}{{ 'on ' + " + call + " + '.' }}{% endif %}"
-    written = Environment().from_string(dated(text, Day("2025-03-09"))).render(strftime_now="a clock that is not asked")
-    assert written == ("on March 09, 2025." if "%B" in call else "on 2025-03-09.")
+@pytest.mark.parametrize(
+    "format_", ["%Y-%m-%d", "%B %d, %Y", "%-d. %-m. %y", "%A, %e %^b", "100%% on %%%d%%d", "no date", "5%", ""]
+)
+def test_the_date_in_a_computed_format(models: dict[str, Path], format_: str) -> None:
+    """In any format that the C library knows, in the template or in a macro of its own."""
+    macro = "{% set f = " + json.dumps(format_) + " %}{% macro told(f) %}{{ strftime_now(f) }}{% endmacro %}"
+    calls = "{% if strftime_now is defined %}{{ told(f + '.') + '; ' + strftime_now(format=f) }}{% endif %}"
+    source = replace(resolve(str(models["plain"])), day=Day("2025-03-09"))
+    tokenizer = load_tokenizer(source)
+    tokenizer.chat_template = macro + calls + CHAT_TEMPLATE
+    text, written = TextTokenizer(source, tokenizer), date(2025, 3, 9).strftime(format_)
+    assert text.decode(text.chat_ids(TURNS)).startswith(f"{written}.; {written}")
 
 
 def prompts(monkeypatch: pytest.MonkeyPatch) -> list[str]:

@@ -1,7 +1,7 @@
 """Variables of a chat template besides the turns: thinking, and the date."""
 
 import json
-import re
+from string import ascii_letters
 from typing import Any
 
 from evaluator_serving.chats import Day
@@ -9,20 +9,32 @@ from evaluator_serving.models.checkpoint import files_beside_weights
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.thoughts import SWITCHES
 
-_CLOCK = re.compile(r"""strftime_now\(\s*(?P<quote>['"])(?P<format>.*?)(?P=quote)\s*\)""")
+_FLAGS = ("", *"-_0^#")
+"""What may stand between the % and the letter of a strftime directive (`%-d`)."""
+
+_DATED = (
+    "{% macro strftime_now(format) %}{% for part in format.split('%%') %}{{ '' if loop.first else '%' }}"
+    "{% set pieces = part.split('%') %}{{ pieces[0] }}{% for piece in pieces[1:] %}"
+    "{% set end = 2 if piece[:1] in '-_0^#' else 1 %}{{ DIRECTIVES.get(piece[:end], '%' + piece[:end]) + piece[end:] }}"
+    "{% endfor %}{% endfor %}{% endmacro +%}"
+)
+"""A macro in Jinja that formats the date of DIRECTIVES as strftime does. The + keeps a newline that follows."""
 
 
 def values(source: ModelSource, thinking: str | None = None) -> dict[str, Any]:
-    """Variables and functions for a model's chat template; `thinking` replaces the source's value."""
+    """Variables for a model's chat template; `thinking` replaces the source's value."""
     return _thinking(source.thinking if thinking is None else thinking) | _date(source)
 
 
 def dated(text: str, day: Day) -> str:
-    """A chat template with the run's date in place of the calls that ask the clock.
+    """A chat template whose `strftime_now` returns the given date.
 
-    transformers 5.22 and later pass no function to a template: one that computes a date's format raises there.
+    transformers asks the clock there, and since 5.22 passes no functions to a template that could replace it.
     """
-    return _CLOCK.sub(lambda call: json.dumps(day.strftime(call["format"])), text)
+    if "strftime_now" not in text:
+        return text
+    directives = {flag + letter: day.strftime(f"%{flag}{letter}") for flag in _FLAGS for letter in ascii_letters}
+    return _DATED.replace("DIRECTIVES", json.dumps(directives)) + text
 
 
 def without_switch(thinking: str) -> str:
@@ -45,9 +57,6 @@ def _thinking(thinking: str) -> dict[str, Any]:
 
 
 def _date(source: ModelSource) -> dict[str, Any]:
+    """The date for templates that have a fixed one unless they get another."""
     day = source.day
-    if day is None:
-        return {}
-    # A value of the template's own name comes before transformers' function, which asks the clock.
-    fixed = {"date_string": day.strftime("%d %b %Y")} if day.given else {}
-    return {"strftime_now": day.strftime, **fixed}
+    return {"date_string": day.strftime("%d %b %Y")} if day and day.given else {}

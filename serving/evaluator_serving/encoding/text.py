@@ -233,7 +233,7 @@ class TextTokenizer:
 
     @functools.cached_property
     def _dated(self) -> str | None:
-        """The chat template with the run's date; None where the model's own does."""
+        """The chat template with the run's date; None if the model's own has none."""
         if self._source.day is None:
             return None
         plain = self._tokenizer.get_chat_template()
