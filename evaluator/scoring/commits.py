@@ -1,14 +1,16 @@
-"""Answers that have arrived and are not on disk yet: they are written together, in few files."""
+"""Answers that have arrived and are not on disk yet: they are written together, in few files and at the same time."""
 
 import contextlib
 import time
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
 
-from evaluator.scoring.replica import ActiveReplica, ModelState
+from evaluator.scoring.replica import ActiveReplica
 from evaluator.scoring.score import Scored
 from evaluator.store.errors import StoreError
 from evaluator.store.run import TIMINGS_APART, Run
@@ -21,6 +23,8 @@ SECONDS = 5.0
 """The default: about the work of one chunk, which a killed process loses in any case."""
 BYTES = 32 << 20
 """Of answers that wait at most, in memory."""
+AT_ONCE = 16
+"""Models whose answers are written at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,7 @@ class Commits:
     run: Run
     seconds: float = field(default_factory=lambda: seconds(VARIABLE, SECONDS, least=0))
     _waiting: dict[str, list[Arrival]] = field(default_factory=dict)
+    _written: deque[tuple[list[Arrival], Future[float]]] = field(default_factory=deque)
     _timings: list[dict[str, Any]] = field(default_factory=list)
     _size: int = 0
     _paid: bool = False
@@ -61,10 +66,12 @@ class Commits:
             return False
         return self._paid or self._size >= BYTES or time.monotonic() - self._last >= self.seconds
 
-    def take(self) -> Iterator[tuple[ModelState, list[Arrival]]]:
-        """What waits, by model; each is to be written, or lost. An interruption leaves the models that come after.
+    def write(self) -> Iterator[tuple[list[Arrival], Future[float]]]:
+        """Write what waits. Yields each model's arrivals and how long writing them took, or the error that it ended with.
 
-        How long the chunks of all of them took is written first: no stored answer is without its time.
+        The models' parts are written at the same time: the file system makes them durable together, and a storage gets them at
+        once. How long the chunks of all of them took is written first: no stored answer is without its time. What an
+        interruption leaves is yielded by the next call.
         """
         self._size, self._paid, self._last = 0, False, time.monotonic()
         if self._timings:
@@ -74,12 +81,24 @@ class Commits:
             self._commits += 1
             if self._commits % TIMINGS_APART == 0:
                 self.run.merge_timings()
-        while self._waiting:
-            arrivals = self._waiting.pop(next(iter(self._waiting)))
-            yield arrivals[0].active.model, arrivals
+        if self._waiting:
+            self.run = self.run.snapshot()  # run.json names the folders, which don't change: it is read once
+            pool = ThreadPoolExecutor(AT_ONCE, "commit")
+            for model, arrivals in list(self._waiting.items()):
+                self._written.append((arrivals, pool.submit(self._write, arrivals)))
+                del self._waiting[model]
+            pool.shutdown(wait=False)
+        while self._written:
+            wait([self._written[0][1]])
+            yield self._written.popleft()
 
-    def write(self, model: ModelState, arrivals: list[Arrival]) -> None:
-        """Write a model's answers, a part for each kind of request. Those that cost something survive a power failure."""
+    def _write(self, arrivals: list[Arrival]) -> float:
+        """Write a model's answers, a part for each kind of request. Those that cost something survive a power failure.
+
+        Returns the seconds that this took.
+        """
+        begun = time.perf_counter()
+        model = arrivals[0].active.model
         frames: dict[str, list[pl.DataFrame]] = {}
         for arrival in arrivals:
             for kind, frame in arrival.scored.answers.items():
@@ -87,3 +106,4 @@ class Commits:
         answers = {kind: pl.concat(parts) for kind, parts in frames.items()}
         paid = engine_class(model.prepared.info.engine).costs
         self.run.add_answers(self.run.answers_folder(model.name), answers, durable=paid)
+        return time.perf_counter() - begun

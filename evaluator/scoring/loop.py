@@ -226,11 +226,10 @@ class Loop:
 
     def _commit(self) -> None:
         """Write what has arrived. Answers that cannot be written end their model, and are asked again by the next command."""
-        for model, arrivals in self._commits.take():
+        for arrivals, written in self._commits.write():
+            model = arrivals[0].active.model
             with self._guarded(model):
-                begun = time.perf_counter()
-                self._commits.write(model, arrivals)
-                seconds = (time.perf_counter() - begun) / len(arrivals)
+                seconds = written.result() / len(arrivals)
                 for each in arrivals:
                     self._meter.stored(each.active, each.scored, seconds)
                     done = len(each.scored.requests)

@@ -1,6 +1,7 @@
 """Few, larger writes: what has arrived is written after some seconds, when it is much, or at once where it was paid for."""
 
 import os
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,9 +11,10 @@ import polars as pl
 import pytest
 
 from evaluator.scoring import commits
-from evaluator.scoring.commits import Arrival, Commits
+from evaluator.scoring.commits import AT_ONCE, Arrival, Commits
 from evaluator.scoring.score import Scored
 from evaluator.store.answers import frames_by_kind
+from evaluator.store.errors import StoreError
 from evaluator.store.run import PARTS_APART, Run
 from evaluator_serving.answers import Answer
 from evaluator_serving.errors import InputError
@@ -34,9 +36,13 @@ def arrival(model: str, number: int, engine: str = "onnx") -> Arrival:
     return Arrival(active, "chunk", Scored((answer.request,), frames_by_kind([answer]), 0.1, 1, 2, 3, 0))
 
 
-def write(waiting: Commits) -> None:
-    for model, arrivals in waiting.take():
-        waiting.write(model, arrivals)
+def write(waiting: Commits) -> list[str]:
+    """The models whose answers were written."""
+    models = []
+    for arrivals, written in waiting.write():
+        assert written.result() > 0
+        models.append(arrivals[0].active.model.name)
+    return models
 
 
 def test_what_arrives_within_the_seconds_is_one_part_a_model(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,19 +80,54 @@ def test_a_commit_syncs_each_file_once_and_folders_for_paid_answers_only(
     assert len(synced) == expected
 
 
-def test_an_interrupted_commit_loses_no_time_and_leaves_the_next_model(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_models_of_a_commit_are_synced_at_the_same_time(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No model's part is synced before all others are about to be: one after the other, none would."""
+    models = [f"m{number}" for number in range(AT_ONCE)]
+    run.extend(models={name: {"spec": name, "fingerprint": f"f{name}"} for name in models})
+    waiting = Commits(run)
+    for name in models:
+        waiting.add(arrival(name, 0))
+    together, sync = threading.Barrier(AT_ONCE), os.fsync
+
+    def fsync(file: int) -> None:
+        if threading.current_thread() is not threading.main_thread():  # which writes the timings, before the answers
+            together.wait(timeout=30)
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    assert write(waiting) == models
+    assert all(run.done(name) == {f"{name}0"} for name in models)
+
+
+def test_an_interrupted_commit_is_completed_by_the_next(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     waiting = Commits(run)
     for model in "mn":
         waiting.add(arrival(model, 0))
-    with monkeypatch.context() as interrupted:
-        interrupted.setattr(Run, "add_answers", lambda *given, **named: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            write(waiting)
+
+    def interrupt(*given: Any) -> None:
+        raise KeyboardInterrupt
+
+    for where in ("ThreadPoolExecutor.submit", "wait"):
+        with monkeypatch.context() as interrupted:
+            interrupted.setattr(f"evaluator.scoring.commits.{where}", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                write(waiting)
     assert run.timings()["model"].to_list() == ["m", "n"]
-    write(waiting)
-    assert run.answers("m").is_empty()
-    assert run.answers("n")["request"].to_list() == ["n0"]
+    assert write(waiting) == ["m", "n"]
+    assert all(run.answers(model)["request"].to_list() == [f"{model}0"] for model in "mn")
     assert run.timings().height == 2
+
+
+def test_a_model_that_cannot_be_written_leaves_the_others(run: Run) -> None:
+    waiting = Commits(run)
+    for model in "mn":
+        waiting.add(arrival(model, 0))
+    run.answers_folder("m").parent.mkdir()
+    run.answers_folder("m").touch()
+    (_, failed), (_, written) = waiting.write()
+    assert isinstance(failed.exception(), StoreError)
+    assert written.result() > 0
+    assert run.done("n") == {"n0"}
 
 
 @pytest.mark.parametrize(("seconds", "engine", "most"), [(0.0, "onnx", 1 << 30), (1e9, "openai", 1 << 30), (1e9, "onnx", 1)])

@@ -34,7 +34,7 @@ class ProgramTime:
         return max(0.1, 1 - self.commit * active / self.every)
 
 
-PROGRAM_TIME = ProgramTime(request=1.5e-5, model=0.1, commit=0.02, worker=7e-5)
+PROGRAM_TIME = ProgramTime(request=1.5e-5, model=0.1, commit=0.005, worker=7e-5)
 """Measured with an engine that answers at once (`benchmarks/driver_throughput.py`). `request`: the loop of three models on
 EuroGEST, everything included; on GEST, with one tokenizer, it takes 6 µs. `worker`: EuroGEST. `model`: run.json. `commit`:
-writing 1,000 answers, of which its fsync is most."""
+writing 1,000 answers of each of 24 models, of which fsyncs are most."""
