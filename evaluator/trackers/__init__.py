@@ -101,8 +101,7 @@ def log_report(tracker: Tracker, run: Run, report: Report) -> None:
 
     def work(log: RunLog) -> None:
         try:
-            with contextlib.redirect_stdout(io.StringIO()):  # which holds the report
-                importlib.import_module(f"evaluator.trackers.{tracker}_").send(log, project)
+            importlib.import_module(f"evaluator.trackers.{tracker}_").send(log, project)
         except BaseException as error:  # libraries end the process, too
             failed.append(error)
 
@@ -111,8 +110,10 @@ def log_report(tracker: Tracker, run: Run, report: Report) -> None:
         with tempfile.TemporaryDirectory(prefix="evaluator-log-", ignore_cleanup_errors=True) as folder:
             # A thread of its own, which doesn't keep the process: some clients wait for a silent server for hours.
             sending = threading.Thread(target=work, args=(_run_log(run, report, Path(folder)),), daemon=True)
-            sending.start()
-            sending.join(PATIENCE)
+            # Standard output holds the report: what the client prints is dropped. That ends with the wait, not with the thread.
+            with contextlib.redirect_stdout(io.StringIO()):
+                sending.start()
+                sending.join(PATIENCE)
             reason = in_words(failed[0]) if failed else f"no answer in {PATIENCE:g} s" if sending.is_alive() else ""
     except Exception as error:  # the figures, or a full disk
         reason = in_words(error)
