@@ -27,6 +27,7 @@ from transformers import (
     TypicalLogitsWarper,
 )
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from evaluator_serving.chats import Chat, Reply
 from evaluator_serving.checks.padding import TOLERANCE
@@ -40,6 +41,9 @@ from evaluator_serving.transformers_engine.watching import counts_places
 
 _TOKENS = {"cpu": 8192, "cuda": 65536}
 """Padded tokens of a batch, the answers' included: each step reads all weights, however many answers grow by it."""
+
+_CACHE = "cache" if "cache" in GenerateDecoderOnlyOutput.__dataclass_fields__ else "past_key_values"
+"""What the cache is called: transformers 5.24 renamed it."""
 
 _LAYERS = (DynamicLayer, DynamicSlidingWindowLayer)
 """What remembers the rows of a batch apart from each other; those derived from them may remember more."""
@@ -179,7 +183,7 @@ class Generation:
         for module in self.model.modules():
             if getattr(module, "rope_deltas", None) is not None:
                 module.rope_deltas = None
-        return {"past_key_values": cache}
+        return {_CACHE: cache}
 
     @staticmethod
     def _rest(inputs: dict[str, Tensor], made: Any, places: Tensor) -> dict[str, Tensor]:
@@ -191,7 +195,7 @@ class Generation:
 
     def _part(self, made: Any, places: Tensor) -> Any:
         """What was computed for those at these places; None where the model remembers otherwise than by keys and values."""
-        cache = made.past_key_values
+        cache = getattr(made, _CACHE)
         self._parts = isinstance(cache, DynamicCache) and all(type(layer) in _LAYERS for layer in cache.layers)
         if not self._parts:
             return None
