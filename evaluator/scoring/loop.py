@@ -152,6 +152,7 @@ class Loop:
             verify=self._verify,
             journal=self._run.journal(active.model.name),
             earlier=answers_to_repeat(self._run, prepared),
+            table=prepared.encoded if active.model.work is None else None,
         )
 
     def _load(self, active: ActiveReplica, held_for: str = "") -> None:
@@ -171,7 +172,7 @@ class Loop:
         model.start_failures = 0
         self._meter.loaded(active)
         if model.work is None:
-            model.cut(loaded.device_kind)
+            model.begin(loaded.cut)
         verified = {} if loaded.verified is None else {"verified": loaded.verified}
         self._run.update_model(model.name, engine_details=loaded.details, **verified)
         if loaded.verified:

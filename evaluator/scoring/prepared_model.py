@@ -1,6 +1,6 @@
 """A model with its encoded requests: what the loop scores."""
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -12,11 +12,9 @@ from evaluator.scoring.skip_rules import Skipped
 from evaluator.store.sample_counts import SampleCounts
 from evaluator.tasks.limit import sample_counts
 from evaluator_serving.checks.verify import sample_passes
-from evaluator_serving.chunks import Chunk, chunks
-from evaluator_serving.engine import DeviceKind
+from evaluator_serving.chunks import Chunk
 from evaluator_serving.identity import fingerprint
 from evaluator_serving.models.decoding import decoding_record
-from evaluator_serving.registry import engine_class
 from evaluator_serving.rows import Row, Workload
 from evaluator_serving.table import EncodedTable
 
@@ -53,16 +51,14 @@ class PreparedModel(ModelSetup):
     encode_seconds: float = 0.0
     dated: bool = False
 
-    def pending_chunks(self, device: DeviceKind) -> list[Chunk]:
-        """The chunks of what has no answer yet, sized by the engine for `device`."""
-        tokens = engine_class(self.info.engine).chunk_tokens(self.source.parameters, device)
+    def pending_chunks(self, cut: Iterable[Sequence[int]]) -> list[Chunk]:
+        """The chunks of what has no answer yet; `cut`: how all that is encoded was cut (see `evaluator_serving.chunks.cut`)."""
         settled = self.answered | self.given_up
-        pending = []
-        for chunk in chunks(self.encoded, tokens=tokens):
-            rest = [i for i, request in enumerate(chunk.requests) if request not in settled]
-            if rest:
-                pending.append(chunk if len(rest) == len(chunk.requests) else chunk.part(rest))
-        return pending
+        chunks = [Chunk(self.encoded, which) for which in cut]
+        if not settled:
+            return chunks
+        left = [[i for i, request in enumerate(chunk.requests) if request not in settled] for chunk in chunks]
+        return [chunk.part(rest) for chunk, rest in zip(chunks, left, strict=True) if rest]
 
     def since(self, done: Set[str]) -> "PreparedModel":
         """The same work, less the requests that another process has answered while it was prepared."""

@@ -5,7 +5,7 @@ parallel; the calls of one replica run one after the other, in order.
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -14,7 +14,7 @@ from evaluator.scoring.prepared_model import PreparedModel, engine_rows
 from evaluator.scoring.score import Scored
 from evaluator.scoring.worker import Load, Loaded
 from evaluator_serving.chunks import Chunk
-from evaluator_serving.engine import DeviceKind, EngineOptions
+from evaluator_serving.engine import EngineOptions
 from evaluator_serving.rows import Row, Workload
 
 Value = TypeVar("Value", covariant=True)
@@ -67,7 +67,7 @@ class ModelState:
 
     Attributes:
         rows, workload: what engines are loaded with; set when its first replica starts.
-        work: its chunks, cut when the first replica reports its device; chunks: their number.
+        work: its chunks, as the first replica to load cut them; chunks: their number.
         replicas_started: number of replicas started for it so far.
         start_failures: failed starts since a replica last loaded.
         failed: number of requests that were given up.
@@ -94,9 +94,9 @@ class ModelState:
         """Whether a replica of it would find something to do."""
         return self.error is None and (bool(self.prepared.encoded) if self.work is None else bool(self.work.waiting))
 
-    def cut(self, device: DeviceKind) -> None:
-        """Cut its pending requests into chunks for the kind of device that its first replica is on."""
-        self.work = PendingChunks.of(self.prepared.pending_chunks(device))
+    def begin(self, cut: Iterable[Sequence[int]]) -> None:
+        """Its work is known: its pending requests, `cut` for the kind of device that its first replica is on."""
+        self.work = PendingChunks.of(self.prepared.pending_chunks(cut))
         self.chunks = len(self.work.waiting)
 
     @property

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,15 @@ from evaluator.journal import Journal
 from evaluator.scoring.score import Scored, StoredAnswers, score_chunk
 from evaluator_serving.chats import AnswerStore
 from evaluator_serving.checks.verify import TOLERANCE, is_checked, needs_weights, verify_engine
-from evaluator_serving.chunks import Chunk
+from evaluator_serving.chunks import Chunk, cut
 from evaluator_serving.engine import DeviceKind, Engine, EngineOptions
 from evaluator_serving.errors import EngineError, InputError, UnexpectedError, in_words
 from evaluator_serving.models import resolving
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.opening import open_engine
+from evaluator_serving.registry import engine_class
 from evaluator_serving.rows import Row, Workload
+from evaluator_serving.table import EncodedTable
 
 UNPROVEN = TOLERANCE["bfloat16"]
 """Largest |Δ log P| between two starts of a server whose dtype nothing proves."""
@@ -29,7 +31,8 @@ class Load:
     """What a replica is to load: the engine's arguments (`rows` are some of the run's own), and whether to verify it.
 
     `journal` is the file for answers that cost money, which are kept one by one; on a machine without its folder they are kept
-    a chunk at a time, as all others are. `earlier`: what a server's model is asked again.
+    a chunk at a time, as all others are. `earlier`: what a server's model is asked again. `table`: what is
+    to be cut into chunks.
     """
 
     engine: str
@@ -40,6 +43,12 @@ class Load:
     verify: bool
     journal: Path | None = None
     earlier: StoredAnswers = field(default_factory=StoredAnswers)
+    table: EncodedTable | None = None
+
+    def cut(self, device: DeviceKind) -> list[Sequence[int]]:
+        """The table in chunks that the engine sizes for this kind of device; none where no table is given."""
+        tokens = engine_class(self.engine).chunk_tokens(self.source.parameters, device)
+        return [] if self.table is None else cut(self.table, tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +60,7 @@ class Loaded:
         verified: how it was verified, False where it wasn't and should be, None where it is the oracle.
         seconds: what the start took, by part.
         process: the process's id; node: the id of its machine in a cluster; reused: whether it had held another model before.
+        cut: see `Load.cut`.
     """
 
     device_kind: DeviceKind
@@ -60,6 +70,7 @@ class Loaded:
     process: int = 0
     node: str = ""
     reused: bool = False
+    cut: Sequence[Sequence[int]] = ()
 
 
 class Worker:
@@ -123,7 +134,7 @@ class Worker:
             kind, reused = self._engine.device_kind, self._before > 0
             self._before += 1
             self._loaded = Loaded(kind, details, verified, seconds, os.getpid(), self.node, reused)
-            return self._loaded
+            return replace(self._loaded, cut=load.cut(kind))
 
     def _reuse(self, load: Load) -> Loaded:
         """Use the loaded engine for another model with the same weights."""
@@ -132,7 +143,7 @@ class Worker:
             begun = time.perf_counter()
             self._keep(load.journal)
             seconds = {"fetch": 0.0, "engine": time.perf_counter() - begun, "verify": 0.0}
-            return replace(self._loaded, seconds=seconds, reused=True)
+            return replace(self._loaded, seconds=seconds, reused=True, cut=load.cut(self._loaded.device_kind))
 
     def _keep(self, journal: Path | None) -> None:
         """Where the engine's answers cost something they are kept one by one in this file."""

@@ -18,14 +18,14 @@ from evaluator_serving.table import EncodedTable
 class Chunk:
     """A unit of work that is scored and stored whole: some requests and exactly the rows that they need.
 
-    It names requests of a table. Their rows are made where they are asked for; it is pickled with its own part of the table.
+    It names requests of a table. Their rows are made where they are asked for; see `EncodedTable.sent` for how it is pickled.
     """
 
     of: EncodedTable
     which: Sequence[int]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Chunk, (self._own(), range(len(self.which)))
+        return Chunk, self.of.sent(self.which)
 
     @functools.cached_property
     def requests(self) -> tuple[str, ...]:
@@ -36,11 +36,7 @@ class Chunk:
     @functools.cached_property
     def table(self) -> EncodedTable:
         """The requests."""
-        return self._own()
-
-    def _own(self) -> EncodedTable:
-        whole = len(self.which) == len(self.of) and list(self.which) == list(range(len(self.of)))
-        return self.of if whole else self.of.take(self.which)
+        return EncodedTable.sent(self.of, self.which)[0]
 
     @functools.cached_property
     def encoded(self) -> tuple[Encoded, ...]:

@@ -80,11 +80,18 @@ class EncodedTable(Sequence[Encoded]):
         chats: row → chat, of those that have one.
     """
 
-    def __init__(self, columns: "TableColumns") -> None:
-        self.columns = columns
+    def __init__(self, columns: "TableColumns", passes: "Forwards | None" = None) -> None:
+        self._columns = columns
+        if passes is not None:
+            self.forwards = passes
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return EncodedTable, (self.columns,)
+        return EncodedTable, (self.columns, self.__dict__.get("forwards"))
+
+    @property
+    def columns(self) -> "TableColumns":
+        """The arrays."""
+        return self._columns
 
     @classmethod
     def of(cls, encoded: Iterable[Encoded]) -> "EncodedTable":
@@ -127,6 +134,11 @@ class EncodedTable(Sequence[Encoded]):
     def only(self, requests: Sequence[str]) -> "EncodedTable":
         """The table of these requests, in this order; itself where they are all of it."""
         return self if requests == self.requests else self.take([self.position[request] for request in requests])
+
+    def sent(self, which: Sequence[int]) -> "tuple[EncodedTable, Sequence[int]]":
+        """What another process is given to read some of the requests: a table and their places in it."""
+        whole = len(which) == len(self) and list(which) == list(range(len(self)))
+        return self if whole else self.take(which), range(len(which))
 
     def release(self) -> None:
         """Give back the memory of what was read, where it can be read again."""

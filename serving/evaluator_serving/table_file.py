@@ -21,8 +21,7 @@ class MappedTable(EncodedTable):
     """A table in a file with its forward passes, of which memory holds what was read last."""
 
     def __init__(self, passes: Forwards, file: mmap.mmap) -> None:
-        super().__init__(passes.columns)
-        self._passes = passes
+        super().__init__(passes.columns, passes)
         self._file = file
 
     def take(self, which: Sequence[int] | NDArray[np.intp]) -> EncodedTable:
@@ -39,11 +38,6 @@ class MappedTable(EncodedTable):
         """Give back the memory of what was read."""
         if hasattr(mmap, "MADV_DONTNEED"):
             self._file.madvise(mmap.MADV_DONTNEED)
-
-    @property
-    def forwards(self) -> Forwards:
-        """As of any table."""
-        return self._passes
 
     @property
     def position(self) -> dict[str, int]:

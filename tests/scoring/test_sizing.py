@@ -12,6 +12,7 @@ from evaluator.scoring.driver import execute, prepare
 from evaluator.scoring.prepared_model import PreparedModel, engine_rows
 from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
+from evaluator_serving.chunks import cut
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.errors import InputError
 from evaluator_serving.models.source import ModelSource
@@ -86,7 +87,7 @@ def run(spec: RunSpec) -> Run:
 
 def test_chunks_are_cut_for_the_device_that_the_engine_says(run: Run, model: PreparedModel) -> None:
     assert run.record["models"]["gpt2"]["engine_details"]["device"] == CARD
-    assert len(model.pending_chunks("cpu")) > 1
+    assert len(cut(model.encoded, TransformersEngine.chunk_tokens(model.source.parameters, "cpu"))) > 1
     assert run.timings().height == 1, "a GPU's chunk holds them all"
 
 

@@ -66,7 +66,7 @@ def working(on: str, at: ModelState, *, scored: int = 5, seconds: float = 45.0) 
         def _process(self, allocation: Allocation) -> str:
             return "another process"
 
-    device_group = Here(None, False, None)  # type: ignore[arg-type]
+    device_group = Here(None, False, None, None)  # type: ignore[arg-type]
     device_group.replicas.append(RayReplica(ALLOCATION, device_group, f"process on {on}"))
     loaded = Loaded("cpu", {}, None, node=on)
     return ActiveReplica(at, device_group.replicas[0], 0, 0.0, loaded=loaded, loaded_at=NOW - seconds, scored=scored)

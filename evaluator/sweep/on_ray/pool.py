@@ -36,6 +36,7 @@ from evaluator.sweep.on_ray.observation import (
 )
 from evaluator.sweep.on_ray.placement_groups import ask
 from evaluator.sweep.on_ray.replica import DeviceGroup, RayCall, RayReplica
+from evaluator.sweep.on_ray.tables import SharedTables
 from evaluator.sweep.on_ray.worker import ahead
 from evaluator.sweep.planning.job import Job, width
 from evaluator.sweep.planning.placement import Placement
@@ -97,6 +98,7 @@ class Pool:
         self._pending: list[PendingReplica] = []
         self._placed: list[PendingReplica] = []
         self._idle: set[RayReplica] = set()
+        self._tables = SharedTables()
         self._preempted: list[ActiveReplica] = []
         self._prefetched: dict[str, tuple[str, Any]] = {}
         self._infeasible_since: dict[str, float] = {}
@@ -124,7 +126,7 @@ class Pool:
         return [*assignments, *self._beside(state)]
 
     def _device_group(self, group: PlacementGroup) -> DeviceGroup:
-        return DeviceGroup(group, self._options.cuda, self._options.access)
+        return DeviceGroup(group, self._options.cuda, self._options.access, self._tables)
 
     def _request_group(self, start: PlannedReplica) -> None:
         nodes = [node.id for node in self._fleet.families()[start[1].family] if node.id]

@@ -1,7 +1,7 @@
 """Replicas on Ray as the loop sees them: an actor on the devices of a placement group, called from the driver."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 import ray
@@ -12,6 +12,7 @@ from evaluator.scoring.replica import Call, LostError
 from evaluator.scoring.score import Scored
 from evaluator.scoring.worker import Load, Loaded
 from evaluator.sweep.on_ray.placement_groups import actor_options
+from evaluator.sweep.on_ray.tables import SharedTables
 from evaluator.sweep.on_ray.worker import RayWorker
 from evaluator.sweep.planning.fit import Allocation
 from evaluator_serving.chunks import Chunk
@@ -48,6 +49,7 @@ class DeviceGroup:
     Attributes:
         group: Ray's.
         cuda: whether the devices are GPUs.
+        access, tables: of all groups.
         replicas: those at work; idle: the one with nothing loaded.
         holder: the process that holds the devices to Ray; the other one uses them too.
     """
@@ -55,6 +57,7 @@ class DeviceGroup:
     group: PlacementGroup
     cuda: bool
     access: HubAccess
+    tables: SharedTables
     replicas: list["RayReplica"] = field(default_factory=list)
     idle: "RayReplica | None" = None
     holder: Any = None
@@ -123,16 +126,19 @@ class RayReplica:
 
     def fetch(self, load: Load) -> Call[None]:
         """See `Worker.fetch`."""
-        return RayCall(self.actor.fetch.remote(load))
+        return RayCall(self.actor.fetch.remote(self._shared(load)))
 
     def load(self, load: Load) -> Call[Loaded]:
         """See `Worker.load`."""
-        return RayCall(self.actor.load.remote(load))
+        return RayCall(self.actor.load.remote(self._shared(load)))
 
     def score(self, chunk: Chunk) -> Call[Scored]:
         """See `Worker.score`."""
-        return RayCall(self.actor.score.remote(chunk))
+        return RayCall(self.actor.score.remote(replace(chunk, of=self.device_group.tables.share(chunk.of))))
 
     def close(self) -> Call[bool]:
         """See `Replica.close`."""
         return RayCall(self.actor.close.remote())
+
+    def _shared(self, load: Load) -> Load:
+        return load if load.table is None else replace(load, table=self.device_group.tables.share(load.table))
