@@ -40,8 +40,8 @@ class EngineBackend:
     """An engine as a run uses it: encode, merge, cut into chunks, score, store."""
 
     def __init__(self, job: BenchJob, work: BenchWorkload, counter: Counter) -> None:
-        from evaluator.scoring.prepared_model import engine_rows
         from evaluator.scoring.record import record
+        from evaluator.scoring.summary import sizing
         from evaluator.scoring.worker import Load, Worker
         from evaluator_serving.encoding import encoder_for
 
@@ -50,7 +50,7 @@ class EngineBackend:
         self._run = record(work.spec, work.tasks, [model])
         self._folder = self._run.answers_folder(model.name)
         self._encoder = encoder_for(model.source)
-        rows, workload = engine_rows([model])
+        rows, workload = sizing([model.summary])
         self._load = Load(model.info.engine, model.source, model.spec.options, rows, workload, verify=True)
         self._worker = Worker()
         self.device = ""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from evaluator.scoring.driver import check_engines
+from evaluator.scoring.encodings import Encodings
 from evaluator.scoring.loaded_tasks import LoadedTask, Renderer, load_tasks
 from evaluator.scoring.model_setup import source_of
 from evaluator.scoring.prepare import ask_model, prepare_model
@@ -104,7 +105,8 @@ class BenchWorkload:
         spec = job.spec(folder)
         tasks = load_tasks(spec)
         renderer = Renderer(tasks, spec.protocol)
-        model = prepare_model(ask_model(spec.models[0], source_of(spec.models[0]), spec, tasks, renderer), spec, tasks)
+        unencoded = ask_model(spec.models[0], source_of(spec.models[0]), spec, tasks, renderer)
+        model = prepare_model(unencoded, spec, tasks, Encodings())
         encoded = set(model.encoded.requests)
         requests = {key: request for key, request in renderer.requests(model.heads).items() if key in encoded}
         table = model.tables[job.task]

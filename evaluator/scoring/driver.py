@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from evaluator.scoring.encodings import Encodings
+from evaluator.scoring.encodings import EncodingProcesses, Encodings, StartEncoders
 from evaluator.scoring.failures import Failures, record_failures
 from evaluator.scoring.loaded_tasks import LoadedTask, Renderer, load_tasks
 from evaluator.scoring.local import ThisProcess
@@ -55,11 +55,11 @@ Begin = Callable[[Sequence[LoadedTask], Day], None]
 """Takes the tasks that are asked and the date of the run."""
 
 
-def prepare(spec: RunSpec, begin: Begin | None = None) -> Prepared:
+def prepare(spec: RunSpec, begin: Begin | None = None, encoders: StartEncoders = EncodingProcesses.start) -> Prepared:
     """Validate everything that can be validated before weights are loaded.
 
     `begin` is called with the tasks and the run's date once tasks and models are known to be there, before anything is rendered
-    and encoded.
+    and encoded; `encoders` then encode what is much.
 
     Raises InputError for anything wrong in what is asked. What is wrong with one model alone (see `Failures.of`) leaves the
     others; it is raised where no model is left.
@@ -71,7 +71,7 @@ def prepare(spec: RunSpec, begin: Begin | None = None) -> Prepared:
             pass
     tasks, unencoded, errors = for_each_model(spec, source_of, ask_model, begin)
     encodings, models = Encodings(), list[PreparedModel]()
-    with encodings.ahead([wanted for model in unencoded for wanted in model.wanted]):
+    with encodings.ahead([wanted for model in unencoded for wanted in model.wanted], encoders):
         for model in unencoded:
             with errors.of(model.setup.name, refuse=True):
                 models.append(prepare_model(model, spec, tasks, encodings))

@@ -8,13 +8,16 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Protocol
+from typing import Protocol, Self
 
+import polars as pl
+
+from evaluator.scoring.summary import Summary, summarize
 from evaluator_serving.errors import InputError
 from evaluator_serving.memory import usable_cores
 from evaluator_serving.models.source import ModelSource
@@ -43,10 +46,11 @@ class Encodes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """Encoded requests, and of those that the model can't be asked id → error."""
+    """Encoded requests, of those that the model can't be asked id → error, and the summary of all where it is known."""
 
     table: EncodedTable
-    refused: Mapping[str, InputError]
+    refused: Mapping[str, InputError] = field(default_factory=dict)
+    summary: Summary | None = None
 
 
 def encode(encoder: Encodes, requests: Mapping[str, Request], *, strict: bool = False) -> Encoding:
@@ -66,11 +70,49 @@ def encode(encoder: Encodes, requests: Mapping[str, Request], *, strict: bool = 
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """What a model is asked: requests by id, and the tasks (name → `Rendered.table`) that they are of."""
+
+    requests: Mapping[str, Request]
+    tasks: Mapping[str, pl.DataFrame]
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        """Equal for models that are asked the same."""
+        return id(self.requests), *map(id, self.tasks.values())
+
+
+@dataclass(frozen=True, slots=True)
 class Wanted:
-    """A model and the requests that are to be encoded for it."""
+    """A model that is to be asked something."""
 
     source: ModelSource
-    requests: Mapping[str, Request]
+    asked: Asked
+
+
+class Encoders(Protocol):
+    """Processes that encode."""
+
+    count: int
+    """How many models they encode for at the same time."""
+
+    def encode(self, wanted: Wanted) -> Encoding:
+        """Encode and summarize. Nothing is encoded where that fails: whoever asks next does it, and meets the error."""
+
+    def close(self) -> None:
+        """End them."""
+
+
+StartEncoders = Callable[[Sequence[Wanted]], Encoders | None]
+"""Starts what encodes for these models; None where this process shall."""
+
+
+def encode_all(wanted: Wanted) -> Encoding:
+    """Encode and summarize all that a model is asked."""
+    from evaluator_serving.encoding import encoder_for
+
+    found = encode(encoder_for(wanted.source), wanted.asked.requests)
+    return replace(found, summary=summarize(found.table, wanted.asked.tasks))
 
 
 class Encodings:
@@ -78,28 +120,36 @@ class Encodings:
 
     def __init__(self) -> None:
         self._by_encoder: dict[str, EncodedTable] = {}
-        self._ahead: dict[str, Future[Encoding]] = {}
+        self._ahead: dict[str, tuple[Asked, Future[Encoding]]] = {}
+        self._summaries: dict[tuple[int, ...], tuple[EncodedTable, Asked, Summary]] = {}
 
     @contextlib.contextmanager
-    def ahead(self, wanted: Sequence[Wanted]) -> Iterator[None]:
-        """Encode what is wanted first of each kind of encoder while the body runs, on as many cores as there are."""
+    def ahead(self, wanted: Sequence[Wanted], start: StartEncoders) -> Iterator[None]:
+        """While the body runs, have `start`ed encoders encode for one model of each kind of encoder, where that is much."""
         from evaluator_serving.encoding import likeness
 
-        first = {likeness(one.source): one for one in reversed(wanted)}
-        large = {key: one for key, one in first.items() if len(one.requests) >= MANY and one.source.code is None}
-        count = min(usable_cores(), MOST, len(large))
-        if count < 2:
+        most: dict[str, Wanted] = {}
+        for one in wanted:
+            key = likeness(one.source)
+            if key not in most or len(one.asked.requests) > len(most[key].asked.requests):
+                most[key] = one
+        large = {
+            key: one
+            for key, one in most.items()
+            if len(one.asked.requests) >= MANY and one.source.code is None and one.source.served is None
+        }
+        encoders = start(list(large.values())) if large else None
+        if encoders is None:
             yield
             return
-        processes = EncodingProcesses(count, large.values())
-        pool = ThreadPoolExecutor(count)
+        pool = ThreadPoolExecutor(encoders.count)
         try:
-            for key, one in reversed(large.items()):
-                self._ahead[key] = pool.submit(processes.encode, one)
+            for key, one in large.items():
+                self._ahead[key] = one.asked, pool.submit(encoders.encode, one)
             yield
         finally:
             pool.shutdown(cancel_futures=True)
-            processes.close()
+            encoders.close()
 
     def encode(
         self, source: ModelSource, requests: Mapping[str, Request], encoder: Callable[[], Encodes], *, strict: bool
@@ -108,30 +158,47 @@ class Encodings:
         from evaluator_serving.encoding import likeness
 
         key = likeness(source)
-        ready = self._ahead.pop(key, None)
-        known = ready.result() if ready else Encoding(self._by_encoder.get(key, EncodedTable.of([])), {})
+        known = Encoding(self._by_encoder.get(key, EncodedTable.of([])))
+        if key in self._ahead:
+            asked, future = self._ahead.pop(key)
+            known = future.result()
+            if known.summary is not None:
+                self._keep(known.table, asked, known.summary)
         position = known.table.position
         left = {name: request for name, request in requests.items() if name not in position and name not in known.refused}
-        new = encode(encoder(), left, strict=strict) if left else Encoding(EncodedTable.of([]), {})
-        table = EncodedTable.concat([known.table, new.table]) if len(new.table) else known.table
-        if len(table) >= MANY:
-            table = mapped(table)
+        new = encode(encoder(), left, strict=strict) if left else Encoding(EncodedTable.of([]))
+        table = known.table
+        if len(new.table):
+            table = EncodedTable.concat([table, new.table])
+            table = mapped(table) if len(table) >= MANY else table
         self._by_encoder[key] = table
         refused = {**known.refused, **new.refused}
         encoded = table.position  # with `strict`, nothing behind the first refused request
         return Encoding(table.only([name for name in requests if name in encoded]), refused)
 
+    def summarize(self, table: EncodedTable, asked: Asked, answered: Set[str], given_up: Set[str]) -> Summary:
+        """See there; models that have the same table and are asked the same share one."""
+        if answered or given_up:
+            return table.apply(summarize, asked.tasks, answered, given_up)
+        if (key := (id(table), *asked.key)) not in self._summaries:
+            self._keep(table, asked, table.apply(summarize, asked.tasks))
+        return self._summaries[key][2]
+
+    def _keep(self, table: EncodedTable, asked: Asked, summary: Summary) -> None:
+        self._summaries[id(table), *asked.key] = table, asked, summary
+
 
 class EncodingProcesses:
-    """Processes that encode. Each loads the libraries and reads the requests once, and encodes for one model after another."""
+    """Processes of this machine. Each loads the libraries and reads what is asked once, and encodes for model after model."""
 
     def __init__(self, count: int, wanted: Iterable[Wanted]) -> None:
+        self.count = count
         self._folder = tempfile.TemporaryDirectory(prefix="evaluator-")
-        self._asked: dict[int, Path] = {}
-        for requests in (one.requests for one in wanted):  # most models are asked the same
-            if id(requests) not in self._asked:
-                self._asked[id(requests)] = self._path()
-                self._asked[id(requests)].write_bytes(pickle.dumps(dict(requests), protocol=5))
+        self._asked: dict[tuple[int, ...], Path] = {}
+        for asked in (one.asked for one in wanted):  # most models are asked the same
+            if asked.key not in self._asked:
+                self._asked[asked.key] = self._path()
+                self._asked[asked.key].write_bytes(pickle.dumps(asked, protocol=5))
         command = [sys.executable, "-c", f"from {__name__} import serve; serve()"]
         one_thread = os.environ | {"TOKENIZERS_PARALLELISM": "false"}
         pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
@@ -140,22 +207,28 @@ class EncodingProcesses:
         for process in self._all:
             self._idle.put(process)
 
+    @classmethod
+    def start(cls, wanted: Sequence[Wanted]) -> Self | None:
+        """As many as there are cores; none where one would be alone."""
+        count = min(usable_cores(), MOST, len(wanted))
+        return cls(count, wanted) if count > 1 else None
+
     def _path(self) -> Path:
         return Path(self._folder.name) / uuid.uuid4().hex
 
     def encode(self, wanted: Wanted) -> Encoding:
-        """Encode. Nothing is encoded where that fails: whoever asks next does it, and meets the error."""
+        """See `Encoders`."""
         process, path = self._idle.get(), self._path()
         assert process.stdin, "it is a pipe"
         assert process.stdout, "it is a pipe"
         try:
-            pickle.dump((wanted.source, self._asked[id(wanted.requests)], path), process.stdin, protocol=5)
+            pickle.dump((wanted.source, self._asked[wanted.asked.key], path), process.stdin, protocol=5)
             process.stdin.flush()
-            refused: dict[str, InputError] = pickle.load(process.stdout)
+            told: Encoding = pickle.load(process.stdout)
             with path.open("rb") as file:
-                return Encoding(read(file, [name for name in wanted.requests if name not in refused]), refused)
+                return replace(told, table=read(file, [name for name in wanted.asked.requests if name not in told.refused]))
         except (OSError, pickle.UnpicklingError, EOFError):
-            return Encoding(EncodedTable.of([]), {})
+            return Encoding(EncodedTable.of([]))
         finally:
             path.unlink(missing_ok=True)
             self._idle.put(process)
@@ -169,20 +242,18 @@ class EncodingProcesses:
 
 
 def serve() -> None:
-    """What such a process does: it reads a model and two paths, and writes at one what the requests at the other become."""
-    from evaluator_serving.encoding import encoder_for
-
-    asked, told = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    """What such a process does: it reads a model and two paths, and writes at one what is asked at the other, encoded."""
+    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # libraries print
-    requests_at = functools.lru_cache(maxsize=1)(lambda path: pickle.loads(path.read_bytes()))
-    with contextlib.suppress(EOFError), told:
+    asked_at = functools.lru_cache(maxsize=1)(lambda path: pickle.loads(path.read_bytes()))
+    with contextlib.suppress(EOFError), answers:
         while True:
-            source, requests, path = pickle.load(asked)
-            refused: Mapping[str, InputError] = {}
+            source, asked, path = pickle.load(requests)
+            told = Encoding(EncodedTable.of([]))
             with contextlib.suppress(Exception):  # without a file it counts as failed
-                found = encode(encoder_for(source), requests_at(requests))
+                found = encode_all(Wanted(source, asked_at(asked)))
                 with path.open("wb") as file:
                     write(found.table, file)
-                refused = found.refused
-            pickle.dump(refused, told, protocol=5)
-            told.flush()
+                told = replace(found, table=told.table)
+            pickle.dump(told, answers, protocol=5)
+            answers.flush()

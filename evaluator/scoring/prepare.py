@@ -8,14 +8,14 @@ from pathlib import Path
 
 import polars as pl
 
-from evaluator.scoring.coverage import tokens_of_task
-from evaluator.scoring.encodings import Encodes, Encodings, Wanted
+from evaluator.scoring.encodings import Asked, Encodes, Encodings, Wanted
 from evaluator.scoring.loaded_tasks import LoadedTask, Renderer
 from evaluator.scoring.model_setup import ModelSetup, is_templated, set_up_model
 from evaluator.scoring.pending_chunks import PendingChunks
 from evaluator.scoring.prepared_model import PreparedModel
 from evaluator.scoring.skip_rules import reasons, skipped_by_task, useless
 from evaluator.scoring.spec import ModelSpec, RunSpec
+from evaluator.scoring.summary import Summary
 from evaluator.store.record import same_model
 from evaluator.store.run import Run
 from evaluator_serving.errors import InputError, ModelError
@@ -45,7 +45,7 @@ class UnencodedModel:
     @property
     def wanted(self) -> list[Wanted]:
         """What is to be encoded: nothing where all is answered, else all of it, so that a resumed run cuts the same chunks."""
-        return [] if self.requests.keys() <= self.done else [Wanted(self.setup.source, self.requests)]
+        return [] if self.requests.keys() <= self.done else [Wanted(self.setup.source, Asked(self.requests, self.tables))]
 
 
 def ask_model(
@@ -57,9 +57,7 @@ def ask_model(
     return UnencodedModel(setup, tables, renderer.requests(setup.heads), *_settled(run.out, setup))
 
 
-def prepare_model(
-    model: UnencodedModel, run: RunSpec, tasks: Sequence[LoadedTask], encodings: Encodings | None = None
-) -> PreparedModel:
+def prepare_model(model: UnencodedModel, run: RunSpec, tasks: Sequence[LoadedTask], encodings: Encodings) -> PreparedModel:
     """Encode every request of a model that has one without an answer. `encodings` are those of the run's other models.
 
     Tasks and samples that the model cannot be asked are skipped and recorded; with `run.strict` they raise InputError. Raises
@@ -72,7 +70,7 @@ def prepare_model(
     begun = time.perf_counter()
     if model.wanted:
         encoder = functools.partial(_encoder, source, strict=run.strict)
-        found = (encodings or Encodings()).encode(source, model.requests, encoder, strict=run.strict)
+        found = encodings.encode(source, model.requests, encoder, strict=run.strict)
         encoded, refused = found.table, reasons(found.refused, tables, setup.name, strict=run.strict)
     encode_seconds = time.perf_counter() - begun
     skipped_samples = skipped_by_task(tables, refused)
@@ -88,7 +86,8 @@ def prepare_model(
     # So many were given up that the model was at fault, which may have been mended since: all of them are asked again.
     again = run.retry or run.strict or PendingChunks.hopeless(len(failed & left), len(left))
     given_up = frozenset() if again else frozenset(failed & left)
-    texts = {task: tokens_of_task(table, encoded) for task, table in tables.items()} if encoded else {}
+    asked = Asked(model.requests, tables)
+    summary = encodings.summarize(encoded, asked, answered, given_up) if encoded else Summary()
     encoded.release()
     total = len(left - refused.keys())
     if len(answered) + len(given_up) == total:
@@ -105,7 +104,7 @@ def prepare_model(
         total=total,
         limit=run.limit,
         refused=tuple((request, reason) for request, reason in refused.items() if request in left),
-        text_tokens=texts,
+        summary=summary,
         skipped_samples=skipped_samples,
         given_up=given_up,
         encode_seconds=encode_seconds,

@@ -9,13 +9,12 @@ import polars as pl
 from evaluator.scoring.model_setup import ModelSetup
 from evaluator.scoring.progress import ModelProgress
 from evaluator.scoring.skip_rules import Skipped
+from evaluator.scoring.summary import Summary
 from evaluator.store.sample_counts import SampleCounts
 from evaluator.tasks.limit import sample_counts
-from evaluator_serving.checks.verify import sample_passes
 from evaluator_serving.chunks import Chunk
 from evaluator_serving.identity import fingerprint
 from evaluator_serving.models.decoding import decoding_record
-from evaluator_serving.rows import Row, Workload
 from evaluator_serving.table import EncodedTable
 
 
@@ -31,8 +30,7 @@ class PreparedModel(ModelSetup):
         total: distinct requests of the model in this command.
         limit: samples of each task, None for all.
         refused: (request id, reason) of those that this model cannot be asked.
-        text_tokens: task name → how much of its texts the tokenizer knows (see `evaluator.scoring.coverage`); empty where all
-            requests are answered, for then nothing was encoded.
+        summary: of the encoded requests; empty where all requests are answered, for then nothing was encoded.
         skipped_samples: task name → which of its samples are skipped.
         given_up: ids of the requests that failed whenever they were tried, and are not tried again.
         encode_seconds: time that encoding took.
@@ -45,7 +43,7 @@ class PreparedModel(ModelSetup):
     total: int
     limit: int | None = None
     refused: tuple[tuple[str, str], ...] = ()
-    text_tokens: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    summary: Summary = field(default_factory=Summary)
     skipped_samples: Mapping[str, Skipped] = field(default_factory=dict)
     given_up: frozenset[str] = frozenset()
     encode_seconds: float = 0.0
@@ -90,7 +88,7 @@ class PreparedModel(ModelSetup):
             "heads_used": {task: sorted(heads) for task, heads in self.heads.items()},
             "asked": {task: self._sample_counts(task) for task in self.tables},
             "unasked": dict(self.skipped_tasks),
-            "text_tokens": {task: dict(counts) for task, counts in self.text_tokens.items()},
+            "text_tokens": {task: dict(counts) for task, counts in self.summary.text_tokens.items()},
             "facts": self._facts,
             **adapter,
             **({"pickled": True} if self.source.pickled else {}),
@@ -112,11 +110,3 @@ class PreparedModel(ModelSetup):
         counts = sample_counts(self.limit, self.tables[task]["sample"].n_unique())
         skipped = self.skipped_samples.get(task)
         return {**counts, "skipped": skipped.samples, "reason": skipped.reason} if skipped else counts
-
-
-def engine_rows(models: Sequence[PreparedModel]) -> tuple[tuple[Row, ...], Workload]:
-    """What an engine that scores these models is loaded with: sample rows of every head, and the size of the whole work."""
-    tables = [model.encoded.only([r for r in model.encoded.requests if r not in model.given_up]) for model in models]
-    sizes = [table.forwards.workload for table in tables]
-    tokens, longest = sum(size.tokens for size in sizes), max(size.longest for size in sizes)
-    return tuple(sample_passes([table.forwards for table in tables])), Workload(sum(s.rows for s in sizes), tokens, longest)

@@ -16,7 +16,6 @@ from evaluator.reports.notes import doubts, read_how
 from evaluator.scoring.loaded_tasks import LoadedTask
 from evaluator.scoring.prepared_model import PreparedModel
 from evaluator.scoring.spec import RunSpec
-from evaluator.store.answers import CHAT
 from evaluator.store.run import Run
 from evaluator.tasks.stored import task_entry
 from evaluator_serving.registry import engine_class
@@ -68,7 +67,7 @@ def record(
 
 def record_replies(run: Run, model: PreparedModel) -> None:
     """Write down what a model's answers to chats took, and who gave them."""
-    if CHAT in model.encoded.columns.kinds:
+    if model.summary.chats:
         made, facts = engine_class(model.info.engine), run.reply_facts(model.name)
         dollars = made.dollars(model.spec.options, facts.get("prompt_tokens", 0), facts.get("answer_tokens", 0))
         facts |= {"repeatable": made.repeatable, **({"dollars": dollars} if dollars is not None else {})}

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from evaluator.scoring.pending_chunks import PendingChunks
-from evaluator.scoring.prepared_model import PreparedModel, engine_rows
+from evaluator.scoring.prepared_model import PreparedModel
 from evaluator.scoring.score import Scored
+from evaluator.scoring.summary import sizing
 from evaluator.scoring.worker import Load, Loaded
 from evaluator_serving.chunks import Chunk
 from evaluator_serving.engine import EngineOptions
@@ -159,7 +160,7 @@ class LoopState:
     def size(self, model: ModelState) -> None:
         """Say what an engine is loaded with: room for all models that it may score."""
         alike = [other for other in self.sharing_weights(model) if other.has_work]
-        rows, workload = engine_rows([other.prepared for other in alike])
+        rows, workload = sizing([other.prepared.summary for other in alike])
         for other in alike:
             other.rows, other.workload = rows, workload
 

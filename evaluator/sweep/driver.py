@@ -68,22 +68,24 @@ def sweep(spec: RunSpec, options: SweepOptions) -> Outcome:
 
 def _sweep(spec: RunSpec, options: SweepOptions) -> Outcome:
     attempt = provenance(spec.command)
-    with _begun(spec, attempt) as begin:
-        plan, ray, joined = _planned(spec, options, begin)
-    fleet = plan.fleet
-    run = record(spec, plan.ready.tasks, plan.ready.models, attempt)
-    with run.locked():
-        if not uses_ray(ray, fleet):
-            return _timed(run, plan, options.price, lambda: score_models(run, _placed(plan), spec))
-        from evaluator.sweep.on_ray import cluster
+    address = options.ray if options.ray not in ("auto", "none", "local") else ""
+    if options.ray == "auto":
+        address = os.environ.get("RAY_ADDRESS", "")
+    with contextlib.ExitStack() as connected:
+        with _begun(spec, attempt) as begin:
+            plan = _joined(spec, options, begin, address, connected) if address else _planned_here(spec, options, begin)
+        fleet = plan.fleet
+        run = record(spec, plan.ready.tasks, plan.ready.models, attempt)
+        with run.locked():
+            if not address and not uses_ray(options.ray, fleet):
+                return _timed(run, plan, options.price, lambda: score_models(run, _placed(plan), spec))
+            if not address:
+                from evaluator.sweep.on_ray import cluster
 
-        if not joined:
-            with ProgressView(run.path, []) as view:
-                cluster.connect("local", options.workers if fleet.kind == "cpu" else None, view.wait)
-        try:
+                with ProgressView(run.path, []) as view:
+                    connected.callback(cluster.disconnect)
+                    cluster.connect("local", options.workers if fleet.kind == "cpu" else None, view.wait)
             return _timed(run, plan, options.price, lambda: _on_ray(run, plan, spec, options))
-        finally:
-            cluster.disconnect()
 
 
 @contextlib.contextmanager
@@ -111,24 +113,33 @@ def _begun(spec: RunSpec, attempt: dict[str, Any]) -> Iterator[Begin]:
         raise
 
 
-def _planned(spec: RunSpec, options: SweepOptions, begin: Begin) -> tuple[Plan, str, bool]:
-    """The plan; what `--ray` means; and whether this process has joined a cluster."""
-    ready = prepare(spec, begin)
-    ray = options.ray
-    joined = ray not in ("auto", "none", "local") or (ray == "auto" and bool(os.environ.get("RAY_ADDRESS")))
-    if joined:
-        from evaluator.sweep.on_ray import cluster
+def _planned_here(spec: RunSpec, options: SweepOptions, begin: Begin) -> Plan:
+    """The plan for this machine."""
+    ready, fleet = prepare(spec, begin), local_fleet(options.workers, options.worker_memory)
+    plan = _planned(ready, fleet, options.ray)
+    if not uses_ray(options.ray, fleet):
+        check_engines(plan.ready.models)
+    return plan
 
-        cluster.connect(ray if ray != "auto" else os.environ["RAY_ADDRESS"], None)
-        fleet = cluster.Cluster(options.worker_memory, _folders(ready)).fleet()
-    else:
-        fleet = local_fleet(options.workers, options.worker_memory)
+
+def _joined(spec: RunSpec, options: SweepOptions, begin: Begin, address: str, connected: contextlib.ExitStack) -> Plan:
+    """The plan for a cluster, which is joined as soon as it is known what is asked: its machines encode."""
+    from evaluator.sweep.on_ray import cluster
+    from evaluator.sweep.on_ray.tables import NodeEncoders
+
+    def join(tasks: Sequence[LoadedTask], day: Day) -> None:
+        begin(tasks, day)
+        connected.callback(cluster.disconnect)
+        cluster.connect(address, None)
+
+    ready = prepare(spec, join, NodeEncoders.start)
+    return _planned(ready, cluster.Cluster(options.worker_memory, _folders(ready)).fleet(), address)
+
+
+def _planned(ready: Prepared, fleet: Fleet, ray: str) -> Plan:
     if uses_ray(ray, fleet):
         _check_limits(ready)
-    plan = make_plan(ready, fleet, Speeds.known(fleet, threads=worker_threads(ray, fleet)))
-    if not uses_ray(ray, fleet):
-        check_engines(plan.ready.models)
-    return plan, ray, joined
+    return make_plan(ready, fleet, Speeds.known(fleet, threads=worker_threads(ray, fleet)))
 
 
 def _check_limits(ready: Prepared) -> None:

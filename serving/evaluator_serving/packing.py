@@ -4,8 +4,7 @@ A pack is one input of a causal model. Each node is a token that attends to its 
 sequences; with the corresponding attention mask, the outputs equal those of the plain sequences. Pure functions.
 """
 
-import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,11 +47,6 @@ def shared(a: Sequence[int], b: Sequence[int]) -> int:
             break
         same += 1
     return same
-
-
-def repeated(sequences: Iterable[tuple[int, ...]]) -> int:
-    """Number of tokens in prefixes that another sequence has too, which a tree computes once."""
-    return sum(shared(a, b) for a, b in itertools.pairwise(sorted(sequences)))
 
 
 def pack(sequences: Sequence[tuple[int, ...]], width: int = WIDTH) -> Packed:

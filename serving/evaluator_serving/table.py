@@ -6,17 +6,17 @@ A table is a sequence of `Encoded`, each made when it is asked for. It is pickle
 import functools
 import itertools
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evaluator_serving.chats import Chat
-from evaluator_serving.packing import repeated
 from evaluator_serving.rows import TOGETHER, Coverage, Encoded, EncodedCandidate, Head, Row, Workload, read_at
 
+Value = TypeVar("Value")
 Ints = NDArray[np.integer]
 Offsets = NDArray[np.int64]
 HEADS: tuple[Head, ...] = ("masked", "causal", "seq2seq", "pair", "chat")
@@ -59,6 +59,17 @@ class Ragged:
         written = (self.flat.astype(np.int64) + (1 << 31)).astype(">u4").tobytes()
         offsets = (4 * self.offsets).tolist()
         return [written[a:b] for a, b in itertools.pairwise(offsets)]
+
+    def shared(self, pairs: Sequence[tuple[int, int]]) -> int:
+        """How many numbers the lists of each pair begin alike with, summed over the pairs."""
+        left, right = np.array(pairs, dtype=np.intp).reshape(-1, 2).T
+        lengths = np.minimum(self.lengths[left], self.lengths[right])
+        offsets = _offsets(lengths)
+        at = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
+        one, other = (self.flat[np.repeat(self.offsets[side], lengths) + at] for side in (left, right))
+        differs = np.append(np.flatnonzero(one != other), offsets[-1])
+        ends = np.minimum(differs[np.searchsorted(differs, offsets[:-1])], offsets[1:])
+        return int((ends - offsets[:-1]).sum())
 
     @classmethod
     def concat(cls, parts: Sequence["Ragged"]) -> "Ragged":
@@ -139,6 +150,10 @@ class EncodedTable(Sequence[Encoded]):
         """What another process is given to read some of the requests: a table and their places in it."""
         whole = len(which) == len(self) and list(which) == list(range(len(self)))
         return self if whole else self.take(which), range(len(which))
+
+    def apply(self, function: Callable[..., Value], *arguments: Any) -> Value:
+        """What a function makes of this table and further arguments, found where the table is."""
+        return function(self, *arguments)
 
     def release(self) -> None:
         """Give back the memory of what was read, where it can be read again."""
@@ -359,22 +374,18 @@ class Forwards:
         """What is read from each pass."""
         return _reads(self)
 
-    @property
-    def sortable(self) -> list[tuple[str, int, bytes]]:
-        """Head, length and ids of each pass, the ids as bytes that compare as they do."""
-        heads = [HEADS[head] for head in self.columns.heads[self.first].tolist()]
-        return list(zip(heads, self.length.tolist(), self.columns.ids.take(self.host).keys(), strict=True))
-
     @functools.cached_property
     def computed(self) -> int:
         """Tokens that engines compute for the requests: a beginning that a request's candidates share is computed once."""
         causal = np.flatnonzero(self.columns.heads == _CAUSAL)
-        asked: dict[int, set[int]] = {}
-        for request, number in zip(self.request[causal].tolist(), self.of_row[causal].tolist(), strict=True):
-            asked.setdefault(request, set()).add(number)
-        ids = self.columns.ids.take(self.host).lists()
-        together = {frozenset(numbers) for numbers in asked.values() if len(numbers) > 1}
-        twice = sum(repeated(tuple(ids[i]) for i in numbers) for numbers in together)
+        request, passes = np.divmod(np.unique(self.request[causal] * len(self) + self.of_row[causal]), max(1, len(self)))
+        ids, written = self.columns.ids, passes.tobytes()
+        bounds = [*np.flatnonzero(np.append(True, np.diff(request) != 0)[: len(request)]).tolist(), len(request)]
+        together = {written[passes.itemsize * a : passes.itemsize * b] for a, b in itertools.pairwise(bounds) if b - a > 1}
+        groups = [self.host[np.frombuffer(group, passes.dtype)].tolist() for group in together]
+        # In the order of their ids, what each shares with any before it, it shares with the last.
+        ordered = [rows if len(rows) == 2 else sorted(rows, key=lambda row: ids[row]) for rows in groups]
+        twice = ids.shared([pair for rows in ordered for pair in itertools.pairwise(rows)])
         return int(self.length.sum()) - twice
 
     @functools.cached_property

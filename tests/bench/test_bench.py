@@ -17,12 +17,12 @@ from evaluator.bench.job import BenchJob, BenchWorkload
 from evaluator.bench.measure import noise, record
 from evaluator.bench.process import BackendProcess
 from evaluator.cli.bench import command, show
+from evaluator.scoring.encodings import Encodings
 from evaluator.scoring.loaded_tasks import Renderer, load_tasks
 from evaluator.scoring.model_setup import source_of
 from evaluator.scoring.prepare import ask_model, prepare_model
 from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.sweep.benches import Hardware, keep, measured_in
-from evaluator.sweep.planning.plan import encoded_counts
 from evaluator_serving.devices import bfloat16_units
 from evaluator_serving.errors import EngineError, InputError
 from tests.own_tasks import own_pairs
@@ -78,7 +78,8 @@ def test_plans_and_benches_count_the_same_tokens(tmp_path: Path, monkeypatch: py
     spec = RunSpec((ModelSpec(str(model), "transformers"),), (own,), tmp_path / "run")
     tasks = load_tasks(spec)
     renderer = Renderer(tasks, "default")
-    made = prepare_model(ask_model(spec.models[0], source_of(spec.models[0]), spec, tasks, renderer), spec, tasks)
+    unencoded = ask_model(spec.models[0], source_of(spec.models[0]), spec, tasks, renderer)
+    made = prepare_model(unencoded, spec, tasks, Encodings())
     requests = renderer.requests(made.heads)
     work = BenchWorkload(spec, tuple(tasks), made, requests, (tuple(requests),), (len(lines),))
     way = EngineBackend(
@@ -86,7 +87,7 @@ def test_plans_and_benches_count_the_same_tokens(tmp_path: Path, monkeypatch: py
     )
     way.start()
     _, took = way.score(work.slices[0])
-    assert took["planned"] == encoded_counts(made).tokens < took["tokens"]
+    assert took["planned"] == made.summary.counts.tokens < took["tokens"]
 
 
 def _load(family: str, model: Path) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from evaluator.scoring.driver import execute, prepare
-from evaluator.scoring.prepared_model import PreparedModel, engine_rows
+from evaluator.scoring.prepared_model import PreparedModel
 from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
 from evaluator_serving.chunks import cut
@@ -108,4 +108,4 @@ def test_a_servers_chunk_fills_its_connections_whatever_the_model() -> None:
 
 def test_an_engine_of_ones_own_has_to_say_its_device(model: PreparedModel) -> None:
     with pytest.raises(InputError, match="has an invalid device_kind"):
-        open_engine("Silent", model.source, EngineOptions(), engine_rows([model])[0])
+        open_engine("Silent", model.source, EngineOptions(), model.summary.rows)

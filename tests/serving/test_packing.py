@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from tiny_models import tiny_model
 
 from evaluator_serving.batching import positions, prefix_batches
-from evaluator_serving.packing import pack, repeated, shared
-from evaluator_serving.rows import Row
+from evaluator_serving.packing import pack, shared
+from evaluator_serving.rows import Encoded, Row
+from evaluator_serving.table import EncodedTable
 from evaluator_serving.transformers_engine.forward import Forward
 
 sequences = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=12).map(tuple), max_size=30)
@@ -41,9 +42,11 @@ def test_one_wide_pack_has_a_node_for_each_distinct_beginning(given_: list[tuple
 
 
 @given(sequences)
-def test_what_is_repeated_a_tree_computes_once(given_: list[tuple[int, ...]]) -> None:
+def test_a_beginning_that_a_requests_rows_share_is_computed_once(given_: list[tuple[int, ...]]) -> None:
     beginnings = {sequence[:n] for sequence in given_ for n in range(1, len(sequence) + 1)}
-    assert sum(map(len, given_)) - repeated(given_) == len(beginnings)
+    request = Encoded("r", tuple(Row("causal", sequence, ()) for sequence in given_), ())
+    again = Encoded("s", request.rows, ())
+    assert EncodedTable.of([request, again]).forwards.computed == len(beginnings)
 
 
 @given(sequences, st.integers(1, 40))

@@ -70,7 +70,7 @@ def test_memory_holds_what_is_read(tmp_path: Path) -> None:
         kept.append(mapped(few))
         kept[-1].take(range(2000))
         assert len(kept[-1].forwards) == 8
-        kept[-1].forwards.sortable  # noqa: B018
+        kept[-1].forwards.computed  # noqa: B018
         assert kept[-1].columns.ids.flat.max() == 1998
         kept[-1].release()
         if number == 1:

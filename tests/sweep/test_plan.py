@@ -14,7 +14,7 @@ from evaluator.sweep.benches import MeasuredSpeed, Rates, Speeds
 from evaluator.sweep.hardware import Fleet, Node, parse_fleet
 from evaluator.sweep.planning import plan as plan_module
 from evaluator.sweep.planning.driver_time import ProgramTime
-from evaluator.sweep.planning.plan import Needs, encoded_counts, make_plan, model_needs
+from evaluator.sweep.planning.plan import Needs, make_plan, model_needs
 from evaluator_serving.engine import EngineOptions
 from evaluator_serving.models.tokenizer import load_tokenizer
 from tests.e2e.conftest import sentences, write_samples
@@ -41,7 +41,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> PreparedModel:
 
 
 def needs_of(model: PreparedModel) -> Needs:
-    return model_needs(model, encoded_counts(model), GPU)
+    return model_needs(model, model.summary.counts, GPU)
 
 
 def test_counts_are_after_deduplication(prepared: PreparedModel) -> None:

@@ -1,17 +1,31 @@
-"""Tables of token rows in Ray's object store: a node fetches one once for all its workers, and a chunk names its rows there."""
+"""Tables of token rows in Ray's object store: a node fetches one once for all its workers, and a chunk names its rows there.
+
+On a cluster they are made on its machines too: the driver holds no token rows.
+"""
 
 import functools
+import os
+import tempfile
 from array import array
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
 
+import numpy as np
 import ray
+from ray.exceptions import RayError
 
+from evaluator.scoring.encodings import Asked, Encoding, Wanted, encode_all
+from evaluator_serving.models.checkpoint import files_beside_weights
+from evaluator_serving.models.source import ModelSource
 from evaluator_serving.table import EncodedTable, Forwards, TableColumns
+
+Value = TypeVar("Value")
 
 
 class RayTable(EncodedTable):
-    """A table in the object store. A process reads it when it is asked for more than the requests' ids."""
+    """A table in the object store. A process fetches it when it is asked for more than the requests' ids."""
 
     def __init__(self, ref: Any, requests: list[str] | None = None) -> None:
         """`ref` is Ray's reference to an EncodedTable, whose requests need not be given."""
@@ -20,6 +34,9 @@ class RayTable(EncodedTable):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RayTable, (self._ref,)
+
+    def __len__(self) -> int:
+        return len(self.requests)
 
     @property
     def columns(self) -> TableColumns:
@@ -36,8 +53,17 @@ class RayTable(EncodedTable):
         """As of any table."""
         return self.columns.requests if self._requests is None else self._requests
 
-    def __len__(self) -> int:
-        return len(self.requests)
+    def only(self, requests: Sequence[str]) -> EncodedTable:
+        """The table of these requests, in the object store too."""
+        if requests == self.requests:
+            return self
+        which = np.array([self.position[request] for request in requests], dtype=np.intp)
+        return RayTable(_apply.remote(self._ref, _part, which), list(requests))
+
+    def apply(self, function: Callable[..., Value], *arguments: Any) -> Value:
+        """What a function makes of this table, on the machine where it is."""
+        value: Value = ray.get(_apply.remote(self._ref, function, *arguments))
+        return value
 
     def sent(self, which: Sequence[int]) -> tuple[EncodedTable, Sequence[int]]:
         """The table itself: its content is in the object store already."""
@@ -59,6 +85,61 @@ class SharedTables:
             self._known[id(table)] = table, RayTable(ray.put(table), table.requests)
             table.release()
         return self._known[id(table)][1]
+
+
+class NodeEncoders:
+    """The cluster's machines as `Encoders`. Each gets what is asked once, and a model's files beside its weights."""
+
+    count = 64
+
+    def __init__(self, wanted: Iterable[Wanted]) -> None:
+        self._asked: dict[tuple[int, ...], Any] = {}
+        for asked in (one.asked for one in wanted):  # most models are asked the same
+            if asked.key not in self._asked:
+                self._asked[asked.key] = ray.put(asked)
+
+    @classmethod
+    def start(cls, wanted: Sequence[Wanted]) -> "NodeEncoders | None":
+        """None where no machine of the cluster has a core for them."""
+        return cls(wanted) if ray.cluster_resources().get("CPU", 0) >= 1 else None
+
+    def encode(self, wanted: Wanted) -> Encoding:
+        """See `Encoders`."""
+        folder = wanted.source.path
+        try:
+            files = {str(file.relative_to(folder)): file.read_bytes() for file in files_beside_weights(folder)}
+            encode: Any = ray.remote(_encode).options(num_cpus=1, num_returns=2, scheduling_strategy="SPREAD")
+            table, told = encode.remote(wanted.source, files, self._asked[wanted.asked.key])
+            found: Encoding = ray.get(told)
+        except (RayError, OSError):
+            return Encoding(EncodedTable.of([]))
+        return replace(found, table=RayTable(table, [name for name in wanted.asked.requests if name not in found.refused]))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _encode(source: ModelSource, files: Mapping[str, bytes], asked: Asked) -> tuple[EncodedTable, Encoding]:
+    """What is encoded, and what else is known of it, which alone the driver reads."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    with tempfile.TemporaryDirectory(prefix="evaluator-") as folder:
+        for name, content in files.items():
+            path = Path(folder) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        found = encode_all(Wanted(replace(source, path=Path(folder)), asked))
+    return found.table, replace(found, table=EncodedTable.of([]))
+
+
+@ray.remote(num_cpus=0)
+def _apply(table: EncodedTable, function: Callable[..., Value], *arguments: Any) -> Value:
+    return function(table, *arguments)
+
+
+def _part(table: EncodedTable, which: Sequence[int]) -> EncodedTable:
+    part = table.take(which)
+    part.forwards  # noqa: B018  what is pickled has them
+    return part
 
 
 @functools.lru_cache(maxsize=2)

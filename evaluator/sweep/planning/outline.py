@@ -8,9 +8,10 @@ from evaluator.scoring.driver import Prepared, for_each_model
 from evaluator.scoring.loaded_tasks import LoadedTask, Renderer
 from evaluator.scoring.model_setup import ModelSetup, set_up_model, with_condition
 from evaluator.scoring.spec import ModelSpec, RunSpec
+from evaluator.scoring.summary import TokenCounts
 from evaluator.sweep.benches import Speeds
 from evaluator.sweep.hardware import Fleet
-from evaluator.sweep.planning.plan import Plan, TokenCounts, plan_models
+from evaluator.sweep.planning.plan import Plan, plan_models
 from evaluator_serving.chats import Chat
 from evaluator_serving.models.outline import outlined
 from evaluator_serving.models.source import ModelSource

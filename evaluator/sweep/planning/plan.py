@@ -5,12 +5,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from evaluator.scoring.driver import Prepared
 from evaluator.scoring.failures import Failures
 from evaluator.scoring.model_setup import ModelSetup
-from evaluator.scoring.prepared_model import PreparedModel
+from evaluator.scoring.summary import TokenCounts
 from evaluator.sweep.benches import Speeds
 from evaluator.sweep.hardware import Fleet, Node
 from evaluator.sweep.planning.driver_time import PROGRAM_TIME
@@ -23,27 +21,6 @@ from evaluator_serving.registry import engine_class
 
 FREE = 0.1
 """Of its time that a driver has left over where the devices do not wait for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class TokenCounts:
-    """How much work one model still has.
-
-    Attributes:
-        requests: distinct requests; forwards: forward passes, after de-duplication.
-        tokens: that the forward passes compute; longest: of the longest forward pass.
-        several: candidates that are several tokens under this tokenizer, as text, with their token counts.
-    """
-
-    requests: int
-    forwards: int
-    tokens: int
-    longest: int
-    several: tuple[tuple[str, int], ...] = ()
-
-    def scaled(self, divisor: float) -> "TokenCounts":
-        """With tokens divided by this."""
-        return replace(self, tokens=round(self.tokens / divisor), longest=round(self.longest / divisor))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,21 +125,6 @@ def model_needs(model: ModelSetup, counts: TokenCounts, fleet: Fleet, speeds: Sp
     return Needs(demand, counts.requests, counts.forwards, counts.several, allocations(demand, fleet, speeds))
 
 
-def encoded_counts(model: PreparedModel) -> TokenCounts:
-    """Counts over the encoded requests that have no answer yet."""
-    pending = model.encoded.only([request for request in model.encoded.requests if request not in model.answered])
-    passes, candidates = pending.forwards, pending.columns.tokens
-    several: dict[str, int] = {}
-    for candidate in (candidates[i] for i in np.flatnonzero(candidates.lengths > 1).tolist()):
-        several[" ".join(map(str, candidate))] = len(candidate)
-        if len(several) == 1000:
-            break
-    longest = int(passes.length.max(initial=0))
-    found = TokenCounts(len(pending), len(passes), passes.computed, longest, tuple(several.items()))
-    pending.release()
-    return found
-
-
 def _demand(model: ModelSetup, counts: TokenCounts) -> Demand:
     options, source, engine = model.spec.options, model.source, model.info.engine
     config = source.config.get_text_config() if source.config else None
@@ -192,7 +154,7 @@ def _kv_heads(config: Any) -> int:
 
 def make_plan(ready: Prepared, fleet: Fleet, speeds: Speeds | None = None) -> Plan:
     """Sizes, placement and times of a sweep. Raises InputError for a model that doesn't fit the fleet."""
-    return plan_models(ready, ((model, encoded_counts(model)) for model in ready.models), fleet, speeds)
+    return plan_models(ready, ((model, model.summary.counts) for model in ready.models), fleet, speeds)
 
 
 def plan_models(

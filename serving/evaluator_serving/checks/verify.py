@@ -17,7 +17,7 @@ from evaluator_serving.memory import available_memory
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.registry import FALLBACK, engine_class
 from evaluator_serving.rows import Row
-from evaluator_serving.table import Forwards
+from evaluator_serving.table import HEADS, Forwards
 
 TOLERANCE = {"float64": 1e-6, "float32": 1e-3, "float16": 0.1, "bfloat16": 0.6, "bf16x2": 1e-3, "int8": 3.0}
 """Largest |Δ log P| between two right engines of one dtype (natural log).
@@ -64,20 +64,18 @@ def sample_rows(rows: Sequence[Row]) -> list[Row]:
     return list(dict.fromkeys(chosen))
 
 
-def sample_passes(tables: Sequence[Forwards]) -> list[Row]:
-    """As `sample_rows`, of the forward passes of these tables."""
-    chosen: list[Row] = []
-    sortable = [passes.sortable for passes in tables]
-    for head in sorted({head for keys in sortable for head, *_ in keys}):
-        members = sorted(
-            ((length, ids), number, i)
-            for number, keys in enumerate(sortable)
-            for i, (of, length, ids) in enumerate(keys)
-            if of == head
-        )
-        picked = [members[i] for i in _spread(len(members))]
-        chosen += [row for _, number, i in picked for row in tables[number].some([i])]
-    return list(dict.fromkeys(chosen))
+def sample_passes(passes: Forwards) -> list[Row]:
+    """As `sample_rows`, of a table's forward passes."""
+    heads, chosen = passes.columns.heads[passes.first], list[int]()
+    for head in sorted(set(heads.tolist()), key=HEADS.__getitem__):
+        members = np.flatnonzero(heads == head)
+        members = members[np.argsort(passes.length[members], kind="stable")]
+        lengths = passes.length[members]
+        for place in _spread(len(members)):
+            first, end = np.searchsorted(lengths, lengths[place]), np.searchsorted(lengths, lengths[place], "right")
+            keys = passes.columns.ids.take(passes.host[members[first:end]]).keys()  # of passes as long as this one
+            chosen.append(int(members[first + sorted(range(len(keys)), key=keys.__getitem__)[place - first]]))
+    return list(dict.fromkeys(passes.some(chosen)))
 
 
 def _spread(count: int) -> list[int]:

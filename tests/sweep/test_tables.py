@@ -1,0 +1,87 @@
+"""On a cluster its machines encode, and replicas read token rows from Ray's object store: with the answers of one process."""
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from polars.testing import assert_frame_equal
+
+from evaluator.scoring import driver, encodings
+from evaluator.scoring.spec import ModelSpec, RunSpec
+from evaluator.store.run import Run
+from evaluator.sweep.driver import SweepOptions, sweep
+from evaluator.tasks.stored import scores_of
+from evaluator_serving.engine import EngineOptions
+from evaluator_serving.requests import Request
+from tests.e2e.conftest import sentences, write_samples
+from tests.own_tasks import custom
+from tests.tiny_models import tiny_model
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[str]:
+    """The address of two machines with a core each, beside a head without any."""
+    from tests.sweep.patient_ray import PatientCluster
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+        made = PatientCluster(initialize_head=True, head_node_args={"num_cpus": 0})
+        try:
+            for _ in range(2):
+                made.add_node(num_cpus=1)
+            yield made.address
+        finally:
+            made.shutdown()
+
+
+def scores(run: Run) -> Any:
+    (task,) = run.tasks
+    return scores_of(run, task).sort("model", "template", "sample")
+
+
+def test_what_nodes_encode_is_scored_as_by_one_process(cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that fail are halved down to the same requests; what one tokenizer refuses is refused; a longer run goes on."""
+    task = custom(write_samples(tmp_path / "own.csv", sentences(60)))
+    gpt2 = tiny_model("gpt2", tmp_path / "gpt2")
+    first = driver.prepare(RunSpec((ModelSpec(str(gpt2)),), (task,), tmp_path / "first")).models[0].encoded.forwards
+    lengths = Counter(first.length.tolist())
+    rare = str(next(length for length in sorted(lengths) if lengths[length] < 4))
+    short = tiny_model("llama", tmp_path / "short", max_position_embeddings=max(lengths) - 1)
+    faulty = EngineOptions(device="cpu", extra={"fault": "row", "tokens": rare})
+    models = (
+        ModelSpec(str(gpt2), "tests.scoring.faulty:Faulty", options=faulty),
+        ModelSpec(str(short), "transformers", options=EngineOptions(device="cpu")),
+    )
+    here = replace(RunSpec(models, (task,), tmp_path / "here"), verify=False)
+    there = replace(here, out=tmp_path / "there")
+    alone = driver.execute(here).run
+    monkeypatch.setattr(encodings, "MANY", 1)
+    plain, asked = encodings.encode, list[int]()
+
+    def encode(encoder: Any, requests: Mapping[str, Request], **named: Any) -> encodings.Encoding:
+        asked.append(os.getpid())
+        return plain(encoder, requests, **named)
+
+    monkeypatch.setattr(encodings, "encode", encode)
+    options = SweepOptions(ray=cluster)
+    partial = sweep(replace(there, limit=20), options)
+    whole = sweep(there, options)
+    assert not asked, "the driver encodes nothing"
+    assert not partial.errors
+    assert not whole.errors
+    again = sweep(there, options)
+    assert again.run.timings().height == whole.run.timings().height, "nothing is left to do"
+    for column in ("model", "request", "kind"):
+        assert sorted(whole.run.failures()[column]) == sorted(alone.failures()[column])
+    assert set(alone.failures()["kind"]) == {"poisonous", "unaskable"}
+    assert_frame_equal(scores(alone), scores(whole.run), abs_tol=1e-6)
+    record, expected = whole.run.record["models"], alone.record["models"]
+    for name in record:
+        for fact in ("text_tokens", "asked", "fingerprint"):
+            assert record[name][fact] == expected[name][fact], (name, fact)
