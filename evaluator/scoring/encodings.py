@@ -100,7 +100,7 @@ class Encoders(Protocol):
         """Encode and summarize. Nothing is encoded where that fails: whoever asks next does it, and meets the error."""
 
     def close(self) -> None:
-        """End them."""
+        """End them, whatever they are doing."""
 
 
 StartEncoders = Callable[[Sequence[Wanted]], Encoders | None]
@@ -148,7 +148,7 @@ class Encodings:
                 self._ahead[key] = one.asked, pool.submit(encoders.encode, one)
             yield
         finally:
-            pool.shutdown(cancel_futures=True)
+            pool.shutdown(wait=False, cancel_futures=True)
             encoders.close()
 
     def encode(
@@ -234,10 +234,12 @@ class EncodingProcesses:
             self._idle.put(process)
 
     def close(self) -> None:
-        """End them."""
+        """End them, whatever they are doing."""
+        for process in self._all:
+            process.terminate()
         for process in self._all:
             with contextlib.suppress(OSError), process:
-                process.communicate()
+                pass
         self._folder.cleanup()
 
 

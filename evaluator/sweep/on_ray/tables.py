@@ -94,6 +94,7 @@ class NodeEncoders:
 
     def __init__(self, wanted: Iterable[Wanted]) -> None:
         self._asked: dict[tuple[int, ...], Any] = {}
+        self._told: list[Any] = []
         for asked in (one.asked for one in wanted):  # most models are asked the same
             if asked.key not in self._asked:
                 self._asked[asked.key] = ray.put(asked)
@@ -110,13 +111,16 @@ class NodeEncoders:
             files = {str(file.relative_to(folder)): file.read_bytes() for file in files_beside_weights(folder)}
             encode: Any = ray.remote(_encode).options(num_cpus=1, num_returns=2, scheduling_strategy="SPREAD")
             table, told = encode.remote(wanted.source, files, self._asked[wanted.asked.key])
+            self._told.append(told)
             found: Encoding = ray.get(told)
         except (RayError, OSError):
             return Encoding(EncodedTable.of([]))
         return replace(found, table=RayTable(table, [name for name in wanted.asked.requests if name not in found.refused]))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """End them, whatever they are doing; what they have made stays."""
+        for told in self._told:
+            ray.cancel(told, force=True)
 
 
 def _encode(source: ModelSource, files: Mapping[str, bytes], asked: Asked) -> tuple[EncodedTable, Encoding]:
