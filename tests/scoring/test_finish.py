@@ -8,6 +8,7 @@ import pytest
 
 from evaluator.scoring.loop import START_ATTEMPTS, Loop
 from evaluator.scoring.replica import ActiveReplica, LoopState, ModelState
+from evaluator.scoring.summary import Summary
 from evaluator.scoring.worker import Loaded
 from evaluator_serving.rows import Encoded
 from evaluator_serving.table import EncodedTable
@@ -22,7 +23,8 @@ def test_a_replica_that_still_loads_is_ended_with_the_last_one_that_scores(scori
     view = SimpleNamespace(state=lambda *words: said.append(words))
     replica_source = SimpleNamespace(end=over.append, reassign=lambda *_, **__: None)
     loop = Loop(run, view, replica_source, SimpleNamespace(), verify=True, strict=False)  # type: ignore[arg-type]
-    model = ModelState(SimpleNamespace(name="m", encoded=EncodedTable.of([Encoded("r", (), ())])))  # type: ignore[arg-type]
+    prepared = SimpleNamespace(name="m", encoded=EncodedTable.of([Encoded("r", (), ())]), summary=Summary())
+    model = ModelState(prepared)  # type: ignore[arg-type]
     model.work = SimpleNamespace(waiting=[])  # type: ignore[assignment]
     loaded = Loaded("cpu", {}, None)
     closing = ActiveReplica(model, "closing", 0, 0.0, loaded=loaded)  # type: ignore[arg-type]
