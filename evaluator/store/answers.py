@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 import polars as pl
 
-from evaluator_serving.answers import Answer
+from evaluator_serving.answers import Answer, Answers
 
 ANSWERS: dict[str, pl.DataType] = {
     "request": pl.String(),
@@ -30,32 +30,24 @@ CHAT = "chat"
 
 
 def answers_frame(answers: Iterable[Answer]) -> pl.DataFrame:
-    """Answers as a frame with a row per candidate (columns ANSWERS).
-
-    Lists are gathered from flat columns: made one by one they would keep a sweep's driver busy, and its devices waiting.
-    """
-    rows = [
-        (a.request, i, tokens, logprobs)
-        for a in answers
-        for i, (tokens, logprobs) in enumerate(zip(a.tokens, a.logprobs, strict=True))
-    ]
-    lengths = np.fromiter((len(tokens) for *_, tokens, _ in rows), np.int64)
-    flat = pl.DataFrame(
+    """Answers as a frame with a row per candidate (columns ANSWERS)."""
+    columns = answers if isinstance(answers, Answers) else Answers.of(answers)
+    lengths, counts = columns.tokens.lengths, np.diff(columns.candidates)
+    if not len(lengths):
+        return pl.DataFrame(schema=ANSWERS)
+    whose = np.repeat(np.arange(len(counts)), counts)
+    frame = pl.DataFrame(
         {
-            "row": np.repeat(np.arange(len(rows)), lengths),
-            "tokens": np.fromiter((token for *_, tokens, _ in rows for token in tokens), np.int32),
-            "logprobs": np.fromiter((number for *_, logprobs in rows for number in logprobs), np.float64),
+            "request": pl.Series(columns.requests, dtype=pl.String).gather(whose),
+            "candidate": (np.arange(len(whose)) - columns.candidates[whose]).astype(np.int32),
+            "begin": columns.tokens.offsets[:-1],
+            "length": lengths,
         }
     )
-    named = pl.DataFrame(
-        {"request": [row[0] for row in rows], "candidate": [row[1] for row in rows], "row": np.arange(len(rows))},
-        schema={"request": pl.String, "candidate": pl.Int32, "row": pl.Int64},
-    )
-    lists = flat.group_by("row", maintain_order=True).agg("tokens", "logprobs")
-    joined = named.join(lists, on="row", how="left", maintain_order="left")
-    # A candidate without tokens has no row in `flat`.
-    filled = [pl.col(name).fill_null(pl.lit([], ANSWERS[name])) for name in ("tokens", "logprobs")]
-    return joined.select("request", "candidate", *filled)
+    flat = {"tokens": columns.tokens.flat.astype(np.int32), "logprobs": columns.logprobs.flat}
+    # A candidate's lists are slices of one list: made one by one they would take most of a worker's time.
+    lists = [pl.lit(pl.Series(name, numbers).implode()).list.slice("begin", "length") for name, numbers in flat.items()]
+    return frame.select("request", "candidate", *lists)
 
 
 def replies_frame(answers: Iterable[Answer]) -> pl.DataFrame:
@@ -70,7 +62,6 @@ def replies_frame(answers: Iterable[Answer]) -> pl.DataFrame:
 
 def frames_by_kind(answers: Iterable[Answer]) -> dict[str, pl.DataFrame]:
     """Kind of request → its answers as a frame."""
-    by_kind: dict[str, list[Answer]] = {}
-    for answer in answers:
-        by_kind.setdefault(answer.kind, []).append(answer)
-    return {kind: replies_frame(group) if kind == CHAT else answers_frame(group) for kind, group in by_kind.items()}
+    columns = answers if isinstance(answers, Answers) else Answers.of(answers)
+    frames = {CHAT: replies_frame}
+    return {kind: frames.get(kind, answers_frame)(columns.of_kind(kind)) for kind in dict.fromkeys(columns.kinds)}

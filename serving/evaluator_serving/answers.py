@@ -1,6 +1,6 @@
 """Answers: per-token log-probabilities of each candidate of a request, or what was said to a chat."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from evaluator_serving.chats import Reply
 from evaluator_serving.chunks import Chunk
+from evaluator_serving.table import Offsets, Ragged, offsets_of, spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,33 +31,78 @@ class Answer:
     kind: str = ""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Answers:
+    """Answers to several requests in columns.
+
+    Attributes:
+        requests, kinds: of each.
+        candidates: those of request i are numbers candidates[i] to candidates[i + 1].
+        tokens, logprobs: of each candidate.
+        replies: place of a chat among the requests → its replies.
+    """
+
+    requests: Sequence[str]
+    kinds: Sequence[str]
+    candidates: Offsets
+    tokens: Ragged
+    logprobs: Ragged
+    replies: Mapping[int, tuple[Reply, ...]]
+
+    def __iter__(self) -> Iterator[Answer]:
+        tokens, logprobs = (map(tuple, lists.lists()) for lists in (self.tokens, self.logprobs))
+        counts = np.diff(self.candidates).tolist()
+        for place, (request, kind, count) in enumerate(zip(self.requests, self.kinds, counts, strict=True)):
+            read = tuple(islice(tokens, count)), tuple(islice(logprobs, count))
+            yield Answer(request, *read, self.replies.get(place, ()), kind)
+
+    @classmethod
+    def of(cls, answers: Iterable[Answer]) -> "Answers":
+        """The columns of some answers."""
+        found = list(answers)
+        tokens, logprobs = (
+            Ragged.of([each for answer in found for each in getattr(answer, name)], dtype)
+            for name, dtype in (("tokens", np.int32), ("logprobs", np.float64))
+        )
+        counts = np.array([len(answer.tokens) for answer in found], dtype=np.int64)
+        replies = {place: answer.replies for place, answer in enumerate(found) if answer.replies}
+        names = [answer.request for answer in found], [answer.kind for answer in found]
+        return cls(*names, offsets_of(counts), tokens, logprobs, replies)
+
+    def of_kind(self, kind: str) -> "Answers":
+        """Those to requests of one kind."""
+        which = np.array([place for place, each in enumerate(self.kinds) if each == kind], dtype=np.intp)
+        if len(which) == len(self.kinds):
+            return self
+        chosen, candidates = spans(self.candidates, which)
+        requests = [self.requests[place] for place in which]
+        replies = {new: self.replies[old] for new, old in enumerate(which.tolist()) if old in self.replies}
+        lists = self.tokens.take(chosen), self.logprobs.take(chosen)
+        return Answers(requests, [kind] * len(which), candidates, *lists, replies)
+
+
 Values = NDArray[np.floating] | tuple[Reply, ...]
 """What an engine gives for a row: a number a lookup, or the replies to a chat."""
 
 
-def assemble(chunk: Chunk, values: Sequence[Values]) -> Iterator[Answer]:
+def assemble(chunk: Chunk, values: Sequence[Values]) -> Answers:
     """Convert an engine's output for a chunk's rows into answers to its requests."""
     columns, passes = chunk.table.columns, chunk.table.forwards
     numbers = [np.zeros(0) if isinstance(value, tuple) else value for value in values]
-    flat = np.concatenate([np.zeros(0), *numbers])
-    ends = np.cumsum([len(each) for each in numbers], dtype=np.intp)
+    lengths = np.array([len(each) for each in numbers], dtype=np.intp)
     start = np.empty(len(passes), dtype=np.intp)
-    start[chunk.order] = ends - [len(each) for each in numbers]
+    start[chunk.order] = np.cumsum(lengths) - lengths
     # A candidate's reads name rows and lookups of its request, which are numbered within it.
-    asker = np.repeat(np.arange(len(columns.requests)), columns.candidate_count)
-    before = np.cumsum(columns.row_count) - columns.row_count
-    row = np.repeat(before[asker], columns.reads.lengths) + columns.reads.flat
+    first = np.repeat(columns.rows[:-1], np.diff(columns.candidates))
+    row = np.repeat(first, columns.reads.lengths) + columns.reads.flat
     lookup = columns.at.offsets[row] + columns.lookups.flat
-    found = iter(flat[start[passes.of_row[row]] + passes.reads.spot[lookup]].tolist())
-    logprobs = iter([tuple(islice(found, length)) for length in columns.reads.lengths.tolist()])
-    tokens = map(tuple, columns.tokens.lists())
-    said: dict[int, tuple[Reply, ...]] = {}
+    found = np.concatenate([np.zeros(0), *numbers])[start[passes.of_row[row]] + passes.reads.spot[lookup]]
+    replies: dict[int, tuple[Reply, ...]] = {}
     place = {number: i for i, number in enumerate(chunk.order)}
     for at in sorted(columns.chats):
-        replies = values[place[int(passes.of_row[at])]]
-        assert isinstance(replies, tuple), "a chat is answered in words"
+        said = values[place[int(passes.of_row[at])]]
+        assert isinstance(said, tuple), "a chat is answered in words"
         whose = int(passes.request[at])
-        said[whose] = said.get(whose, ()) + replies
-    counts = columns.candidate_count.tolist()
-    for i, (request, kind, count) in enumerate(zip(columns.requests, columns.kinds, counts, strict=True)):
-        yield Answer(request, tuple(islice(tokens, count)), tuple(islice(logprobs, count)), said.get(i, ()), kind)
+        replies[whose] = replies.get(whose, ()) + said
+    logprobs = Ragged(found, columns.tokens.offsets)
+    return Answers(columns.requests, columns.kinds, columns.candidates, columns.tokens, logprobs, replies)

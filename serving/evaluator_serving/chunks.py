@@ -48,7 +48,7 @@ class Chunk:
         """The table's passes, longest first, so that a batch that doesn't fit shows itself at the start and time left is
         overestimated rather than underestimated."""
         passes = self.table.forwards
-        keys = passes.columns.ids.take(passes.host).keys()
+        keys = passes.ids.keys()
         lengths = (-passes.length).tolist()
         return sorted(range(len(passes)), key=lambda i: (lengths[i], keys[i]))
 
@@ -89,7 +89,7 @@ def _merged(table: EncodedTable, order: Sequence[int]) -> Merged:
     rows = iter(new[passes.of_row].tolist())
     lookups = [tuple(itertools.islice(spots, length)) for length in lengths]
     pairs = zip(rows, lookups, strict=True)
-    places = tuple([tuple(itertools.islice(pairs, count)) for count in table.columns.row_count.tolist()])
+    places = tuple([tuple(itertools.islice(pairs, count)) for count in np.diff(table.columns.rows).tolist()])
     return Merged(tuple([passes.rows[i] for i in order]), places)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from evaluator_serving.chats import Chat
 from evaluator_serving.rows import TOGETHER, Coverage, Encoded, EncodedCandidate, Head, Row, Workload, read_at
@@ -28,9 +28,9 @@ OF_CANDIDATES = ("tokens", "reads", "lookups")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ragged:
-    """Lists of whole numbers one after the other: list i is flat[offsets[i] : offsets[i + 1]]."""
+    """Lists of numbers one after the other: list i is flat[offsets[i] : offsets[i + 1]]."""
 
-    flat: Ints
+    flat: NDArray[Any]
     offsets: Offsets
 
     def __getitem__(self, which: int) -> list[int]:
@@ -39,15 +39,13 @@ class Ragged:
 
     def take(self, which: NDArray[np.intp]) -> "Ragged":
         """Some of the lists."""
-        lengths = self.lengths[which]
-        offsets = _offsets(lengths)
-        at = np.repeat(self.offsets[which] - offsets[:-1], lengths) + np.arange(offsets[-1])
+        at, offsets = spans(self.offsets, which)
         return Ragged(self.flat[at], offsets)
 
     @property
     def lengths(self) -> Offsets:
         """Of each list."""
-        return np.diff(self.offsets)
+        return self.offsets[1:] - self.offsets[:-1]
 
     def lists(self) -> list[list[int]]:
         """As Python's."""
@@ -64,7 +62,7 @@ class Ragged:
         """How many numbers the lists of each pair begin alike with, summed over the pairs."""
         left, right = np.array(pairs, dtype=np.intp).reshape(-1, 2).T
         lengths = np.minimum(self.lengths[left], self.lengths[right])
-        offsets = _offsets(lengths)
+        offsets = offsets_of(lengths)
         at = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
         one, other = (self.flat[np.repeat(self.offsets[side], lengths) + at] for side in (left, right))
         differs = np.append(np.flatnonzero(one != other), offsets[-1])
@@ -72,9 +70,15 @@ class Ragged:
         return int((ends - offsets[:-1]).sum())
 
     @classmethod
+    def of(cls, lists: Sequence[Sequence[float]], dtype: DTypeLike) -> "Ragged":
+        """Some lists."""
+        lengths = np.array([len(each) for each in lists], dtype=np.int64)
+        return cls(np.fromiter(itertools.chain.from_iterable(lists), dtype), offsets_of(lengths))
+
+    @classmethod
     def concat(cls, parts: Sequence["Ragged"]) -> "Ragged":
         """All lists of several."""
-        return cls(np.concatenate([part.flat for part in parts]), _offsets(np.concatenate([part.lengths for part in parts])))
+        return cls(np.concatenate([part.flat for part in parts]), offsets_of(np.concatenate([part.lengths for part in parts])))
 
 
 class EncodedTable(Sequence[Encoded]):
@@ -83,7 +87,7 @@ class EncodedTable(Sequence[Encoded]):
     Attributes:
         requests: their ids; kinds: of each request.
         coverage: [requests, 3] as `Coverage`.
-        row_count, candidate_count: of each request.
+        rows, candidates: those of request i are numbers rows[i] to rows[i + 1] (candidates likewise).
         ids, types, encoder: of each row; no type ids and no encoder's ids are empty lists.
         heads: of each row, by number in HEADS; alone: as in `Row`.
         at, asked: the two numbers of each row's lookups.
@@ -186,8 +190,8 @@ class TableColumns:
     requests: list[str]
     kinds: list[str]
     coverage: Ints
-    row_count: Offsets
-    candidate_count: Offsets
+    rows: Offsets
+    candidates: Offsets
     heads: NDArray[np.uint8]
     alone: NDArray[np.bool_]
     ids: Ragged
@@ -202,16 +206,16 @@ class TableColumns:
 
     def take(self, which: NDArray[np.intp]) -> "TableColumns":
         """Of some requests."""
-        rows = _members(self.row_count, which)
-        candidates = _members(self.candidate_count, which)
+        rows, row_offsets = spans(self.rows, which)
+        candidates, candidate_offsets = spans(self.candidates, which)
         chats = {new: self.chats[old] for new, old in enumerate(rows.tolist()) if old in self.chats} if self.chats else {}
         chosen = which.tolist()
         return TableColumns(
             requests=[self.requests[i] for i in chosen],
             kinds=[self.kinds[i] for i in chosen],
             coverage=self.coverage[which],
-            row_count=self.row_count[which],
-            candidate_count=self.candidate_count[which],
+            rows=row_offsets,
+            candidates=candidate_offsets,
             heads=self.heads[rows],
             alone=self.alone[rows],
             **{name: getattr(self, name).take(rows) for name in OF_ROWS},
@@ -228,9 +232,10 @@ class TableColumns:
             chats |= {before + row: chat for row, chat in part.chats.items()}
             before += len(part.heads)
         arrays: dict[str, Any] = {
-            name: np.concatenate([getattr(part, name) for part in parts])
-            for name in ("coverage", "row_count", "candidate_count", "heads", "alone")
+            name: np.concatenate([getattr(part, name) for part in parts]) for name in ("coverage", "heads", "alone")
         }
+        for name in ("rows", "candidates"):
+            arrays[name] = offsets_of(np.concatenate([np.diff(getattr(part, name)) for part in parts]))
         lists: dict[str, Any] = {
             name: Ragged.concat([getattr(part, name) for part in parts]) for name in (*OF_ROWS, *OF_CANDIDATES)
         }
@@ -239,40 +244,21 @@ class TableColumns:
 
     def items(self) -> Iterator[Encoded]:
         """The requests as objects."""
-        ids, types, encoder, at, asked = (getattr(self, name).lists() for name in OF_ROWS)
+        rows = iter(_rows(self, np.arange(len(self.heads)), self.ids, _pairs(self.at, self.asked), self.alone.tolist()))
         tokens, reads, lookups = (getattr(self, name).lists() for name in OF_CANDIDATES)
-        heads, alone = self.heads.tolist(), self.alone.tolist()
-        row = candidate = 0
-        for request, kind, coverage, rows, candidates in zip(
+        candidates = (
+            EncodedCandidate(tuple(own), tuple(map(read_at, *read))) for own, *read in zip(tokens, reads, lookups, strict=True)
+        )
+        for request, kind, coverage, row_count, candidate_count in zip(
             self.requests,
             self.kinds,
             self.coverage.tolist(),
-            self.row_count.tolist(),
-            self.candidate_count.tolist(),
+            np.diff(self.rows).tolist(),
+            np.diff(self.candidates).tolist(),
             strict=True,
         ):
-            made = tuple(
-                [
-                    Row(
-                        HEADS[heads[r]],
-                        tuple(ids[r]),
-                        tuple(zip(at[r], asked[r], strict=True)),
-                        tuple(types[r]) or None,
-                        tuple(encoder[r]) or None,
-                        self.chats.get(r),
-                        alone[r],
-                    )
-                    for r in range(row, row + rows)
-                ]
-            )
-            given = tuple(
-                [
-                    EncodedCandidate(tuple(tokens[c]), tuple(map(read_at, reads[c], lookups[c])))
-                    for c in range(candidate, candidate + candidates)
-                ]
-            )
+            made, given = tuple(itertools.islice(rows, row_count)), tuple(itertools.islice(candidates, candidate_count))
             yield Encoded(request, made, given, Coverage(*coverage), kind)
-            row, candidate = row + rows, candidate + candidates
 
 
 class Builder:
@@ -319,7 +305,7 @@ class Builder:
         """What was added."""
         flat = {name: np.array(values, dtype=np.int32) for name, values in self._flat.items()}
         ragged = {
-            name: Ragged(_small(np.array(values, dtype=np.int32)), _offsets(np.array(lengths, dtype=np.int64)))
+            name: Ragged(_small(np.array(values, dtype=np.int32)), offsets_of(np.array(lengths, dtype=np.int64)))
             for name, (values, lengths) in self._ragged.items()
         }
         return EncodedTable(
@@ -327,8 +313,8 @@ class Builder:
                 self._requests,
                 self._kinds,
                 flat["coverage"].reshape(-1, 3),
-                flat["row_count"].astype(np.int64),
-                flat["candidate_count"].astype(np.int64),
+                offsets_of(flat["row_count"]),
+                offsets_of(flat["candidate_count"]),
                 flat["heads"].astype(np.uint8),
                 flat["alone"].astype(np.bool_),
                 **ragged,
@@ -369,6 +355,11 @@ class Forwards:
             places = places + np.array([chat.max_tokens if chat else 0 for chat in chats])
         return Workload(len(places), int(places.sum()), int(places.max(initial=1)))
 
+    @property
+    def ids(self) -> Ragged:
+        """Of each pass."""
+        return self.columns.ids.take(self.host)
+
     @functools.cached_property
     def reads(self) -> "Reads":
         """What is read from each pass."""
@@ -391,25 +382,16 @@ class Forwards:
     @functools.cached_property
     def rows(self) -> list[Row]:
         """All passes as rows."""
-        asked = zip(self.reads.at.lists(), self.reads.asked.lists(), strict=True)
-        return [self._row(number, tuple(zip(*pairs, strict=True))) for number, pairs in enumerate(asked)]
+        return _rows(self.columns, self.first, self.ids, _pairs(self.reads.at, self.reads.asked))
 
     def some(self, passes: Sequence[int]) -> list[Row]:
         """Some of the passes as rows; nothing is made of the others."""
-        columns, found = self.columns, []
-        order = np.argsort(self.of_row, kind="stable")
-        starts = np.searchsorted(self.of_row[order], np.arange(len(self) + 1))
-        for number in passes:
-            members = order[starts[number] : starts[number + 1]].tolist()
-            asked = [pair for row in members for pair in zip(columns.at[row], columns.asked[row], strict=True)]
-            found.append(self._row(number, tuple(dict.fromkeys(asked))))
-        return found
-
-    def _row(self, number: int, lookups: tuple[tuple[int, int], ...]) -> Row:
-        columns, first = self.columns, int(self.first[number])
-        types, encoder = tuple(columns.types[first]) or None, tuple(columns.encoder[first]) or None
-        ids = tuple(columns.ids[int(self.host[number])])
-        return Row(HEADS[columns.heads[first]], ids, lookups, types, encoder, columns.chats.get(first))
+        columns, which = self.columns, np.array(passes, dtype=np.intp)
+        members = [np.flatnonzero(self.of_row == number) for number in passes]
+        lookups = [
+            tuple(dict.fromkeys(itertools.chain(*_pairs(columns.at.take(rows), columns.asked.take(rows))))) for rows in members
+        ]
+        return _rows(columns, self.first[which], columns.ids.take(self.host[which]), lookups)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -435,7 +417,7 @@ def _reads(passes: Forwards) -> Reads:
     firsts = order[new]
     ranked = np.lexsort((firsts, of[firsts]))
     counts = np.bincount(of[firsts], minlength=len(passes))
-    offsets = _offsets(counts)
+    offsets = offsets_of(counts)
     local = np.empty(len(firsts), dtype=np.intp)
     local[ranked] = np.arange(len(firsts)) - np.repeat(offsets[:-1], counts)
     spot = np.empty(len(order), dtype=np.intp)
@@ -476,7 +458,7 @@ def _forwards(columns: TableColumns) -> Forwards:
     weight = columns.ids.lengths + extra
     for row in chats:
         weight[row] = -(-weight[row] // TOGETHER) if columns.ids.lengths[row] else weight[row]
-    request = np.repeat(np.arange(len(columns.requests)), columns.row_count)
+    request = np.repeat(np.arange(len(columns.requests)), np.diff(columns.rows))
     length = columns.ids.lengths[own] + extra[starts]
     return Forwards(columns, np.array(of_row, dtype=np.intp), starts, own, request, weight, length)
 
@@ -487,16 +469,40 @@ def _small(numbers: Ints) -> Ints:
     return numbers if low < 0 else numbers.astype(np.min_scalar_type(high))
 
 
-def _offsets(lengths: Offsets) -> Offsets:
-    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths, dtype=np.int64)])
+def offsets_of(lengths: Ints) -> Offsets:
+    """The offsets of lists of these lengths."""
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
 
 
-def _members(count: Offsets, which: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Numbers of the rows (or candidates) of some requests."""
-    first = _offsets(count)[which]
-    lengths = count[which]
-    offsets = _offsets(lengths)
-    return np.repeat(first - offsets[:-1], lengths) + np.arange(offsets[-1])
+def spans(offsets: Offsets, which: NDArray[np.intp]) -> tuple[NDArray[np.intp], Offsets]:
+    """Where the members of some of the lists with these offsets are, and the offsets of these lists alone."""
+    starts = offsets[which]
+    lengths = offsets[which + 1] - starts
+    own = offsets_of(lengths)
+    return np.repeat(starts - own[:-1], lengths) + np.arange(own[-1]), own
+
+
+def _pairs(at: Ragged, asked: Ragged) -> list[tuple[tuple[int, int], ...]]:
+    """The lookups of each row."""
+    flat, offsets = list(zip(at.flat.tolist(), asked.flat.tolist(), strict=True)), at.offsets.tolist()
+    return [tuple(flat[a:b]) for a, b in itertools.pairwise(offsets)]
+
+
+def _rows(
+    columns: TableColumns,
+    which: NDArray[np.intp],
+    ids: Ragged,
+    lookups: Iterable[tuple[tuple[int, int], ...]],
+    alone: Iterable[bool] | None = None,
+) -> list[Row]:
+    """Rows with these ids and lookups; the rest is that of rows `which`."""
+    types, encoder = ([tuple(each) or None for each in lists.take(which).lists()] for lists in (columns.types, columns.encoder))
+    heads = [HEADS[head] for head in columns.heads[which].tolist()]
+    chats = map(columns.chats.get, which.tolist())
+    stand = itertools.repeat(False, len(which)) if alone is None else alone
+    return list(map(Row, heads, map(tuple, ids.lists()), lookups, types, encoder, chats, stand))
 
 
 _BLOCK = 4096
