@@ -11,9 +11,9 @@ while models are scored), and the peaks of memory of this process and of the lar
 are left out, and that a tokenizer is seen for the first time on a machine (a second each). `per_second` has requests by seconds
 of the driver, and of a worker core (`encode` and `worker`).
 
-With `--ray N ...` the same is swept on N Ray workers of one logical CPU each, for each N: `wall` seconds of scoring, the
-driver's share of them, and the largest worker's peak. `--before CHECKOUT` runs each case with another checkout's environment
-(its `.venv`) too.
+With `--ray N ...` the same is swept on a Ray cluster of one machine with N logical CPUs, for each N: `wall` seconds from when
+it is joined to the end, encoding included, the driver's share of them, and the largest worker's peak. `--before CHECKOUT` runs
+each case with another checkout's environment (its `.venv`) too.
 """
 
 import argparse
@@ -116,10 +116,7 @@ def one(case: str, models: Sequence[str], limit: int | None, ray: int) -> dict[s
         score = _timed(driver, ["score_models"])
         begun = time.process_time()
         if ray:
-            from evaluator.sweep import driver as sweeping
-
-            score = _timed(sweeping, ["score_models"])
-            outcome = sweeping.sweep(spec, sweeping.SweepOptions(ray="local", workers=ray))
+            outcome, score = _sweep(spec, ray)
         else:
             outcome = driver.execute(spec)
         used, peak = time.process_time() - begun, _peak_mb()
@@ -145,6 +142,31 @@ def one(case: str, models: Sequence[str], limit: int | None, ray: int) -> dict[s
         found["per_second"]["worker_core"] = round(requests / (encoding + worker.cpu))
         found["peak_mb"]["encoding_process"] = apart.ru_maxrss // 1024
     return found
+
+
+def _sweep(spec: Any, cores: int) -> tuple[Any, "Spent"]:
+    """The outcome on a cluster of so many logical CPUs, and what it took this process from when it had joined to the end."""
+    from ray.cluster_utils import Cluster
+
+    from evaluator.sweep import driver as sweeping
+    from evaluator.sweep.on_ray import cluster
+
+    connect, disconnect, total = cluster.connect, cluster.disconnect, Spent()
+
+    def joined(*arguments: Any) -> None:
+        connect(*arguments)
+        total.cpu, total.wall = -time.process_time(), -time.perf_counter()
+
+    def left() -> None:
+        total.cpu, total.wall = total.cpu + time.process_time(), total.wall + time.perf_counter()
+        disconnect()
+
+    cluster.connect, cluster.disconnect = joined, left
+    machine = Cluster(initialize_head=True, head_node_args={"num_cpus": cores})
+    try:
+        return sweeping.sweep(spec, sweeping.SweepOptions(ray=machine.address)), total
+    finally:
+        machine.shutdown()
 
 
 def _encodings() -> Any:
