@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluator_serving.answers import assemble
+from evaluator_serving.checks.verify import sample_passes, sample_rows
 from evaluator_serving.chunks import chunks, merge
 from evaluator_serving.rows import Encoded, EncodedCandidate, Read, Row
+from evaluator_serving.table import EncodedTable
 
 
 def value_of(row: Row, position: int, target: int) -> float:
@@ -136,3 +138,9 @@ def test_generative_templates_share_one_pass() -> None:
 def test_masked_rows_never_share_prefixes() -> None:
     rows = [Encoded(str(i), (Row("masked", ids, ((0, 1),)),), ()) for i, ids in enumerate([(1, 2), (1, 2, 3)])]
     assert len(merge(rows).rows) == 2
+
+
+@given(requests())
+def test_a_tables_sample_is_that_of_its_merged_rows(encoded: list[Encoded]) -> None:
+    table = EncodedTable.of(encoded)
+    assert sample_passes(table.forwards) == sample_rows(merge(encoded).rows)
