@@ -142,11 +142,13 @@ def _strata(scores: pl.DataFrame, languages: Sequence[str], scale: Scale) -> Ite
     """
     wide = scores.pivot(on="language", on_columns=list(languages), index=["group", "row"], values="score").sort("row")
     names = wide.join(scores.select("group", "row", "sample"), on=["group", "row"], maintain_order="left")["sample"]
-    wide = wide.with_columns(unit=names if len(languages) == 1 else pl.col("row"))
+    units = (names if len(languages) == 1 else wide["row"]).to_list()
+    numbers = wide.select(pl.col(languages).cast(pl.Float64).fill_null(float("nan"))).to_numpy()
+    values = with_counts(logistic(numbers) if scale == "eurogest" else numbers)
+    groups = wide["group"].to_numpy()
     for group in STEREOTYPES:
-        part = wide.filter(group=group)
-        numbers = part.select(pl.col(languages).cast(pl.Float64).fill_null(float("nan"))).to_numpy()
-        yield Units(group, tuple(part["unit"]), with_counts(logistic(numbers) if scale == "eurogest" else numbers))
+        rows = np.flatnonzero(groups == group)
+        yield Units(group, tuple(map(units.__getitem__, rows.tolist())), values[rows])
 
 
 def logistic(x: Array) -> Array:

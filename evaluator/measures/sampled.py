@@ -60,8 +60,8 @@ class Units:
     def only(self, kept: Iterable[object]) -> Self:
         """Those of the units that are among `kept`, in the order of their names."""
         wanted = set(kept)
-        order = sorted((i for i, name in enumerate(self.ids) if name in wanted), key=lambda i: repr(self.ids[i]))
-        return replace(self, ids=tuple(self.ids[i] for i in order), values=self.values[order])
+        order = sorted([i for i, name in enumerate(self.ids) if name in wanted], key=[*map(repr, self.ids)].__getitem__)
+        return replace(self, ids=tuple(map(self.ids.__getitem__, order)), values=self.values[order])
 
 
 @dataclass(frozen=True, slots=True)

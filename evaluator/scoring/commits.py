@@ -13,7 +13,7 @@ import polars as pl
 from evaluator.scoring.replica import ActiveReplica
 from evaluator.scoring.score import Scored
 from evaluator.store.errors import StoreError
-from evaluator.store.run import TIMINGS_APART, Run
+from evaluator.store.run import MANY_PARTS, Run
 from evaluator.store.settings import seconds
 from evaluator_serving.registry import engine_class
 
@@ -79,7 +79,7 @@ class Commits:
                 self.run.add_timings(self._timings)
             self._timings = []
             self._commits += 1
-            if self._commits % TIMINGS_APART == 0:
+            if self._commits % MANY_PARTS == 0:
                 self.run.merge_timings()
         if self._waiting:
             self.run = self.run.snapshot()  # run.json names the folders, which don't change: it is read once
@@ -106,4 +106,6 @@ class Commits:
         answers = {kind: pl.concat(parts) for kind, parts in frames.items()}
         paid = engine_class(model.prepared.info.engine).costs
         self.run.add_answers(self.run.answers_folder(model.name), answers, durable=paid)
+        if self._commits % MANY_PARTS == 1:  # the first one finds the parts of earlier commands
+            self.run.merge_answers(model.name, finished=False)
         return time.perf_counter() - begun

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import math
 import secrets
 import time
 import warnings
@@ -154,13 +155,16 @@ def read_parts(folder: Path, schema: Mapping[str, pl.DataType], *, absent: Mappi
     return pl.concat(frames)
 
 
-def merge_parts(folder: Path, schema: Mapping[str, pl.DataType], *, least: int, key: Sequence[str] | None = None) -> None:
-    """Merge the parts of a folder into one if there are at least `least`: many small files are slow to read.
+def merge_parts(
+    folder: Path, schema: Mapping[str, pl.DataType], *, least: int, largest: float = math.inf, key: Sequence[str] | None = None
+) -> None:
+    """Merge the parts of a folder of up to `largest` bytes into one if there are at least `least`: many small files are slow to
+    read.
 
     Of rows that are equal, or equal in the columns `key`, the first is kept. The merged part is written before the others are
     removed. A kill in between leaves rows twice, so readers drop duplicates. A folder with an unreadable part stays as it is.
     """
-    paths = _parts(folder)
+    paths = [path for path in _parts(folder) if path.stat().st_size <= largest]
     if len(paths) < least:
         return
     try:

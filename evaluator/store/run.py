@@ -15,6 +15,7 @@ answers that other samples share with them do not count.
 """
 
 import contextlib
+import math
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -77,8 +78,10 @@ TIMINGS: dict[str, pl.DataType] = {
     "device_memory": pl.Int64(),
 }
 """Finished is a Unix time in seconds, memory the peak so far in bytes (0 where there is no such device)."""
-TIMINGS_APART = 128
-"""So many parts of timings are made one."""
+MANY_PARTS = 128
+"""So many parts of timings, or small parts of a model's answers, are made one while a run goes on."""
+SMALL_PART = 1 << 20
+"""Bytes of a part of answers that is small."""
 PARTS_APART = 8
 """So many parts of a finished model's answers are made one."""
 
@@ -358,15 +361,17 @@ class Run:
         for kind, frame in answers.items():
             write_part(folder / kind, frame, durable=durable)
 
-    def merge_answers(self, model: str) -> None:
+    def merge_answers(self, model: str, *, finished: bool = True) -> None:
         """Make one part of a model's answers of each kind, where they are many: its reports then read one file.
 
-        Not on object storage, whose readers are told how many parts there are.
+        Unless the model is `finished`, only of those that are small. Not on object storage, whose readers are told how many
+        parts there are.
         """
         if mirror_of(self.path) is None:
+            least, largest = (PARTS_APART, math.inf) if finished else (MANY_PARTS, SMALL_PART)
             for kind in self._kinds(model):
                 schema = ANSWERS | REPLIES if kind.name == CHAT else ANSWERS
-                merge_parts(kind, schema, least=PARTS_APART, key=["request", "candidate"])
+                merge_parts(kind, schema, least=least, largest=largest, key=["request", "candidate"])
 
     def answers(self, model: str) -> pl.DataFrame:
         """All answers of a model (columns ANSWERS, and REPLIES, null except for chats), each request once."""
@@ -472,7 +477,7 @@ class Run:
 
     def merge_timings(self) -> None:
         """Merge the timing files, of which a long run has thousands. Only for the holder of the lock."""
-        merge_parts(self.path / "timings", TIMINGS, least=TIMINGS_APART)
+        merge_parts(self.path / "timings", TIMINGS, least=MANY_PARTS)
 
     def timings(self) -> pl.DataFrame:
         """Durations of all chunks, over all attempts."""

@@ -15,7 +15,8 @@ from evaluator.scoring.commits import AT_ONCE, Arrival, Commits
 from evaluator.scoring.score import Scored
 from evaluator.store.answers import frames_by_kind
 from evaluator.store.errors import StoreError
-from evaluator.store.run import PARTS_APART, Run
+from evaluator.store.files import write_part
+from evaluator.store.run import MANY_PARTS, PARTS_APART, Run
 from evaluator_serving.answers import Answer
 from evaluator_serving.errors import InputError
 
@@ -161,3 +162,21 @@ def test_the_parts_of_a_finished_model_become_one(run: Run) -> None:
     assert len(list(folder.glob("masked/part-*"))) == 1
     assert run.answers("m").equals(before)
     assert before.height == PARTS_APART - 1
+
+
+def test_the_parts_of_a_long_run_are_merged_while_it_goes_on(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those of earlier commands, which ended before there were many. A large part is left as it is."""
+    folder = run.answers_folder("m") / "masked"
+    for number in range(MANY_PARTS):
+        run.add_answers(folder.parent, arrival("m", number).scored.answers)
+    large = write_part(folder, pl.concat([arrival("m", 1000 + i).scored.answers["masked"] for i in range(100)]))
+    monkeypatch.setattr("evaluator.store.run.SMALL_PART", large.stat().st_size - 1)
+    waiting, expected = Commits(run), {f"m{number}" for number in (*range(MANY_PARTS), *range(1000, 1100))}
+    for number in range(2000, 2000 + MANY_PARTS + 1):
+        waiting.add(arrival("m", number))
+        write(waiting)
+        expected.add(f"m{number}")
+        if number in (2000, 2000 + MANY_PARTS):
+            assert len(list(folder.iterdir())) == 2 + (number > 2000)
+            assert large.exists()
+            assert run.done("m") == expected

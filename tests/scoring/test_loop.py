@@ -131,7 +131,7 @@ def command(on: str, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(engine.CHUNK_TOKENS, "cpu", CHUNK)
         for module in (commits, store):
-            patch.setattr(module, "TIMINGS_APART", APART)
+            patch.setattr(module, "MANY_PARTS", APART)
 
         def run(out: Path | None = None, *flags: str, **models: dict[str, Any]) -> Ended:
             out = out or tmp_path_factory.mktemp("runs") / "run"

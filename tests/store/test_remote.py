@@ -21,7 +21,7 @@ from evaluator.store.answers import frames_by_kind
 from evaluator.store.errors import StoreError
 from evaluator.store.remote import clouds, lease, mirror
 from evaluator.store.remote.objects import ConflictError, Objects, Version
-from evaluator.store.run import TIMINGS_APART, Run
+from evaluator.store.run import MANY_PARTS, Run
 from evaluator_serving.answers import Answer
 from evaluator_serving.errors import InputError, NotNowError
 
@@ -147,14 +147,14 @@ def test_timings_are_made_one_everywhere(machine: Machine, server: Server) -> No
     remote._mirrors.update(writers)
     row = {"model": "m", "worker": "0", "requests": 1, "rows": 1, "tokens": 1, "seconds": 1.0}
     with run.locked():
-        for number in range(TIMINGS_APART):
+        for number in range(MANY_PARTS):
             run.add_timings([row | {"finished": float(number)}])
         remote.refresh(reader)
-        assert len(list((reader / "timings").iterdir())) == TIMINGS_APART
+        assert len(list((reader / "timings").iterdir())) == MANY_PARTS
         run.merge_timings()
     remote.refresh(reader)
     assert contents(reader) == contents(run.path)
-    assert Run.open(reader).timings().height == TIMINGS_APART
+    assert Run.open(reader).timings().height == MANY_PARTS
     assert len(list((reader / "timings").iterdir())) == 1
 
 

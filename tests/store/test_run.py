@@ -11,7 +11,7 @@ from evaluator.scoring.status import model_rows
 from evaluator.store import files
 from evaluator.store import run as run_module
 from evaluator.store.answers import frames_by_kind
-from evaluator.store.run import TIMINGS_APART, Run
+from evaluator.store.run import MANY_PARTS, Run
 from evaluator.tasks import task
 from evaluator.tasks.stored import candidates_of, scores_of, task_entry
 from evaluator.vocabulary import MeasureOptions, Samples
@@ -91,7 +91,7 @@ def test_a_snapshot_reads_the_record_once_and_a_run_every_time(run: Run, monkeyp
 
 def test_a_kill_while_timings_are_made_one_counts_none_twice(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     chunk = {"model": "m", "worker": "0", "requests": 3, "rows": 3, "tokens": 9, "seconds": 0.5}
-    for number in range(TIMINGS_APART):
+    for number in range(MANY_PARTS):
         run.add_timings([chunk | {"finished": float(number)}])
 
     def killed(*paths: Path) -> None:
@@ -103,11 +103,11 @@ def test_a_kill_while_timings_are_made_one_counts_none_twice(run: Run, monkeypat
         patch.setattr(files, "remove", killed)
         with pytest.raises(KeyboardInterrupt):
             run.merge_timings()
-    assert len(list(folder.iterdir())) == TIMINGS_APART
-    assert sorted(run.timings()["finished"]) == list(range(TIMINGS_APART))
+    assert len(list(folder.iterdir())) == MANY_PARTS
+    assert sorted(run.timings()["finished"]) == list(range(MANY_PARTS))
     run.merge_timings()
     assert len(list(folder.iterdir())) == 1
-    assert run.timings()["requests"].sum() == 3 * TIMINGS_APART
+    assert run.timings()["requests"].sum() == 3 * MANY_PARTS
 
 
 def test_failures_stand_until_answered(run: Run) -> None:
