@@ -13,8 +13,10 @@ Holm: S. Holm, A simple sequentially rejective multiple test procedure (1979).
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
+from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from evaluator.measures.bootstrap import Array, Array32, Bootstrap, Stratum
 from evaluator.measures.sampled import Label, Sampled, Units, influences, logs_where
@@ -151,42 +153,50 @@ def sign_test(strata: Sequence[tuple[str, Array]], observed: Array, permutations
     defined = np.isfinite(observed) & np.all([np.isfinite(values).all(axis=0) for _, values in strata], axis=0)
     limit = _studentised(observed, _variance([values for _, values in units])) * (1 - _TIE)
     sources = [np.random.default_rng([seed, *name.encode()]) for name, _ in units]
+    flipped = [_Flipped.of(values) for _, values in units]
     counts = np.zeros(len(observed), dtype=np.int64)
     height = max(1, BLOCK // max(len(values) for _, values in units))
     for start in range(0, permutations, height):
         rows = min(height, permutations - start)
-        total, variance = np.zeros((2, len(observed), rows))
-        for source, (_, values) in zip(sources, units, strict=True):
-            _add_flipped(source, values, total, variance)
-        counts += (_studentised(total, variance) >= limit[:, None]).sum(axis=1)
+        drawn = [each.draw(source, rows) for source, each in zip(sources, flipped, strict=True)]
+        for first in range(0, rows, CACHED):
+            total, variance = np.zeros((2, len(observed), min(CACHED, rows - first)))
+            for bits, each in zip(drawn, flipped, strict=True):
+                each.add(bits[first : first + CACHED], total, variance)
+            counts += (_studentised(total, variance) >= limit[:, None]).sum(axis=1)
     unmoved = shared == 0
     p = (1 + counts) / (1 + permutations)
     p = np.where(unmoved, np.where(observed == 0, 1.0, 1 / (1 + permutations)), p)
     return np.where(defined, p, np.nan)
 
 
-def _add_flipped(source: np.random.Generator, values: Array, total: Array, variance: Array) -> None:
-    """Add a stratum's mean under each row of random signs, and the square of its standard error, to [outputs, rows]."""
-    count = len(values)
-    used = np.flatnonzero((values != 0).any(axis=0))
-    means = _flipped_sums(source, values[:, used].astype(np.float32), total.shape[1])
-    means /= np.float32(count)
-    squares = (values[:, used] ** 2).mean(axis=0)  # signs don't change squares
-    for output, mean, square in zip(used, means, squares, strict=True):  # one at a time stays in the cache
-        total[output] += mean
-        mean *= mean
-        variance[output] += np.maximum(square - mean, 0) / (count - 1)
+@dataclass(frozen=True, slots=True)
+class _Flipped:
+    """A stratum under random signs: the `outputs` that rest on it, their `values` [units, outputs], and the means of their
+    squares, which signs don't change."""
 
+    outputs: NDArray[np.int64]
+    values: Array32
+    squares: Array
 
-def _flipped_sums(source: np.random.Generator, values: Array32, rows: int) -> Array32:
-    """Sums [outputs, rows] of values [units, outputs] with signs, −1 and 1 each as likely, in each row."""
-    count, outputs = values.shape
-    drawn = source.integers(0, 256, size=(rows, -(-count // 8)), dtype=np.uint8)
-    sums = np.empty((outputs, rows), dtype=np.float32)
-    for start in range(0, rows, CACHED):
-        bits = np.unpackbits(drawn[start : start + CACHED], axis=1, count=count).view(np.int8)
-        sums[:, start : start + CACHED] = ((2 * bits - 1).astype(np.float32) @ values).T
-    return sums
+    @classmethod
+    def of(cls, values: Array) -> Self:
+        used = np.flatnonzero((values != 0).any(axis=0))
+        return cls(used, values[:, used].astype(np.float32), (values[:, used] ** 2).mean(axis=0))
+
+    def draw(self, source: np.random.Generator, rows: int) -> NDArray[np.uint8]:
+        """Rows of bits, one for each unit."""
+        return source.integers(0, 256, size=(rows, -(-len(self.values) // 8)), dtype=np.uint8)
+
+    def add(self, bits: NDArray[np.uint8], total: Array, variance: Array) -> None:
+        """Add the mean under each row of signs, and the square of its standard error, to [outputs, rows]."""
+        count = len(self.values)
+        ones = np.unpackbits(bits, axis=1, count=count).view(np.int8)
+        signs = (2 * ones - 1).astype(np.float32)
+        means = np.ascontiguousarray((signs @ self.values).T)
+        means /= np.float32(count)
+        total[self.outputs] += means
+        variance[self.outputs] += np.maximum(self.squares[:, None] - means**2, 0) / (count - 1)
 
 
 def _variance(strata: Sequence[Array]) -> Array:
