@@ -328,7 +328,7 @@ def _without_beginning(name: str, entry: Entry) -> Iterator[str]:
 def doubts(record: Mapping[str, Any], tasks: Collection[str], models: Collection[str]) -> tuple[str, ...]:
     """The notes that make scores of these tasks and models doubtful: for stderr, before anything is scored."""
     found_doubts = [note for name in models for note in _doubtful_texts(name, record["models"][name], tasks)]
-    return (*found_doubts, *(note for name in tasks for note in _normal_forms(name, record["tasks"][name])))
+    return grouped([*found_doubts, *(note for name in tasks for note in _normal_forms(name, record["tasks"][name]))])
 
 
 def _doubtful_texts(name: str, entry: Entry, tasks: Collection[str]) -> Iterator[str]:

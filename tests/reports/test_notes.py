@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from evaluator.cli.report import emit
 from evaluator.reports import html, latex, markdown, table
-from evaluator.reports.notes import collect_notes, run_notes
+from evaluator.reports.notes import collect_notes, doubts, run_notes
 from evaluator.reports.report import Report, build_report
 from evaluator.store.run import Run
 from evaluator.vocabulary import MeasureOptions
@@ -53,6 +53,16 @@ def test_what_concerns_whole_models_comes_first_and_details_are_counted() -> Non
     token = "of the 999 text tokens of gest, 1 are unknown to its tokenizer (0.1%)."
     assert found.lines == (*found.main, f"3 notes on text tokens unknown to the tokenizer; the first: a: {token}")
     assert run_notes({"models": models}) == (*found.main, f"a: {token}", f"b: {token}", f"c: {token}")
+
+
+def test_a_sweeps_first_warnings_name_all_models_at_once() -> None:
+    """Of those with one tokenizer."""
+    many = {"tokens": 200, "unknown": 0, "unknown_share": 0.0, "byte_pieces": 50, "byte_pieces_share": 0.25, "alike": 0}
+    models = {f"m{i}": {"text_tokens": {"gest": many}} for i in range(6)}
+    assert doubts({"models": models, "tasks": {"gest": {}}}, ["gest"], list(models)) == (
+        "m0; m1; m2; m3 and 2 more: of the 200 text tokens of gest, 50 are bytes of characters without a token (25%), "
+        "so its scores there are unreliable.",
+    )
 
 
 def test_a_page_shows_first_what_concerns_whole_models(small: Report) -> None:
