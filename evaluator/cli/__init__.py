@@ -42,7 +42,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "cite": ("evaluator.cli.cite:command", "Print BibTeX of a run's program, data sets and methods."),
     "archive": ("evaluator.cli.archive:command", "Package a run and its rates as one file (RO-Crate)."),
     "verify": ("evaluator.cli.verify:command", "Recompute an archive's rates and compare them."),
-    "export": ("evaluator.cli.export:command", "Export a masked model as an ONNX graph for fast scoring."),
+    "export": ("evaluator.cli.export:command", "Export a masked or generative model as ONNX graphs."),
 }
 """Command name → (import path of its click.Command, one-line help)."""
 

@@ -122,6 +122,8 @@ def compare(pair: Paired, bootstrap: Bootstrap, permutations: int = PERMUTATIONS
     spread = [b - a for a, b in zip(*sides, strict=True)]
     step = detectable(standard_error(spread))
     rests = [len(a) * ((a != 0) | (b != 0)).any(axis=0) for a, b in zip(*sides, strict=True)]
+    with np.errstate(over="ignore"):  # infinite where so few units tell nothing
+        below, above = (np.where(first.ratio, one * np.expm1(change), change) for change in (-step, step))
     return PairedComparison(
         baseline=one,
         model=other,
@@ -129,8 +131,8 @@ def compare(pair: Paired, bootstrap: Bootstrap, permutations: int = PERMUTATIONS
         low=found.low,
         high=found.high,
         p=sign_test(list(zip(names, spread, strict=True)), observed, permutations, seed),
-        detectable_low=np.where(first.ratio, one * np.expm1(-step), -step),
-        detectable_high=np.where(first.ratio, one * np.expm1(step), step),
+        detectable_low=below,
+        detectable_high=above,
         n=np.sum(rests, axis=0),
     )
 

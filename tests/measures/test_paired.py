@@ -56,6 +56,18 @@ def test_p_of_shares_counts_ties() -> None:
     assert compared(sampled(a), sampled(b), 20_000).p[0] == pytest.approx(as_far, abs=0.015)
 
 
+@pytest.mark.filterwarnings("error")
+def test_units_that_differ_by_hundreds_of_magnitudes_tell_nothing_without_a_warning() -> None:
+    """Logs of ±400: their mean's standard error is 400, of which 2.8 times are beyond every float64 as a ratio."""
+
+    def geometric(sums: Array) -> Array:
+        return np.exp(sums[..., 0, :1] / sums[..., 0, 1:])
+
+    far, same = np.array([400.0, -400.0]), np.zeros(2)
+    found = compared(sampled(same, statistic=geometric, ratio=True), sampled(far, statistic=geometric, ratio=True))
+    assert (found.detectable_low[0], found.detectable_high[0]) == (-1, np.inf)
+
+
 def test_a_shift_of_everything_hides_no_difference_of_a_contrast() -> None:
     """All values of one model are 3 higher, one stratum's 0.6 more: without studentising the shift would be taken for noise."""
     random = np.random.default_rng(1)
