@@ -244,6 +244,17 @@ def test_a_second_writer_is_refused_until_the_first_is_dead(
         pass
 
 
+def test_a_lease_that_cannot_be_released_is_reported(machine: Machine, server: Server, url: str) -> None:
+    with Line(server.port) as line:
+        run = begin(machine("writer", line.endpoint))
+        held = run.locked()
+        held.__enter__()
+        line.down = True
+        line.hang_up()
+        with pytest.warns(UserWarning, match=rf"lease of {url} was not released, so the next command waits up to 3 s"):
+            held.__exit__(None, None, None)
+
+
 @pytest.mark.parametrize(("answers_in", "looks"), [(0.0, 6), (30.0, 3)])
 def test_seconds_in_which_the_storage_does_not_answer_are_not_the_holders(
     answers_in: float, looks: int, monkeypatch: pytest.MonkeyPatch
@@ -283,11 +294,11 @@ def test_a_writer_that_was_cut_off_writes_nothing_after_it_was_taken_over(machin
 
 
 def test_a_line_that_breaks_and_a_server_that_fails_lose_and_double_nothing(machine: Machine, server: Server) -> None:
+    """Parts that are stored at the same time, as those of a commit are."""
     with Line(server.port, cut=0.2, fail=0.2) as line:
         run = begin(machine("writer", line.endpoint))
-        with run.locked():
-            for number in range(6):
-                add(run, number)
+        with run.locked(), ThreadPoolExecutor() as pool:
+            list(pool.map(add, [run] * 6, range(6)))
         stored = contents(run.path)
     assert contents(machine("reader")) == stored
     assert sum(name.startswith("logprobs/") for name in stored) == 6

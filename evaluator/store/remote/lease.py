@@ -95,8 +95,12 @@ class Lease:
         if self._thread:
             self._thread.join()
         if not self._lost:
-            with contextlib.suppress(RemoteError, ConflictError):
-                self._put(self._version, self._seconds / 12, released=True)
+            try:
+                with contextlib.suppress(ConflictError):  # another process took over
+                    self._put(self._version, beat_seconds(self._seconds), released=True)
+            except RemoteError as error:
+                waits = f"so the next command waits up to {self._seconds:.0f} s for it"
+                warnings.warn(f"the lease of {self._objects.url} was not released, {waits}: {error}", stacklevel=2)
         self._version = None
 
     def _watch(self, found: Object) -> Object:
