@@ -220,7 +220,7 @@ def paired(sets: int) -> Iterator[Result]:
             for shift, marks in ((0.0, rejected), (step, found_at_detectable)):
                 both = pair(_side(one), _side(other + shift))
                 assert both is not None
-                result = compare(both, Bootstrap("percentile", RESAMPLES, seed), PERMUTATIONS, seed)
+                (result,) = compare([both], Bootstrap("percentile", RESAMPLES, seed), PERMUTATIONS, seed)
                 marks.append((result.p <= 0.05).astype(float))
                 if not shift:
                     inside.append(held(result.low, result.high, 0.0))
@@ -246,7 +246,7 @@ def shifted_g_s(sets: int) -> Iterator[Result]:
         ((one,), (other,)) = (gest.sampled(each, "ratio") for each in (scores, moved))
         both = pair(one, other, lambda label: label.measure == "g_s" and label.template != "all")
         assert both is not None
-        result = compare(both, Bootstrap("percentile", RESAMPLES, seed), PERMUTATIONS, seed)
+        (result,) = compare([both], Bootstrap("percentile", RESAMPLES, seed), PERMUTATIONS, seed)
         inside.append(held(result.low, result.high, 0.0))
         rejected.append((result.p <= 0.05).astype(float))
     yield Result.of(f"difference of g_s ({N} samples in all)", BOOTSTRAPS["percentile"], np.concatenate(inside), COVERAGE)

@@ -23,6 +23,9 @@ from evaluator.tasks.stored import scores_of, task_of
 from evaluator.vocabulary import TIDY, Layout, MeasureOptions
 from evaluator_serving.errors import InputError
 
+TOGETHER = 8
+"""Models that are compared with the baseline at once."""
+
 
 @dataclass(frozen=True, slots=True)
 class Side:
@@ -137,19 +140,24 @@ def build(
     rates, layouts = _rates(picked, wanted, options)
     frames = [pl.DataFrame(schema=COMPARED)]
     bootstrap = Bootstrap.of(options)
-    for done, (name, side) in enumerate(pairs):
-        progress(done, len(pairs))
+    for name, together in _batches(pairs):
+
+        def told(share: float, before: int = len(frames) - 1, count: int = len(together)) -> None:
+            progress(before + int(share * count), len(pairs))
+
         found = differences(
             task_of(first.run, name),
             (first.label, scores.of(first, name)),
-            (side.label, scores.of(side, name)),
+            [(side.label, scores.of(side, name)) for side in together],
             options,
             bootstrap,
             shown=_Shown.of(layouts[name], rates.filter(pl.col("task") == name)),
             permutations=permutations,
+            progress=told,
         )
-        frames.append(found.rows)
-        notes += found.notes
+        for each in found:
+            frames.append(each.rows)
+            notes += each.notes
     rows = corrected(pl.concat(frames))
     if rows.is_empty() and len(picked) > 1:
         raise InputError(_nothing(picked, wanted, notes))
@@ -159,6 +167,13 @@ def build(
     notes += [text for section in placed.values() for text in (*section.warnings, *sentences(section))]
     labels = tuple(side.label for side in picked)
     return Comparison(labels, options, permutations, rows, rates, layouts, tuple(dict.fromkeys(notes)), placed, checks)
+
+
+def _batches(pairs: Sequence[tuple[str, Side]]) -> Iterator[tuple[str, list[Side]]]:
+    """A task and some of its models, which share the test's random signs and fit into memory together."""
+    for name in dict.fromkeys(name for name, _ in pairs):
+        mine = [side for task, side in pairs if task == name]
+        yield from ((name, mine[start : start + TOGETHER]) for start in range(0, len(mine), TOGETHER))
 
 
 def _placed(

@@ -7,7 +7,7 @@ import polars as pl
 
 from evaluator.measures.bootstrap import Bootstrap
 from evaluator.measures.intervals import BOOTSTRAPS
-from evaluator.measures.paired import PERMUTATIONS, compare, holm, pair
+from evaluator.measures.paired import PERMUTATIONS, Paired, compare, holm, pair
 from evaluator.measures.sampled import Label, Sampled
 from evaluator.tasks.base import Task
 from evaluator.vocabulary import MeasureOptions
@@ -46,6 +46,10 @@ FAMILY = ("task", "language", "measure")
 PLACE = ("language", "template", "sample", "group")
 
 
+Named = tuple[str, pl.DataFrame]
+"""A model's name and its scores of a task."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelDifferences:
     """The rows of one model, and what was left out of them."""
@@ -71,45 +75,77 @@ def _answered(task: Task, scores: pl.DataFrame) -> pl.DataFrame:
 
 def differences(
     task: Task,
-    baseline: tuple[str, pl.DataFrame],
-    model: tuple[str, pl.DataFrame],
+    baseline: Named,
+    models: Sequence[Named],
     options: MeasureOptions,
     bootstrap: Bootstrap,
     *,
     shown: Callable[[Label], bool] = lambda label: True,
     permutations: int = PERMUTATIONS,
-) -> ModelDifferences:
-    """Rows (columns COMPARED, without `p_holm`) of a model against a baseline, each a name and its scores of this task."""
-    first, second = in_common(task, baseline[1], model[1])
-    notes = list(_left_out(task.name, (baseline[0], baseline[1], first), (model[0], model[1], second)))
-    rows: list[tuple[object, ...]] = []
-    for (language,), mine in first.group_by("language", maintain_order=True):
-        others = second.filter(pl.col("language").eq_missing(pl.lit(language, pl.String)))
-        units = task.sampled(mine, options)
-        if not units and not mine["score"].count():
-            continue
-        if not units:
-            why = f"{task.name} cannot be compared: the task defines no sampling units."
-            return ModelDifferences(pl.DataFrame(schema=COMPARED), (why,))
-        for one, other in _matching(units, task.sampled(others, options)):
-            both = pair(one, other, shown)
-            if both is None:
-                continue
-            found = compare(both, bootstrap, permutations, options.seed)
+    progress: Callable[[float], None] = lambda share: None,
+) -> list[ModelDifferences]:
+    """Rows (columns COMPARED, without `p_holm`) of each model against a baseline.
+
+    `progress` hears which share of them is made, one language after the other.
+    """
+    notes: list[list[str]] = []
+    parts: list[tuple[dict[object, pl.DataFrame], dict[object, pl.DataFrame]]] = []
+    for name, scores in models:
+        first, second = in_common(task, baseline[1], scores)
+        notes.append(list(_left_out(task.name, (*baseline, first), (name, scores, second))))
+        parts.append((_by_language(first), _by_language(second)))
+    rows: list[list[tuple[object, ...]]] = [[] for _ in models]
+    undefined: set[int] = set()
+    languages = list(dict.fromkeys(language for mine, _ in parts for language in mine))
+    for done, language in enumerate(languages):
+        known: list[tuple[pl.DataFrame, Sequence[Sampled]]] = []
+        pairs: list[tuple[int, Paired]] = []
+        for place, (mine, others) in enumerate(parts):
+            progress((done + place / len(parts)) / len(languages))
+            units = _sampled(task, mine[language], options, known) if language in mine else ()
+            if units:
+                pairs += [(place, both) for both in _pairs(units, task.sampled(others[language], options), shown)]
+            elif language in mine and mine[language]["score"].count():
+                undefined.add(place)
+        compared = compare([both for _, both in pairs], bootstrap, permutations, options.seed)
+        for (place, both), found in zip(pairs, compared, strict=True):
+            name = models[place][0]
             tested = (found.model, found.baseline, found.difference, found.low, found.high, found.p)
             sizes = (found.detectable_low, found.detectable_high, found.n)
             for label, *numbers in zip(both.labels, *(column.tolist() for column in (*tested, *sizes)), strict=True):
-                place = (task.name, language, label.template, label.measure, label.group, model[0], baseline[0])
-                rows.append((*place, *numbers[:6], None, *numbers[6:], label.scale, BOOTSTRAPS[options.interval]))
-    return ModelDifferences(_finite(pl.DataFrame(rows, schema=COMPARED, orient="row")), tuple(notes))
+                row = (task.name, language, label.template, label.measure, label.group, name, baseline[0])
+                rows[place].append((*row, *numbers[:6], None, *numbers[6:], label.scale, BOOTSTRAPS[options.interval]))
+    why = f"{task.name} cannot be compared: the task defines no sampling units."
+    return [
+        ModelDifferences(pl.DataFrame(schema=COMPARED), (why,))
+        if place in undefined
+        else ModelDifferences(_finite(pl.DataFrame(made, schema=COMPARED, orient="row")), tuple(said))
+        for place, (made, said) in enumerate(zip(rows, notes, strict=True))
+    ]
 
 
-def _matching(baseline: Sequence[Sampled], model: Sequence[Sampled]) -> Iterator[tuple[Sampled, Sampled]]:
-    """The blocks of both that have an output in common."""
+def _by_language(scores: pl.DataFrame) -> dict[object, pl.DataFrame]:
+    """The scores of each language, in the order in which they come."""
+    return {language: part for (language,), part in scores.group_by("language", maintain_order=True)}
+
+
+def _sampled(
+    task: Task, scores: pl.DataFrame, options: MeasureOptions, known: list[tuple[pl.DataFrame, Sequence[Sampled]]]
+) -> Sequence[Sampled]:
+    """The units of these scores, made once where several models leave the baseline the same samples."""
+    for frame, units in known:
+        if frame.equals(scores):
+            return units
+    known.append((scores, task.sampled(scores, options)))
+    return known[-1][1]
+
+
+def _pairs(baseline: Sequence[Sampled], model: Sequence[Sampled], shown: Callable[[Label], bool]) -> Iterator[Paired]:
+    """The blocks of both that have an output in common that is shown."""
     for one in baseline:
         for other in model:
-            if set(one.labels) & set(other.labels):
-                yield one, other
+            if set(one.labels) & set(other.labels) and (both := pair(one, other, shown)) is not None:
+                yield both
 
 
 def _finite(rows: pl.DataFrame) -> pl.DataFrame:

@@ -26,8 +26,8 @@ LEVEL = 0.05
 POWER = 0.8
 BLOCK = 1 << 22
 """Signs that are drawn at once."""
-CACHED = 2048
-"""Rows of signs that are used at once: the processor's cache holds those of some hundred units."""
+CACHED = 1 << 16
+"""Statistics of random signs that are held at once, so that the processor's cache has room for them."""
 _TIE = 1e-5
 """Studentised statistics that agree to this are equal: the means of signs are single-precision numbers."""
 
@@ -102,8 +102,21 @@ def _chosen(sampled: Sampled, strata: Sequence[Units], labels: Sequence[Label]) 
     return replace(sampled.choose([known.index(label) for label in labels]), strata=tuple(strata))
 
 
-def compare(pair: Paired, bootstrap: Bootstrap, permutations: int = PERMUTATIONS, seed: int = 0) -> PairedComparison:
-    """All outputs of a pair."""
+Strata = Sequence[tuple[str, Array]]
+"""Names of strata, and the influences [units, outputs] in each."""
+
+
+def compare(
+    pairs: Sequence[Paired], bootstrap: Bootstrap, permutations: int = PERMUTATIONS, seed: int = 0
+) -> list[PairedComparison]:
+    """All outputs of each pair."""
+    found = [_untested(pair, bootstrap) for pair in pairs]
+    tests = sign_tests([(strata, observed) for _, strata, observed in found], permutations, seed)
+    return [replace(comparison, p=p) for (comparison, *_), p in zip(found, tests, strict=True)]
+
+
+def _untested(pair: Paired, bootstrap: Bootstrap) -> tuple[PairedComparison, Strata, Array]:
+    """A comparison without its p, and what the test is made of: influences on the differences, and these [outputs]."""
     first, second = pair.baseline, pair.model
     names = [units.stratum for units in first.strata]
     arrays = [[units.values for units in side.strata] for side in (first, second)]
@@ -124,20 +137,36 @@ def compare(pair: Paired, bootstrap: Bootstrap, permutations: int = PERMUTATIONS
     rests = [len(a) * ((a != 0) | (b != 0)).any(axis=0) for a, b in zip(*sides, strict=True)]
     with np.errstate(over="ignore"):  # infinite where so few units tell nothing
         below, above = (np.where(first.ratio, one * np.expm1(change), change) for change in (-step, step))
-    return PairedComparison(
+    untested = PairedComparison(
         baseline=one,
         model=other,
         difference=found.value,
         low=found.low,
         high=found.high,
-        p=sign_test(list(zip(names, spread, strict=True)), observed, permutations, seed),
+        p=np.full(len(one), np.nan),
         detectable_low=below,
         detectable_high=above,
         n=np.sum(rests, axis=0),
     )
+    return untested, list(zip(names, spread, strict=True)), observed
 
 
-def sign_test(strata: Sequence[tuple[str, Array]], observed: Array, permutations: int = PERMUTATIONS, seed: int = 0) -> Array:
+def sign_tests(tests: Sequence[tuple[Strata, Array]], permutations: int = PERMUTATIONS, seed: int = 0) -> list[Array]:
+    """The sign tests of several pairs: those with strata of the same names and sizes are made at once, from the same signs."""
+    alike: dict[tuple[tuple[str, int], ...], list[int]] = {}
+    for place, (strata, _) in enumerate(tests):
+        alike.setdefault(tuple((name, len(influence)) for name, influence in strata), []).append(place)
+    found: dict[int, Array] = {}
+    for shape, places in alike.items():
+        mine = [tests[place] for place in places]
+        joined = [(name, np.concatenate([s[at][1] for s, _ in mine], axis=1)) for at, (name, _) in enumerate(shape)]
+        p = sign_test(joined, np.concatenate([observed for _, observed in mine]), permutations, seed)
+        ends = np.cumsum([len(observed) for _, observed in mine])
+        found |= dict(zip(places, np.split(p, ends[:-1]), strict=True))
+    return [found[place] for place in range(len(tests))]
+
+
+def sign_test(strata: Strata, observed: Array, permutations: int = PERMUTATIONS, seed: int = 0) -> Array:
     """Two-sided p [outputs] of the differences `observed`, from each stratum's name and influences [units, outputs].
 
     (1 + how many of the random signs give a statistic at least as far from 0) / (1 + permutations); 1 where nothing differs,
@@ -158,13 +187,14 @@ def sign_test(strata: Sequence[tuple[str, Array]], observed: Array, permutations
     flipped = [_Flipped.of(values) for _, values in units]
     counts = np.zeros(len(observed), dtype=np.int64)
     height = max(1, BLOCK // max(len(values) for _, values in units))
+    step = min(2048, max(512, CACHED // len(observed)))
     for start in range(0, permutations, height):
         rows = min(height, permutations - start)
         drawn = [each.draw(source, rows) for source, each in zip(sources, flipped, strict=True)]
-        for first in range(0, rows, CACHED):
-            total, variance = np.zeros((2, len(observed), min(CACHED, rows - first)))
+        for first in range(0, rows, step):
+            total, variance = np.zeros((2, len(observed), min(step, rows - first)))
             for bits, each in zip(drawn, flipped, strict=True):
-                each.add(bits[first : first + CACHED], total, variance)
+                each.add(bits[first : first + step], total, variance)
             counts += (_studentised(total, variance) >= limit[:, None]).sum(axis=1)
     unmoved = shared == 0
     p = (1 + counts) / (1 + permutations)

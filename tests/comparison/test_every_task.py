@@ -23,7 +23,7 @@ def of(frame: pl.DataFrame, model: str) -> pl.DataFrame:
 @pytest.mark.parametrize("name", NAMES)
 def test_two_models_and_a_copy(name: str) -> None:
     one = of(scores(name), "one")
-    copy = differences(task(name), ("one", one), ("copy", one), OPTIONS, Bootstrap.of(OPTIONS), permutations=99)
+    (copy,) = differences(task(name), ("one", one), [("copy", one)], OPTIONS, Bootstrap.of(OPTIONS), permutations=99)
     assert copy.rows.height
     assert copy.notes == ()
     defined = copy.rows.drop_nulls("p")
@@ -32,9 +32,26 @@ def test_two_models_and_a_copy(name: str) -> None:
     assert set(defined["difference"]) == {0.0}
     numbers = [column for column, dtype in one.schema.items() if dtype == pl.Float64()]
     turned = one.with_columns(pl.col(numbers) * -0.5) if name != "gest-mt" else one.with_columns(score=1 - pl.col("score"))
-    other = differences(task(name), ("one", one), ("two", turned), OPTIONS, Bootstrap.of(OPTIONS), permutations=99)
+    (other,) = differences(task(name), ("one", one), [("two", turned)], OPTIONS, Bootstrap.of(OPTIONS), permutations=99)
     assert other.rows.height == copy.rows.height
     assert other.rows["difference"].abs().max() > 0  # type: ignore[operator]
+
+
+def test_models_with_other_samples_are_compared_as_each_alone() -> None:
+    """Of two languages; one model has a half of the samples, another one only the second language."""
+    made = of(scores("gest-mt"), "one")
+    one = pl.concat(made.with_columns(language=pl.lit(language)) for language in ("sk", "cs"))
+    one = one.with_columns(score=pl.int_range(pl.len()) % 3 / 2)
+    two = one.with_columns(score=1 - pl.col("score"))
+    last = pl.col("language") == "cs"
+    models = [("two", two), ("half", two.filter(pl.int_range(pl.len()) % 2 == 0)), ("last", two.filter(last)), ("same", one)]
+    together = differences(task("gest-mt"), ("one", one), models, OPTIONS, Bootstrap.of(OPTIONS), permutations=99)
+    for model, found in zip(models, together, strict=True):
+        (alone,) = differences(task("gest-mt"), ("one", one), [model], OPTIONS, Bootstrap.of(OPTIONS), permutations=99)
+        assert alone.rows.height
+        assert found.rows.equals(alone.rows)
+        assert found.notes == alone.notes
+    assert [len(found.notes) for found in together] == [0, 1, 1, 0]
 
 
 def test_what_is_missing_is_not_defined() -> None:
@@ -43,8 +60,8 @@ def test_what_is_missing_is_not_defined() -> None:
     silent = frame("gest-mt", [row | ({"score": None} if row["group"] == "5" else {}) for row in mt()])
     mute = frame("gest-mt", [row | {"score": None} for row in mt()])
     for name, made, missing in (("winobias", male, "g_hat_s"), ("gest-mt", silent, "f_s"), ("gest-mt", mute, None)):
-        found = differences(
-            task(name), ("one", of(made, "one")), ("two", of(made, "two")), OPTIONS, Bootstrap.of(OPTIONS), permutations=9
+        (found,) = differences(
+            task(name), ("one", of(made, "one")), [("two", of(made, "two"))], OPTIONS, Bootstrap.of(OPTIONS), permutations=9
         )
         assert missing is None or missing not in set(found.rows["measure"])
         assert found.rows.is_empty() == (missing is None)
@@ -68,7 +85,7 @@ def test_brief_tables_show_the_largest_differences_of_all_languages() -> None:
     """Rows of two languages: the ten largest, whichever their language, each named with it."""
     scored = pl.concat(of(frame("gest-mt", mt()), "one").with_columns(language=pl.lit(language)) for language in ("cs", "sk"))
     other = scored.with_columns(score=pl.when(language="sk").then(1 - pl.col("score")).otherwise("score"))
-    found = differences(task("gest-mt"), ("one", scored), ("two", other), OPTIONS, Bootstrap.of(OPTIONS), permutations=9)
+    (found,) = differences(task("gest-mt"), ("one", scored), [("two", other)], OPTIONS, Bootstrap.of(OPTIONS), permutations=9)
     layout = task("gest-mt").layout(OPTIONS) or plain_layout(found.rows)
     made = Comparison(("one", "two"), OPTIONS, 9, corrected(found.rows), pl.DataFrame(), {"gest-mt": layout}, ())
     by_group = tables(made, brief=True)[1]

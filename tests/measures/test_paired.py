@@ -26,7 +26,7 @@ def compared(one: Sampled, other: Sampled, permutations: int = 10_000) -> Paired
     """The comparison of both on their common units."""
     both = pair(one, other)
     assert both is not None
-    return compare(both, Bootstrap(), permutations)
+    return compare([both], Bootstrap(), permutations)[0]
 
 
 def contrast(sums: Array) -> Array:
@@ -46,6 +46,23 @@ def test_p_is_that_of_all_sign_changes() -> None:
     found = compared(sampled(a), sampled(b), 40_000)
     assert 0.01 < exact.pvalue < 0.7
     assert found.p[0] == pytest.approx(exact.pvalue, abs=4 * math.sqrt(exact.pvalue / 40_000))
+
+
+def test_several_pairs_are_tested_as_each_alone() -> None:
+    """With the same units, with others, and with a stratum that another pair's difference doesn't rest on."""
+    random = np.random.default_rng(3)
+    pairs = []
+    for sizes, statistic in (((40, 7), contrast), ((40, 7), None), ((40, 8), contrast), ((40, 7), contrast)):
+        sides = [sampled(*(random.normal(shift, 1, size) for size in sizes), statistic=statistic) for shift in (0, 0.3)]
+        both = pair(*sides)
+        assert both is not None
+        pairs.append(both)
+    together = compare(pairs, Bootstrap(), 3000)
+    alone = [compare([each], Bootstrap(), 3000)[0] for each in pairs]
+    assert len({found.p[0] for found in alone}) == len(pairs)
+    for one, other in zip(together, alone, strict=True):
+        for name in PairedComparison.__slots__:
+            assert np.array_equal(getattr(one, name), getattr(other, name)), name
 
 
 def test_p_of_shares_counts_ties() -> None:
@@ -119,7 +136,7 @@ def test_units_that_only_one_has_are_left_out() -> None:
     both = pair(one, other)
     assert both is not None
     assert both.alone == 2
-    found = compare(both, Bootstrap(), 99)
+    (found,) = compare([both], Bootstrap(), 99)
     assert (found.baseline[0], found.model[0], found.n[0]) == (2.5, 25, 2)
 
 
