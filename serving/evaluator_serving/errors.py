@@ -70,6 +70,6 @@ def in_words(error: BaseException) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, at most 200 characters."""
-    text = redacted(str(error)).strip().splitlines()
-    return (text[0] if text else type(error).__name__)[:200]
+    """The first line of an error's message, at most 200 characters: of a longer one whole words and an ellipsis."""
+    text = (redacted(str(error)).strip().splitlines() or [type(error).__name__])[0]
+    return text if len(text) <= 200 else f"{text[:198].rsplit(maxsplit=1)[0]} …"
