@@ -63,7 +63,7 @@ class TextTokenizer:
         self._backend = tokenizer.backend_tokenizer
         self._backend.no_truncation()
         self._backend.no_padding()
-        self._ahead: dict[tuple[str, bool], Any] = {}
+        self._ahead: dict[bool, dict[str, Any]] = {False: {}, True: {}}
         _declare_control(tokenizer)
         self._types = (getattr(source.config, "type_vocab_size", 0) or 0) > 1
         self.config = source.config
@@ -119,14 +119,13 @@ class TextTokenizer:
 
         A text that the tokenizer fails at is left to whoever asks for it.
         """
-        self._ahead = {}
+        self._ahead = {False: {}, True: {}}
         self._backend.encode_special_tokens = True
         asked = ((self._backend.encode_batch_fast, alone, False), (self._backend.encode_batch, whole, True))
         for encode, texts, special in asked if self._chat is None else asked[1:]:
             distinct = list(dict.fromkeys(texts))
             with contextlib.suppress(Exception):  # the library has no types of its own
-                made = encode(distinct, add_special_tokens=special)
-                self._ahead |= {(text, special): one for text, one in zip(distinct, made, strict=True)}
+                self._ahead[special] = dict(zip(distinct, encode(distinct, add_special_tokens=special), strict=True))
 
     def tokens(self, text: str, second: str | None = None) -> Tokens:
         """Tokenize a text or a pair of texts, with the model's special tokens. Raises InputError as `ids` does."""
@@ -333,7 +332,7 @@ class TextTokenizer:
         return Coverage(own, sum(i == self.unk_id for i in ids), parts + sum(i in self._bytes for i in ids))
 
     def _encode(self, text: str, second: str | None = None, *, special: bool, control: bool = False) -> Any:
-        if second is None and not control and (made := self._ahead.get((text, special))) is not None:
+        if second is None and not control and (made := self._ahead[special].get(text)) is not None:
             return made
         # Set each time: transformers' wrapper sets it too, whenever it is called.
         self._backend.encode_special_tokens = not control
