@@ -7,9 +7,10 @@ EVALUATOR_DATA points at the data sets. Models are a configuration, a few random
 GEST of models with one tokenizer, `gest-n` of models whose tokenizers all differ, `eurogest` EuroGEST of models whose
 tokenizers differ. Counted are seconds of CPU, which other processes on the machine hardly change: `encode` (here and,
 with their imports, in encoding processes), `worker` (a replica's methods), `driver` (the rest) and `loop` (the part of that
-while models are scored), and the peaks of memory of this process and of the largest encoding process. Imports of this process
-are left out, and that a tokenizer is seen for the first time on a machine (a second each). `per_second` has requests by seconds
-of the driver, and of a worker core (`encode` and `worker`).
+while models are scored), and the peaks of memory of this process and of the largest encoding process. Left out are what this
+process imports before the run begins (the modules that prepare and score, without torch and transformers; what it imports
+later counts as the driver's), and that a tokenizer is seen for the first time on a machine (a second each). `per_second` has
+requests by seconds of the driver, and of a worker core (`encode` and `worker`).
 
 With `--ray N ...` the same is swept on a Ray cluster of one machine with N logical CPUs, for each N: `wall` seconds from when
 it is joined to the end, encoding included, the driver's share of them, and the largest worker's peak. `--before CHECKOUT` runs
@@ -98,15 +99,12 @@ def one(case: str, models: Sequence[str], limit: int | None, ray: int) -> dict[s
     """Run a case in this process (or sweep it on so many Ray workers). Returns what it took."""
     from evaluator.tasks import task
     from evaluator_serving.engine import EngineOptions as Options
-    from evaluator_serving.models.resolving import resolve_here
-    from evaluator_serving.models.tokenizer import load_tokenizer
 
     package = "evaluator.scoring" if importlib.util.find_spec("evaluator.scoring") else "evaluator.run"  # its older name
     driver, spec_module, worker_module = (importlib.import_module(f"{package}.{name}") for name in ("driver", "spec", "worker"))
-    if package == "evaluator.run":
+    if hasattr(Engine, "describe"):  # what older engines must have
         engine: Any = importlib.import_module("driver_throughput").NullEngine
         engine.describe, engine.__abstractmethods__ = lambda _: types.SimpleNamespace(details={}), frozenset()
-    load_tokenizer(resolve_here(models[0]))  # the imports
     specs = tuple(spec_module.ModelSpec(model, ENGINE, options=Options(device="cpu")) for model in models)
     with tempfile.TemporaryDirectory() as out:
         spec = spec_module.RunSpec(specs, (task(CASES[case][0]),), Path(out) / "run", limit=limit, verify=False)
