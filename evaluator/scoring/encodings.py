@@ -27,7 +27,7 @@ from evaluator_serving.table import Builder, EncodedTable
 from evaluator_serving.table_file import mapped, read, write
 
 BLOCK = 64
-"""Requests that are tokenized together: few enough that what the library makes of their texts stays in the processor's cache."""
+"""Requests that are tokenized together: few enough that what the library makes of them stays in the processor's cache."""
 MANY = 5000
 """Requests from which on a process of its own is worth its start."""
 MOST = 16
