@@ -15,6 +15,9 @@ from evaluator_serving.models.source import ModelSource
 from evaluator_serving.requests import SENTINEL
 from evaluator_serving.rows import Coverage
 
+_WORDS = 200_000
+"""Words whose tokens the library remembers. By default it keeps 10,000, fewer than EuroGEST has in its languages."""
+
 START_TEXT = "<|endoftext|>"
 """What StereoSet's released code puts in front of a text, whatever the model's tokenizer makes of it."""
 
@@ -63,6 +66,8 @@ class TextTokenizer:
         self._backend = tokenizer.backend_tokenizer
         self._backend.no_truncation()
         self._backend.no_padding()
+        if resize := getattr(self._backend.model, "_resize_cache", None):
+            resize(_WORDS)
         self._ahead: dict[bool, dict[str, Any]] = {False: {}, True: {}}
         _declare_control(tokenizer)
         self._types = (getattr(source.config, "type_vocab_size", 0) or 0) > 1
