@@ -9,7 +9,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -32,6 +32,9 @@ MANY = 5000
 """Requests from which on a process of its own is worth its start."""
 MOST = 16
 """Processes at the same time: each may hold the libraries and the requests."""
+
+LOOK_SECONDS = 0.5
+"""Between two looks whether a model is encoded."""
 
 
 class Encodes(Protocol):
@@ -107,12 +110,10 @@ StartEncoders = Callable[[Sequence[Wanted]], Encoders | None]
 """Starts what encodes for these models; None where this process shall."""
 
 
-def encode_all(wanted: Wanted) -> Encoding:
+def encode_all(encoder: Encodes, asked: Asked) -> Encoding:
     """Encode and summarize all that a model is asked."""
-    from evaluator_serving.encoding import encoder_for
-
-    found = encode(encoder_for(wanted.source), wanted.asked.requests)
-    return replace(found, summary=summarize(found.table, wanted.asked.tasks))
+    found = encode(encoder, asked.requests)
+    return replace(found, summary=summarize(found.table, asked.tasks))
 
 
 class Encodings:
@@ -150,6 +151,7 @@ class Encodings:
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
             encoders.close()
+            pool.shutdown()  # they are gone before the cluster is left
 
     def encode(
         self, source: ModelSource, requests: Mapping[str, Request], encoder: Callable[[], Encodes], *, strict: bool
@@ -161,6 +163,8 @@ class Encodings:
         known = Encoding(self._by_encoder.get(key, EncodedTable.of([])))
         if key in self._ahead:
             asked, future = self._ahead.pop(key)
+            while not wait([future], LOOK_SECONDS).done:  # Polars has a wait without a timeout resumed after Ctrl-C
+                pass
             known = future.result()
             if known.summary is not None:
                 self._keep(known.table, asked, known.summary)
@@ -247,13 +251,15 @@ def serve() -> None:
     """What such a process does: it reads a model and two paths, and writes at one what is asked at the other, encoded."""
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # libraries print
+    from evaluator_serving.encoding import encoder_for
+
     asked_at = functools.lru_cache(maxsize=1)(lambda path: pickle.loads(path.read_bytes()))
     with contextlib.suppress(EOFError), answers:
         while True:
             source, asked, path = pickle.load(requests)
             told = Encoding(EncodedTable.of([]))
             with contextlib.suppress(Exception):  # without a file it counts as failed
-                found = encode_all(Wanted(source, asked_at(asked)))
+                found = encode_all(encoder_for(source), asked_at(asked))
                 with path.open("wb") as file:
                     write(found.table, file)
                 told = replace(found, table=told.table)

@@ -1,20 +1,28 @@
 """What a run's models have in common is made once."""
 
+import os
+import signal
 import sys
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from threading import Event, Timer
 
+import polars as pl
 import pytest
 from tiny_models import tiny_model
 
 from evaluator.scoring import encodings
 from evaluator.scoring.driver import prepare
+from evaluator.scoring.encodings import Asked, Encoding, Encodings, Wanted
 from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator_serving import encoding
-from evaluator_serving.encoding import Encoder
+from evaluator_serving.encoding import Encoder, encoder_for
+from evaluator_serving.models.resolving import resolve
 from evaluator_serving.models.source import ModelSource
-from evaluator_serving.requests import Request, request_id
+from evaluator_serving.requests import Continuation, Request, request_id
+from evaluator_serving.table import EncodedTable
 from tests.own_tasks import custom
 
 
@@ -85,3 +93,28 @@ def test_several_tokenizers_are_encoded_in_processes_of_their_own(tmp_path: Path
         assert len(here["short"].refused) > 0
         for name, model in apart.items():
             assert (list(model.encoded), model.refused) == (list(here[name].encoded), here[name].refused)
+
+
+def test_ctrl_c_is_heard_while_another_machine_encodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Polars handles the signal too, and has the kernel resume a wait without a timeout."""
+    pl.LazyFrame({"a": [1]}).collect()
+    monkeypatch.setattr(encodings, "MANY", 1)
+    ended = Event()
+
+    class Machine:
+        count = 1
+
+        def encode(self, _: Wanted) -> Encoding:
+            ended.wait(20)
+            return Encoding(EncodedTable.of([]))
+
+        def close(self) -> None:
+            ended.set()
+
+    requests = {"r": Continuation("The man", (" said.",))}
+    source, ours = resolve(str(tiny_model("gpt2", tmp_path / "gpt2"))), Encodings()
+    begun = time.monotonic()
+    Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt), ours.ahead([Wanted(source, Asked(requests, {}))], lambda _: Machine()):
+        ours.encode(source, requests, lambda: encoder_for(source), strict=False)
+    assert time.monotonic() - begun < 15

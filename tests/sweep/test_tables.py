@@ -1,6 +1,7 @@
 """On a cluster its machines encode, and replicas read token rows from Ray's object store: with the answers of one process."""
 
 import os
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -15,8 +16,10 @@ from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
 from evaluator.sweep.driver import SweepOptions, sweep
 from evaluator.tasks.stored import scores_of
+from evaluator_serving.encoding import encoder_for
 from evaluator_serving.engine import EngineOptions
-from evaluator_serving.requests import Request
+from evaluator_serving.models.resolving import resolve
+from evaluator_serving.requests import Continuation, Request
 from tests.e2e.conftest import sentences, write_samples
 from tests.own_tasks import custom
 from tests.tiny_models import tiny_model
@@ -85,3 +88,50 @@ def test_what_nodes_encode_is_scored_as_by_one_process(cluster: str, tmp_path: P
     for name in record:
         for fact in ("text_tokens", "asked", "fingerprint"):
             assert record[name][fact] == expected[name][fact], (name, fact)
+
+
+def test_a_table_is_made_again_when_its_machine_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after its encoders were ended: replicas read tables long after that."""
+    import ray
+
+    from evaluator.sweep.on_ray.tables import NodeEncoders
+    from tests.sweep.patient_ray import PatientCluster
+
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    requests = {f"r{i}": Continuation("The man", (f" said {'work ' * i}.",)) for i in range(9)}
+    wanted = encodings.Wanted(resolve(str(tiny_model("gpt2", tmp_path / "gpt2"))), encodings.Asked(requests, {}))
+    made = PatientCluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    try:
+        machine = made.add_node(num_cpus=1)
+        ray.init(address=made.address, log_to_driver=False, configure_logging=False)
+        encoders = NodeEncoders([wanted])
+        table = encoders.encode(wanted).table
+        encoders.close()
+        made.add_node(num_cpus=1)
+        made.remove_node(machine, allow_graceful=False)
+        assert table.apply(list) == list(encodings.encode(encoder_for(wanted.source), requests).table)
+    finally:
+        ray.shutdown()
+        made.shutdown()
+
+
+def test_a_models_files_are_removed_before_it_is_encoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that is canceled removes nothing."""
+    from evaluator.sweep.on_ray import tables
+
+    source = resolve(str(tiny_model("gpt2", tmp_path / "gpt2")))
+    files = {file.name: file.read_bytes() for file in source.path.glob("*.json")}
+    place = tmp_path / "place"
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    plain, there = encodings.encode, list[Path]()
+
+    def encode(*arguments: Any) -> encodings.Encoding:
+        there.extend(place.iterdir())
+        return plain(*arguments)
+
+    monkeypatch.setattr(encodings, "encode", encode)
+    requests = {"r": Continuation("The man", (" said.",))}
+    table, _ = tables._encode(source, files, encodings.Asked(requests, {}))
+    assert table.requests == ["r"]
+    assert not there

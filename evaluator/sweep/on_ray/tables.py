@@ -16,7 +16,8 @@ import numpy as np
 import ray
 from ray.exceptions import RayError
 
-from evaluator.scoring.encodings import Asked, Encoding, Wanted, encode_all
+from evaluator.scoring.encodings import LOOK_SECONDS, Asked, Encoding, Wanted, encode_all
+from evaluator_serving.encoding import encoder_for
 from evaluator_serving.models.checkpoint import files_beside_weights
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.table import EncodedTable, Forwards, TableColumns
@@ -94,7 +95,8 @@ class NodeEncoders:
 
     def __init__(self, wanted: Iterable[Wanted]) -> None:
         self._asked: dict[tuple[int, ...], Any] = {}
-        self._told: list[Any] = []
+        self._running: set[Any] = set()
+        self._closed = False
         for asked in (one.asked for one in wanted):  # most models are asked the same
             if asked.key not in self._asked:
                 self._asked[asked.key] = ray.put(asked)
@@ -111,27 +113,40 @@ class NodeEncoders:
             files = {str(file.relative_to(folder)): file.read_bytes() for file in files_beside_weights(folder)}
             encode: Any = ray.remote(_encode).options(num_cpus=1, num_returns=2, scheduling_strategy="SPREAD")
             table, told = encode.remote(wanted.source, files, self._asked[wanted.asked.key])
-            self._told.append(told)
+            self._running.add(told)
+            while not ray.wait([told], timeout=LOOK_SECONDS)[0]:
+                if self._closed:
+                    return Encoding(EncodedTable.of([]))
             found: Encoding = ray.get(told)
+            self._running.discard(told)
         except (RayError, OSError):
             return Encoding(EncodedTable.of([]))
         return replace(found, table=RayTable(table, [name for name in wanted.asked.requests if name not in found.refused]))
 
     def close(self) -> None:
-        """End them, whatever they are doing; what they have made stays."""
-        for told in self._told:
+        """End them, whatever they are doing; what they have made stays.
+
+        Only running tasks are canceled: Ray does not make a table again that was lost with its machine if its task was canceled
+        (even if that was after its end).
+        """
+        self._closed = True
+        for told in list(self._running):
             ray.cancel(told, force=True)
 
 
 def _encode(source: ModelSource, files: Mapping[str, bytes], asked: Asked) -> tuple[EncodedTable, Encoding]:
     """What is encoded, and what else is known of it, which alone the driver reads."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    from transformers import AutoTokenizer  # noqa: F401  takes seconds
+
     with tempfile.TemporaryDirectory(prefix="evaluator-") as folder:
         for name, content in files.items():
             path = Path(folder) / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        found = encode_all(Wanted(replace(source, path=Path(folder)), asked))
+        encoder = encoder_for(replace(source, path=Path(folder)))
+    # The files are removed by now: a task that is canceled can't do it.
+    found = encode_all(encoder, asked)
     return found.table, replace(found, table=EncodedTable.of([]))
 
 
