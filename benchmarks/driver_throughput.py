@@ -70,6 +70,12 @@ class NullEngine(Engine):
     def close(self) -> None:
         """Nothing is held."""
 
+    if hasattr(Engine, "describe"):  # an older checkout's engines must have it
+
+        def describe(self) -> Any:
+            """Nothing is known of it."""
+            return types.SimpleNamespace(details={})
+
 
 def make_models(folder: Path, count: int, *, alike: bool) -> list[Path]:
     """Folders of Llamas with SmolLM2's tokenizer, each with a token of its own unless they are `alike`."""
@@ -102,9 +108,6 @@ def one(case: str, models: Sequence[str], limit: int | None, ray: int) -> dict[s
 
     package = "evaluator.scoring" if importlib.util.find_spec("evaluator.scoring") else "evaluator.run"  # its older name
     driver, spec_module, worker_module = (importlib.import_module(f"{package}.{name}") for name in ("driver", "spec", "worker"))
-    if hasattr(Engine, "describe"):  # what older engines must have
-        engine: Any = importlib.import_module("driver_throughput").NullEngine
-        engine.describe, engine.__abstractmethods__ = lambda _: types.SimpleNamespace(details={}), frozenset()
     specs = tuple(spec_module.ModelSpec(model, ENGINE, options=Options(device="cpu")) for model in models)
     with tempfile.TemporaryDirectory() as out:
         spec = spec_module.RunSpec(specs, (task(CASES[case][0]),), Path(out) / "run", limit=limit, verify=False)
