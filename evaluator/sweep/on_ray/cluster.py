@@ -92,7 +92,8 @@ def _short_folder(places: Sequence[str] = ("/tmp", "/dev/shm", "/var/tmp")) -> d
 def _start_here(report: Callable[[str], None], **options: Any) -> None:
     """Start a cluster on this machine. Raises EngineError where its node doesn't come up in time again and again."""
     for left in reversed(range(STARTS)):
-        report(f"starting Ray on this machine (--ray local), attempt {STARTS - left} of {STARTS}")
+        again = f", attempt {STARTS - left} of {STARTS}" if left < STARTS - 1 else ""
+        report(f"starting Ray on this machine (--ray local){again}")
         before = set(psutil.Process().children(recursive=True))
         try:
             ray.init(address="local", **options)
