@@ -212,13 +212,13 @@ def _timed(owner: Any, names: Sequence[str]) -> Spent:
     return total
 
 
-def know_tokenizers(models: Sequence[Path]) -> None:
+def know_tokenizers(models: Sequence[str]) -> None:
     """Have each tokenizer seen once on this machine."""
+    from evaluator_serving.encoding import encoder_for
     from evaluator_serving.models.resolving import resolve_here
-    from evaluator_serving.models.tokenizer import load_tokenizer
 
     for model in models:
-        load_tokenizer(resolve_here(str(model)))
+        encoder_for(resolve_here(model))
 
 
 def main() -> None:
@@ -230,7 +230,11 @@ def main() -> None:
     parser.add_argument("--ray", type=int, nargs="+", default=[0])
     parser.add_argument("--before", type=Path)
     parser.add_argument("--one", nargs="+", help=argparse.SUPPRESS)
+    parser.add_argument("--know", nargs="+", help=argparse.SUPPRESS)
     asked = parser.parse_args()
+    if asked.know:
+        know_tokenizers(asked.know)
+        return
     if asked.one:
         print(json.dumps(one(asked.cases[0], asked.one, asked.limit, asked.ray[0])))
         return
@@ -245,7 +249,8 @@ def main() -> None:
     for case in asked.cases:
         with tempfile.TemporaryDirectory() as folder:
             models = make_models(Path(folder), asked.models or CASES[case][1], alike=case == "gest-1")
-            know_tokenizers(models)
+            for program in programs.values():  # a checkout knows what it has seen itself
+                subprocess.run([program, str(here), "--know", *map(str, models)], env=environment, check=True)
             for ray, (side, program) in itertools.product(asked.ray, programs.items()):
                 command = [program, str(here), "--cases", case, "--ray", str(ray)]
                 command += ["--limit", str(asked.limit)] if asked.limit else []
