@@ -20,6 +20,8 @@ from evaluator_serving.rows import Encoded, EncodedCandidate, Read, Row
 
 FEW = 12
 """Requests that are asked again."""
+LOOKED_AT = 1000
+"""Answered requests that these are chosen from, at most."""
 
 
 def recover(run: Run, model: PreparedModel) -> None:
@@ -55,7 +57,8 @@ def answers_to_repeat(run: Run, model: PreparedModel) -> StoredAnswers:
     if engine_class(model.info.engine).reads_weights:
         return StoredAnswers()
     done = run.done(model.name)
-    answered = model.encoded.only([request for request in model.encoded.requests if request in done])
+    asked = [request for request in model.encoded.requests if request in done]
+    answered = model.encoded.only(asked[:: max(1, len(asked) // LOOKED_AT)])
     items = _few([item for item in answered if item.candidates])
     if items:
         stored = run.answers(model.name).filter(pl.col("request").is_in([item.request for item in items]))
