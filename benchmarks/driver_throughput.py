@@ -126,8 +126,10 @@ def one(case: str, models: Sequence[str], limit: int | None, ray: int) -> dict[s
         largest = outcome.run.timings()["host_memory"].max()
     assert not outcome.errors, outcome.errors
     apart = resource.getrusage(resource.RUSAGE_CHILDREN)
-    encoding = encode.cpu + (apart.ru_utime + apart.ru_stime if not ray else 0)  # Ray's own processes are children too
-    seconds = {"encode": encoding, "driver": used - encode.cpu - worker.cpu, "worker": worker.cpu}
+    encoding = encode.cpu + apart.ru_utime + apart.ru_stime
+    seconds = {"driver": used - encode.cpu - worker.cpu}
+    if not ray:  # of which the processes are not this one's own children, and others are
+        seconds |= {"encode": encoding, "worker": worker.cpu}
     found: dict[str, Any] = {
         "requests": requests,
         "files": files,

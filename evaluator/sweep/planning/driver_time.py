@@ -13,7 +13,7 @@ class ProgramTime:
     """Seconds of CPU.
 
     Attributes:
-        request: of the driver, to cut a request into a chunk, send it and store its answer.
+        request: of the driver, to send a request in a chunk and to store its answer.
         model: of the driver, to start a model and to record how it ended.
         commit: of the driver, to write what a model has answered since the last commit; every: seconds between commits.
         worker: of a worker, to make a request's rows and to assemble its answer, while its device waits.
@@ -34,7 +34,7 @@ class ProgramTime:
         return max(0.1, 1 - self.commit * active / self.every)
 
 
-PROGRAM_TIME = ProgramTime(request=1.5e-5, model=0.1, commit=0.005, worker=7e-5)
-"""Measured with an engine that answers at once (`benchmarks/driver_throughput.py`). `request`: the loop of three models on
-EuroGEST, everything included; on GEST, with one tokenizer, it takes 6 µs. `worker`: EuroGEST. `model`: run.json. `commit`:
-writing 1,000 answers of each of 24 models, of which fsyncs are most."""
+PROGRAM_TIME = ProgramTime(request=1.5e-5, model=0.1, commit=0.005, worker=4e-5)
+"""Measured with an engine that answers at once (`benchmarks/driver_throughput.py`). `request`: in this process 4 to 6 µs, on Ray
+20 with chunks of 85 requests, as of a CPU; a GPU's chunks are larger. `worker`: EuroGEST. `model`: run.json. `commit`: writing
+1,000 answers of each of 24 models, of which fsyncs are most."""
