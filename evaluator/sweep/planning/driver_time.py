@@ -35,6 +35,8 @@ class ProgramTime:
 
 
 PROGRAM_TIME = ProgramTime(request=1.5e-5, model=0.1, commit=0.005, worker=4e-5)
-"""Measured with an engine that answers at once (`benchmarks/driver_throughput.py`). `request`: in this process 4 to 6 µs, on Ray
-20 with chunks of 85 requests, as of a CPU; a GPU's chunks are larger. `worker`: EuroGEST. `model`: run.json. `commit`: writing
-1,000 answers of each of 24 models, of which fsyncs are most."""
+"""Measured with an engine that answers at once (`benchmarks/driver_throughput.py`).
+
+`request`: in this process 4 to 6 µs, on Ray 20 with chunks of 85 requests, as of a CPU; a GPU's chunks are larger. `worker`:
+EuroGEST. `model`: run.json. `commit`: writing 1,000 answers of each of 24 models, of which fsyncs are most.
+"""
