@@ -153,6 +153,7 @@ class Loop:
             journal=self._run.journal(active.model.name),
             earlier=answers_to_repeat(self._run, prepared),
             table=prepared.encoded if active.model.work is None else None,
+            chunk_tokens=prepared.chunk_tokens,
         )
 
     def _load(self, active: ActiveReplica, held_for: str = "") -> None:

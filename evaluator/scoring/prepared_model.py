@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, get_args
 
 import polars as pl
 
@@ -13,8 +13,10 @@ from evaluator.scoring.summary import Summary
 from evaluator.store.sample_counts import SampleCounts
 from evaluator.tasks.limit import sample_counts
 from evaluator_serving.chunks import Chunk
+from evaluator_serving.engine import DeviceKind
 from evaluator_serving.identity import fingerprint
 from evaluator_serving.models.decoding import decoding_record
+from evaluator_serving.registry import engine_class
 from evaluator_serving.table import EncodedTable
 
 
@@ -48,6 +50,12 @@ class PreparedModel(ModelSetup):
     given_up: frozenset[str] = frozenset()
     encode_seconds: float = 0.0
     dated: bool = False
+
+    @property
+    def chunk_tokens(self) -> dict[DeviceKind, int]:
+        """Tokens of a chunk that the engine takes on each kind of device."""
+        made, parameters = engine_class(self.info.engine), self.source.parameters
+        return {device: made.chunk_tokens(parameters, device) for device in get_args(DeviceKind)}
 
     def pending_chunks(self, cut: Iterable[Sequence[int]]) -> list[Chunk]:
         """The chunks of what has no answer yet; `cut`: how all that is encoded was cut (see `evaluator_serving.chunks.cut`)."""

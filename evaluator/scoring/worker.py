@@ -3,7 +3,7 @@
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from evaluator_serving.errors import EngineError, InputError, UnexpectedError, i
 from evaluator_serving.models import resolving
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.opening import open_engine
-from evaluator_serving.registry import engine_class
 from evaluator_serving.rows import Row, Workload
 from evaluator_serving.table import EncodedTable
 
@@ -32,7 +31,7 @@ class Load:
 
     `journal` is the file for answers that cost money, which are kept one by one; on a machine without its folder they are kept
     a chunk at a time, as all others are. `earlier`: what a server's model is asked again. `table`: what is
-    to be cut into chunks.
+    to be cut into chunks of so many tokens (`chunk_tokens`: kind of device → number).
     """
 
     engine: str
@@ -44,11 +43,11 @@ class Load:
     journal: Path | None = None
     earlier: StoredAnswers = field(default_factory=StoredAnswers)
     table: EncodedTable | None = None
+    chunk_tokens: Mapping[DeviceKind, int] = field(default_factory=dict)
 
     def cut(self, device: DeviceKind) -> list[Sequence[int]]:
-        """The table in chunks that the engine sizes for this kind of device; none where no table is given."""
-        tokens = engine_class(self.engine).chunk_tokens(self.source.parameters, device)
-        return [] if self.table is None else cut(self.table, tokens)
+        """The table in chunks for this kind of device; none where no table is given."""
+        return [] if self.table is None else cut(self.table, self.chunk_tokens[device])
 
 
 @dataclass(frozen=True, slots=True)
