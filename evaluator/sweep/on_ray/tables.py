@@ -137,8 +137,6 @@ class NodeEncoders:
 def _encode(source: ModelSource, files: Mapping[str, bytes], asked: Asked) -> tuple[EncodedTable, Encoding]:
     """What is encoded, and what else is known of it, which alone the driver reads."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    from transformers import AutoTokenizer  # noqa: F401  takes seconds
-
     with tempfile.TemporaryDirectory(prefix="evaluator-") as folder:
         for name, content in files.items():
             path = Path(folder) / name
