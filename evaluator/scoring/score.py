@@ -115,6 +115,9 @@ def _values(engine: Engine, rows: Sequence[Row], kept: AnswerStore | None) -> li
                 error.row = indices[error.row]
             raise
         for index, value in zip(indices, raw, strict=True):
+            if not chats and len(value) != len(rows[index].lookups):  # the next rows would be read from wrong places
+                wanted = len(rows[index].lookups)
+                raise EngineError(f"the {engine.name} engine gave {len(value)} log-probabilities where {wanted} were asked for")
             values[index] = value
     return [value for value in values if value is not None]
 
