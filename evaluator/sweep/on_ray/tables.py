@@ -59,11 +59,11 @@ class RayTable(EncodedTable):
         if requests == self.requests:
             return self
         which = np.array([self.position[request] for request in requests], dtype=np.intp)
-        return RayTable(_apply.remote(self._ref, _part, which), list(requests))
+        return RayTable(_apply_task.remote(self._ref, _part, which), list(requests))
 
     def apply(self, function: Callable[..., Value], *arguments: Any) -> Value:
         """What a function makes of this table, on the machine where it is."""
-        value: Value = ray.get(_apply.remote(self._ref, function, *arguments))
+        value: Value = ray.get(_apply_task.remote(self._ref, function, *arguments))
         return value
 
     def sent(self, which: Sequence[int]) -> tuple[EncodedTable, Sequence[int]]:
@@ -148,9 +148,11 @@ def _encode(source: ModelSource, files: Mapping[str, bytes], asked: Asked) -> tu
     return found.table, replace(found, table=EncodedTable.of([]))
 
 
-@ray.remote(num_cpus=0)
 def _apply(table: EncodedTable, function: Callable[..., Value], *arguments: Any) -> Value:
     return function(table, *arguments)
+
+
+_apply_task: Any = ray.remote(num_cpus=0)(_apply)
 
 
 def _part(table: EncodedTable, which: Sequence[int]) -> EncodedTable:
