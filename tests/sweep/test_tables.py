@@ -2,8 +2,10 @@
 
 import os
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -113,6 +115,46 @@ def test_a_table_is_made_again_when_its_machine_is_lost(tmp_path: Path, monkeypa
     finally:
         ray.shutdown()
         made.shutdown()
+
+
+def test_users_are_told_that_encoding_waits_for_a_cpu(
+    cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Other jobs hold all CPUs: that is said once, and encoding goes on when they end."""
+    import ray
+
+    from evaluator.sweep.on_ray import tables
+
+    @ray.remote(num_cpus=1)
+    class OtherJob:
+        def ready(self) -> None:
+            pass
+
+    monkeypatch.setattr(tables, "REPORT_SECONDS", 0.5)
+    wanted = encodings.Wanted(
+        resolve(str(tiny_model("gpt2", tmp_path / "gpt2"))), encodings.Asked({"r": Continuation("The man", (" said.",))}, {})
+    )
+    ray.init(address=cluster, log_to_driver=False, configure_logging=False)
+    try:
+        others = [OtherJob.remote() for _ in range(2)]
+        ray.get([other.ready.remote() for other in others])
+        while ray.available_resources().get("CPU"):  # Ray's count is late
+            time.sleep(0.1)
+        encoders = tables.NodeEncoders([wanted])
+        with ThreadPoolExecutor() as pool:
+            encoding = pool.submit(encoders.encode, wanted)
+            said = ""
+            while "encoding" not in (said := said + capsys.readouterr().err):
+                time.sleep(0.1)
+            for other in others:
+                ray.kill(other)
+            assert encoding.result().table.requests == ["r"]
+        encoders.close()
+        said += capsys.readouterr().err
+    finally:
+        ray.shutdown()
+    assert said.count("encoding") == 1
+    assert said.endswith("encoding requests on the cluster, 1 tokenizer left: no CPU is free at the moment\n")
 
 
 def test_a_models_files_are_removed_before_it_is_encoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

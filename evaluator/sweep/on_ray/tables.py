@@ -6,6 +6,7 @@ On a cluster they are made on its machines too: the driver holds no token rows.
 import functools
 import os
 import tempfile
+import threading
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -16,11 +17,15 @@ import numpy as np
 import ray
 from ray.exceptions import RayError
 
+from evaluator import logs
 from evaluator.scoring.encodings import LOOK_SECONDS, Asked, Encoding, Wanted, encode_all
 from evaluator_serving.encoding import encoder_for
 from evaluator_serving.models.checkpoint import files_beside_weights
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.table import EncodedTable, Forwards, TableColumns
+
+REPORT_SECONDS = 10.0
+"""After this long, users are told what the sweep waits for."""
 
 Value = TypeVar("Value")
 
@@ -100,6 +105,14 @@ class NodeEncoders:
         for asked in (one.asked for one in wanted):  # most models are asked the same
             if asked.key not in self._asked:
                 self._asked[asked.key] = ray.put(asked)
+        self._report_later = threading.Timer(REPORT_SECONDS, self._report)
+        self._report_later.daemon = True
+        self._report_later.start()
+
+    def _report(self) -> None:
+        if running := len(self._running):
+            why = "" if ray.available_resources().get("CPU", 0) >= 1 else ": no CPU is free at the moment"
+            logs.line(f"encoding requests on the cluster, {running} tokenizer{'s' * (running > 1)} left{why}")
 
     @classmethod
     def start(cls, wanted: Sequence[Wanted]) -> "NodeEncoders | None":
@@ -130,6 +143,7 @@ class NodeEncoders:
         (even if that was after its end).
         """
         self._closed = True
+        self._report_later.cancel()
         for told in list(self._running):
             ray.cancel(told, force=True)
 
