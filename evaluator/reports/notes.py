@@ -116,10 +116,10 @@ def limit_notes(record: Mapping[str, Any]) -> Iterator[str]:
                 numbers.setdefault(_number(model, task, whole), []).append(name)
         if len(numbers) > 1:
             parts = "; ".join(f"{number}: {_names(names)}" for number, names in numbers.items())
-            yield f"{task}: models were scored on different numbers of its {whole:,} samples; compare them with care: {parts}."
+            yield f"{task}: models use different numbers of its {whole:,} samples; compare them with care: {parts}."
         elif not numbers.keys() <= {ALL, UNRECORDED}:
             (number,) = numbers
-            yield f"{task}: only {number} of its {whole:,} samples were scored, spread over its groups."
+            yield f"{task}: only {number} of its {whole:,} samples are used, spread over its groups."
 
 
 def choice_notes(record: Mapping[str, Any]) -> Iterator[str]:
@@ -140,7 +140,7 @@ def dtype_notes(record: Mapping[str, Any]) -> Iterator[str]:
             kinds.setdefault(kind, []).append(name)
     if len(kinds) > 1:
         parts = "; ".join(f"{kind}: {_names(names)}" for kind, names in kinds.items())
-        yield f"models were scored in different dtypes; compare them with care: {parts}."
+        yield f"models differ in dtype; compare them with care: {parts}."
 
 
 ALL, UNRECORDED = "all", "not recorded (an older version)"

@@ -87,8 +87,7 @@ def test_models_of_different_dtypes_are_told() -> None:
         "old": {"imported": True},
     }
     assert run_notes({"models": models}) == (
-        "models were scored in different dtypes; compare them with care: float32: a, c; bfloat16: b; bfloat16 with weights in "
-        "fp8: d.",
+        "models differ in dtype; compare them with care: float32: a, c; bfloat16: b; bfloat16 with weights in fp8: d.",
         "d: its weights were quantized to fp8 when they were loaded, an approximation.",
     )
     assert run_notes({"models": {name: models[name] for name in ("a", "c", "server", "old")}}) == ()

@@ -41,7 +41,7 @@ class Bench:
         return execute(RunSpec((spec,), (task or self.task,), out, limit=limit)).run
 
     def note(self, number: int) -> str:
-        return f"{self.task.name}: only {number} (limit, seed 0) of its {WHOLE} samples were scored, spread over its groups."
+        return f"{self.task.name}: only {number} (limit, seed 0) of its {WHOLE} samples are used, spread over its groups."
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,7 @@ def test_models_that_were_asked_differently_are_named(bench: Bench, tmp_path: Pa
     )
     (note,) = run_notes(run.record)
     assert note == (
-        f"{bench.task.name}: models were scored on different numbers of its {WHOLE} samples; compare them with care: "
+        f"{bench.task.name}: models use different numbers of its {WHOLE} samples; compare them with care: "
         "20 (limit, seed 0): one; 8 (limit, seed 0): two."
     )
     (section,) = build_report(run, MeasureOptions(resamples=50)).sections
@@ -183,6 +183,7 @@ def test_a_plan_speaks_of_what_is_cut(bench: Bench, tmp_path: Path) -> None:
     sweep.write_text(f'tasks = ["gest"]\nsamples = "{own}"\nlimit = 8\nout = "{tmp_path}/run"\n[[models]]\nmodel = "{model}"\n')
     told = json.loads(CliRunner().invoke(plan_command, [str(sweep), "--format", "json"]).output)
     assert told["notes"] == [bench.note(8)]
+    assert "scored" not in bench.note(8), "nothing is yet"
     assert told["needs"][0]["forwards"] == 8
     assert bench.note(8) in CliRunner().invoke(plan_command, [str(sweep)], env={"COLUMNS": "200"}).output
 
