@@ -1,6 +1,7 @@
 """A board as files: leaderboard.csv, one row per model, and leaderboard.html, one page that needs nothing else."""
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
@@ -54,6 +55,10 @@ def leaderboard(
     options = MeasureOptions(**choices, settings=parse_settings(types, settings or {}))
     board = collect(opened, options, tasks, models, "Leaderboard")
     ranked = board.ranked()
+    if ranked["rank"].is_null().all():
+        why = f"{board.entries[ranked['entry'][0]].model}: {ranked['partial'][0]}"
+        remedy = "repeat the run's command without a limit to score the rest"
+        warnings.warn(f"no model is ranked, because ranks need all samples ({why}); {remedy}", stacklevel=2)
     table = board.wide(ranked)
     if out is not None:
         write(board, ranked, table, Path(out))

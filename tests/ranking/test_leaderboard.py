@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import re
+import shutil
 import time
 from pathlib import Path
 
@@ -152,6 +153,16 @@ def test_part_of_the_samples_is_not_ranked(runs: list[Path], tmp_path: Path) -> 
     row = table.filter(model="b").row(0, named=True)
     assert (row["gest.g_s.rank"], row["gest.g_s.partial"]) == (None, "only 32 of 160 samples were scored (limit)")
     assert table.filter(model="<b>c")["gest.g_s.rank"].to_list() == [1]
+
+
+def test_users_are_told_why_no_model_is_ranked(runs: list[Path], tmp_path: Path) -> None:
+    run = shutil.copytree(runs[0], tmp_path / "run")
+    record = json.loads((run / "run.json").read_text())
+    for entry in record["models"].values():
+        entry["asked"] = {"gest": {"limit": 32, "seed": 0}}
+    (run / "run.json").write_text(json.dumps(record))
+    with pytest.warns(UserWarning, match=r"no model is ranked.*\(.*: only 32 of 160 samples were scored \(limit\)\); repeat"):
+        evaluator.leaderboard(run, resamples=20)
 
 
 def test_the_command_and_its_errors(runs: list[Path], tmp_path: Path) -> None:
