@@ -11,7 +11,7 @@ from evaluator.cli.options import LocalPath, calls, pickle_option
 @calls("evaluator.scoring.onnx_export:export_model")
 @click.command(name="export")
 @click.argument("model")
-@click.argument("folder", metavar="DIR", type=LocalPath(path_type=Path, file_okay=False))
+@click.option("--out", type=LocalPath(path_type=Path, file_okay=False), required=True, metavar="DIR", help="Output folder.")
 @click.option(
     "--dtype",
     type=click.Choice(["float32", "float16", "int8"]),
@@ -28,7 +28,7 @@ from evaluator.cli.options import LocalPath, calls, pickle_option
     help="Skip the comparison with transformers.",
 )
 def command(**arguments: Any) -> None:
-    """Write MODEL, a masked or a generative language model, into the new folder DIR as ONNX graphs.
+    """Write MODEL, a masked or a generative language model, as ONNX graphs.
 
     Of a masked model, DIR/scores.onnx takes input_ids, attention_mask, token_type_ids (where the model has several types),
     mask_positions and candidate_ids, and gives the candidates' log-probabilities (natural log) and the log-sum-exp. Of a
@@ -39,7 +39,7 @@ def command(**arguments: Any) -> None:
 
     \b
     Examples:
-      evaluator export bert-base-uncased exported/bert
+      evaluator export bert-base-uncased --out exported/bert
       evaluator run gest --model bert-base-uncased --engine onnx --extra folder=exported/bert
     """
     from evaluator.scoring.onnx_export import export_model

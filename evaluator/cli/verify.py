@@ -9,7 +9,7 @@ from evaluator.cli.options import LocalPath, calls
 
 @calls("evaluator.exports.archive:verify")
 @click.command(name="verify")
-@click.argument("archive", metavar="OUT.zip", type=LocalPath(path_type=Path, dir_okay=False))
+@click.argument("archive", metavar="ZIP", type=LocalPath(path_type=Path, dir_okay=False))
 def command(archive: Path) -> None:
     """Check the files of an archive, compute its rates again and compare them; exit code 3 if something differs.
 

@@ -16,14 +16,14 @@ from evaluator_serving.opening import open_engine
 
 def export_model(
     model: str,
-    folder: Path,
+    out: Path,
     *,
     dtype: str = "float32",
     allow_pickle: bool = False,
     verify: bool = True,
     report: Callable[[str], None] = print,
 ) -> None:
-    """Write a masked or a generative language model into a new folder as ONNX graphs.
+    """Write a masked or a generative language model into the new folder `out` as ONNX graphs.
 
     Args:
         dtype: of the weights: float32, float16 or int8.
@@ -34,9 +34,9 @@ def export_model(
     Raises InputError for other models and for a folder that exists, and EngineError where the graphs answer otherwise.
     """
     source = resolve_here(model, allow_pickle=allow_pickle)
-    manifest = export(source, folder, dtype)
-    size = sum(file.stat().st_size for file in folder.iterdir())
-    report(f"{folder}: {manifest.family}, {dtype}, opset {manifest.versions['opset']}, {size / 1e6:.0f} MB")
+    manifest = export(source, out, dtype)
+    size = sum(file.stat().st_size for file in out.iterdir())
+    report(f"{out}: {manifest.family}, {dtype}, opset {manifest.versions['opset']}, {size / 1e6:.0f} MB")
     if not verify:
         return
     if dtype == "float16":
@@ -46,7 +46,7 @@ def export_model(
     requests = task.render(task.load(DataSource()), frozenset({manifest.head}), "default").requests
     encoder = encoder_for(source)
     rows = merge([encoder.encode(request) for request in requests.values()]).rows
-    options = EngineOptions(dtype=dtype, device="cpu", extra={"folder": str(folder)})
+    options = EngineOptions(dtype=dtype, device="cpu", extra={"folder": str(out)})
     engine = open_engine("onnx", source, options, rows)
     try:
         report(str(verify_engine(engine, source, options, rows)))

@@ -28,9 +28,9 @@ from tests.commands import Command, Ended
             "--language is a parameter of gest-mt",
         ),
         (
-            ["export", "m", "s3://bucket/m"],
+            ["export", "m", "--out", "s3://bucket/m"],
             2,
-            "Invalid value for 'DIR': s3://bucket/m is a URL: only runs can be on object storage",
+            "Invalid value for '--out': s3://bucket/m is a URL: only runs can be on object storage",
         ),
         (["report", "{run}", "--figures", "gs://b/f"], 2, "gs://b/f is a URL"),
         (["run", "stereoset-en", "--model", "m", "--set", "case=orig"], 2, "evaluator report RUN --set case=orig"),

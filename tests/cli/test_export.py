@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 
 def test_the_complete_graph_answers_as_transformers_does(tmp_path: Path) -> None:
     model = tiny_model("xlm-roberta", tmp_path / "model")
-    done = CliRunner().invoke(command, [str(model), str(tmp_path / "out")])
+    done = CliRunner().invoke(command, [str(model), "--out", str(tmp_path / "out")])
     assert done.exit_code == 0, done.output
     assert "xlm-roberta, float32, opset 20" in done.stdout
     assert "verified against transformers" in done.stdout
@@ -44,7 +44,7 @@ def test_the_complete_graph_answers_as_transformers_does(tmp_path: Path) -> None
 
 def test_an_exported_folder_is_used_for_its_own_model_only(tmp_path: Path) -> None:
     model, other = tiny_model("bert", tmp_path / "model"), tiny_model("bert", tmp_path / "other", seed=1)
-    assert CliRunner().invoke(command, [str(model), str(tmp_path / "out"), "--no-verify"]).exit_code == 0
+    assert CliRunner().invoke(command, [str(model), "--out", str(tmp_path / "out"), "--no-verify"]).exit_code == 0
     rows = [Row("masked", (2, 7, 4, 3), ((2, 8),))]
     options = EngineOptions(device="cpu", extra={"folder": str(tmp_path / "out")})
     (number,) = open_engine("onnx", resolve(str(model)), options, rows).score(rows)
@@ -56,7 +56,7 @@ def test_an_exported_folder_is_used_for_its_own_model_only(tmp_path: Path) -> No
 
 def test_int8_says_its_drift(tmp_path: Path) -> None:
     model = tiny_model("bert", tmp_path / "model")
-    done = CliRunner().invoke(command, [str(model), str(tmp_path / "out"), "--dtype", "int8"])
+    done = CliRunner().invoke(command, [str(model), "--out", str(tmp_path / "out"), "--dtype", "int8"])
     assert done.exit_code == 0, done.output
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["dtype"] == "int8"
     assert "max |Δ log P|" in done.stdout
@@ -64,7 +64,7 @@ def test_int8_says_its_drift(tmp_path: Path) -> None:
 
 def test_a_generative_model_is_exported_and_verified(tmp_path: Path) -> None:
     model = tiny_model("gpt2", tmp_path / "model")
-    done = CliRunner().invoke(command, [str(model), str(tmp_path / "out")])
+    done = CliRunner().invoke(command, [str(model), "--out", str(tmp_path / "out")])
     assert done.exit_code == 0, done.output
     assert "verified against transformers" in done.stdout
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["head"] == "causal"
@@ -72,7 +72,7 @@ def test_a_generative_model_is_exported_and_verified(tmp_path: Path) -> None:
 
 def test_a_translator_is_refused(tmp_path: Path) -> None:
     model = tiny_model("t5", tmp_path / "model")
-    done = CliRunner().invoke(command, [str(model), str(tmp_path / "out")])
+    done = CliRunner().invoke(command, [str(model), "--out", str(tmp_path / "out")])
     assert isinstance(done.exception, InputError)
     assert "only masked and generative language models" in str(done.exception)
     assert not (tmp_path / "out").exists()

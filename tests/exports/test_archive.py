@@ -54,7 +54,7 @@ def test_what_a_run_cites(run: Path) -> None:
 
 @pytest.fixture
 def archive(run: Path, tmp_path: Path) -> Path:
-    done = call("archive", run, tmp_path / "run.zip", "--licence", "CC-BY-4.0")
+    done = call("archive", run, "--out", tmp_path / "run.zip", "--licence", "CC-BY-4.0")
     assert done.exit_code == 0, done.output
     return tmp_path / "run.zip"
 
@@ -65,7 +65,7 @@ def test_an_archive_is_a_valid_crate_and_holds(
 ) -> None:
     source = tmp_path / "source"
     shutil.copytree(request.getfixturevalue(which), source)
-    assert call("archive", source, tmp_path / "a.zip", "--scale", "log10").exit_code == 0
+    assert call("archive", source, "--out", tmp_path / "a.zip", "--scale", "log10").exit_code == 0
     assert validator(Path(__file__).with_name("validate_crate.py"), tmp_path / "a.zip", "REQUIRED") == ""
     shutil.rmtree(source)  # nothing else is needed
     done = call("verify", tmp_path / "a.zip")
@@ -84,7 +84,7 @@ def test_an_archive_holds_no_sentence_unless_asked(run: Path, archive: Path, dat
     everything = "\n".join(held)
     assert not [sentence for sentence in sentences if sentence in everything]
     assert str(run.parent) not in everything  # no path of the machine either
-    assert call("archive", run, tmp_path / "text.zip", "--text", "--data", data_dir).exit_code == 0
+    assert call("archive", run, "--out", tmp_path / "text.zip", "--text", "--data", data_dir).exit_code == 0
     with zipfile.ZipFile(tmp_path / "text.zip") as packed:
         assert pl.read_csv(packed.read("texts/gest.csv"))["text"].to_list()[:3] == sentences[:3]
         graph = json.loads(packed.read("ro-crate-metadata.json"))["@graph"]
@@ -158,5 +158,5 @@ def test_what_is_no_archive(wrong: dict[str, bytes | None], archive: Path, tmp_p
 def test_a_file_that_is_no_zip_and_a_licence_that_is_none(run: Path, tmp_path: Path) -> None:
     (tmp_path / "no.zip").write_bytes(b"PK")
     assert "is not an archive" in str(call("verify", tmp_path / "no.zip").exception)
-    done = call("archive", run, tmp_path / "a.zip", "--licence", "CC BY 4.0")
+    done = call("archive", run, "--out", tmp_path / "a.zip", "--licence", "CC BY 4.0")
     assert "licence 'CC BY 4.0' is not an SPDX identifier" in str(done.exception)
