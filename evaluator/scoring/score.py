@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from evaluator.store.answers import frames_by_kind
 from evaluator_serving.answers import Values, assemble
@@ -100,6 +102,19 @@ def _device_memory() -> int:
     return int(torch.cuda.max_memory_allocated()) if torch is not None and torch.cuda.is_available() else 0
 
 
+def _numbers(engine: Engine, rows: Sequence[Row], kept: AnswerStore | None) -> list[NDArray[np.floating]]:
+    """What the engine gives for rows without chats. Raises EngineError where that can't be stored."""
+    found = engine.score_kept(rows, kept)
+    for row, numbers in zip(rows, found, strict=True):
+        if len(numbers) != len(row.lookups):  # the next rows would be read from wrong places
+            wanted = len(row.lookups)
+            raise EngineError(f"the {engine.name} engine gave {len(numbers)} log-probabilities where {wanted} were asked for")
+    if not np.isfinite(np.concatenate(found)).all():
+        index = next(index for index, numbers in enumerate(found) if not np.isfinite(numbers).all())
+        raise EngineError(f"row {index}: the {engine.name} engine gave a log-probability that is not finite", index)
+    return found
+
+
 def _values(engine: Engine, rows: Sequence[Row], kept: AnswerStore | None) -> list[Values]:
     """What the engine gives for every row: numbers, or words for those that are chats."""
     values: list[Values | None] = [None] * len(rows)
@@ -109,15 +124,12 @@ def _values(engine: Engine, rows: Sequence[Row], kept: AnswerStore | None) -> li
             continue
         mine = [rows[index] for index in indices]
         try:
-            raw: Sequence[Values] = engine.generate(mine, kept) if chats else engine.score_kept(mine, kept)
+            raw: Sequence[Values] = engine.generate(mine, kept) if chats else _numbers(engine, mine, kept)
         except EngineError as error:
             if error.row is not None:
                 error.row = indices[error.row]
             raise
         for index, value in zip(indices, raw, strict=True):
-            if not chats and len(value) != len(rows[index].lookups):  # the next rows would be read from wrong places
-                wanted = len(rows[index].lookups)
-                raise EngineError(f"the {engine.name} engine gave {len(value)} log-probabilities where {wanted} were asked for")
             values[index] = value
     return [value for value in values if value is not None]
 
