@@ -15,7 +15,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from . import triton_kernel
-from .triton_kernel import FINISH_BLOCKS, Tile, tile_of
+from .triton_kernel import COMPILER_OPTIONS, FINISH_BLOCKS, Tile, tile_of
 
 CHIPS = (80, 90, 100)
 """Compute capabilities that data centres have: A100, H100 and H200, B200."""
@@ -149,7 +149,7 @@ def _compile(
         attrs={(places[name],): [["tt.divisibility", 16]] for name in aligned},
     )
     with _talking_compiler() as said:
-        binary = triton.compile(source, target=GPUTarget("cuda", chip, 32), options=options)
+        binary = triton.compile(source, target=GPUTarget("cuda", chip, 32), options=options | COMPILER_OPTIONS)
     return _read(said.getvalue(), binary.asm["ptx"], binary.metadata.shared)
 
 

@@ -33,6 +33,9 @@ VOCABULARY_PER_TILE = 128
 INTERPRETED = triton.knobs.runtime.interpret
 
 
+COMPILER_OPTIONS = {"enable_fp_fusion": True}
+"""Of both kernels: a product is rounded together with its sum (FMA). Triton 3.10 no longer does so by default."""
+
 FINISH_BLOCKS = {"BLOCK_H": 256, "BLOCK_S": 128}
 """Width and splits that `_finish` reads at a time."""
 
@@ -287,6 +290,7 @@ def triton_log_probs(
         HAS_BIAS=has_bias,
         PRECISION=precision,
         WIDEN=INTERPRETED,  # the interpreter multiplies the bit patterns of bfloat16 as integers
+        **COMPILER_OPTIONS,
     )
     _finish[(rows,)](
         hidden,
@@ -306,6 +310,7 @@ def triton_log_probs(
         HAS_BIAS=has_bias,
         BLOCK_K=min(8, triton.next_power_of_2(max(places, 1))),
         **FINISH_BLOCKS,
+        **COMPILER_OPTIONS,
     )
     return MaskedLogProbs(log_probs, logsumexp)
 

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,6 +37,24 @@ def test_every_tile_compiles_for_chips_that_are_not_here(chip: int, dtype: str) 
     assert wide == {80: {"mma"}, 90: {"wgmma"}, 100: {"tcgen05"}}[chip]
     assert all(made.copies for made in found.values())
     assert compile_finish(problem, chip).spilled == 0
+
+
+def test_machine_code_does_not_depend_on_the_default_of_fusion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton 3.10 changes it."""
+    import triton
+
+    from evaluator_kernels.ahead import Problem, compile_finish
+
+    compiled: list[Any] = []
+    monkeypatch.setattr(
+        triton, "compile", lambda *a, plain=triton.compile, **k: compiled.append(plain(*a, **k)) or compiled[-1]
+    )
+    for default in ("0", "1"):
+        monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", default)
+        compile_finish(Problem("fp32"), 90)
+    off, on = (made.asm["ptx"] for made in compiled)
+    assert "fma.rn.f32" in on
+    assert off == on
 
 
 def test_faults_are_found() -> None:
