@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 
+from evaluator.scoring.encodings import LOOK_SECONDS
 from evaluator.scoring.replica import ActiveReplica
 from evaluator.scoring.score import Scored
 from evaluator.store.errors import StoreError
@@ -89,8 +90,8 @@ class Commits:
                 del self._waiting[model]
             pool.shutdown(wait=False)
         while self._written:
-            wait([self._written[0][1]])
-            yield self._written.popleft()
+            if wait([self._written[0][1]], LOOK_SECONDS).done:
+                yield self._written.popleft()
 
     def _write(self, arrivals: list[Arrival]) -> float:
         """Write a model's answers, a part for each kind of request. Those that cost something survive a power failure.

@@ -34,7 +34,7 @@ MOST = 16
 """Processes at the same time: each may hold the libraries and the requests."""
 
 LOOK_SECONDS = 0.5
-"""Between two looks whether a model is encoded."""
+"""Between two looks whether something is done: Polars has a wait without a timeout resumed after Ctrl-C."""
 
 
 class Encodes(Protocol):
@@ -163,7 +163,7 @@ class Encodings:
         known = Encoding(self._by_encoder.get(key, EncodedTable.of([])))
         if key in self._ahead:
             asked, future = self._ahead.pop(key)
-            while not wait([future], LOOK_SECONDS).done:  # Polars has a wait without a timeout resumed after Ctrl-C
+            while not wait([future], LOOK_SECONDS).done:
                 pass
             known = future.result()
             if known.summary is not None:

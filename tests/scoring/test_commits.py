@@ -1,6 +1,7 @@
 """Few, larger writes: what has arrived is written after some seconds, when it is much, or at once where it was paid for."""
 
 import os
+import signal
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -117,6 +118,26 @@ def test_an_interrupted_commit_is_completed_by_the_next(run: Run, monkeypatch: p
     assert write(waiting) == ["m", "n"]
     assert all(run.answers(model)["request"].to_list() == [f"{model}0"] for model in "mn")
     assert run.timings().height == 2
+
+
+def test_an_interruption_does_not_wait_for_a_slow_disk(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was being written is whole after the next commit."""
+    waiting, answered, sync = Commits(run), threading.Event(), os.fsync
+    waiting.add(arrival("m", 0))
+
+    def fsync(file: int) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            os.kill(os.getpid(), signal.SIGINT)
+            answered.wait(timeout=5)
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(KeyboardInterrupt):
+        write(waiting)
+    assert not run.done("m"), "the disk has not answered yet"
+    answered.set()
+    assert set(write(waiting)) == {"m"}
+    assert run.done("m") == {"m0"}
 
 
 def test_a_model_that_cannot_be_written_leaves_the_others(run: Run) -> None:
