@@ -130,15 +130,14 @@ def _required(english: Path | None) -> Path:
 
 
 def _samples(collected: _Collected, languages: Sequence[str]) -> Samples:
-    ordered = [
-        (code, collected.entries[key]) for code in languages for key in sorted(k for k in collected.entries if k[0] == code)
-    ]
-    absent = [code for code in languages if not any(key[0] == code for key in collected.entries)]
-    if absent:
+    place = {code: number for number, code in enumerate(languages)}
+    ordered = sorted(collected.entries, key=lambda key: (place[key[0]], key))
+    if absent := sorted(place.keys() - {code for code, *_ in ordered}, key=languages.index):
         raise InputError(f"{', '.join(collected.sha256)}: no sentence in {LANGUAGES[absent[0]]}: restore the files")
     rows = [
-        (number, row, code, "gendered" if neutral is None else "neutral", group, neutral, masculine, feminine)
-        for number, (code, (row, group, neutral, masculine, feminine)) in enumerate(ordered)
+        (number, row, key[0], "gendered" if neutral is None else "neutral", group, neutral, masculine, feminine)
+        for number, key in enumerate(ordered)
+        for row, group, neutral, masculine, feminine in [collected.entries[key]]
     ]
     frame = pl.DataFrame(rows, schema=ROWS, orient="row")
     return Samples(frame, collected.sha256, dict(collected.dropped), tuple(collected.failures))

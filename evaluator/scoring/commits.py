@@ -16,6 +16,7 @@ from evaluator.scoring.score import Scored
 from evaluator.store.errors import StoreError
 from evaluator.store.run import MANY_PARTS, Run
 from evaluator.store.settings import seconds
+from evaluator_serving.chunks import Chunk
 from evaluator_serving.registry import engine_class
 
 VARIABLE = "EVALUATOR_COMMIT"
@@ -30,10 +31,10 @@ AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A chunk that a replica has scored, by its name."""
+    """A chunk that a replica has scored."""
 
     active: ActiveReplica
-    chunk: str
+    chunk: Chunk
     scored: Scored
 
 

@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import polars as pl
 
@@ -83,6 +83,14 @@ class Asked:
     def key(self) -> tuple[int, ...]:
         """Equal for models that are asked the same."""
         return id(self.requests), *map(id, self.tasks.values())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Ray's own pickler calls a function for each of the requests.
+        return _asked, (pickle.dumps((self.requests, self.tasks), protocol=pickle.HIGHEST_PROTOCOL),)
+
+
+def _asked(pickled: bytes) -> Asked:
+    return Asked(*pickle.loads(pickled))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 from evaluator.scoring.commits import Arrival, Commits
 from evaluator.scoring.failures import Failures, failure_kind, record_failures
 from evaluator.scoring.metrics import Meter
-from evaluator.scoring.pending_chunks import PendingChunks, chunk_name
+from evaluator.scoring.pending_chunks import PendingChunks
 from evaluator.scoring.prepared_model import PreparedModel
 from evaluator.scoring.progress import ProgressView
 from evaluator.scoring.record import record_replies
@@ -219,7 +219,7 @@ class Loop:
 
     def _store(self, active: ActiveReplica, chunk: Chunk, scored: Scored) -> None:
         name, replica = active.model.name, active.replica
-        self._commits.add(Arrival(active, chunk_name(chunk), scored))
+        self._commits.add(Arrival(active, chunk, scored))
         active.scored += 1
         if active.scored == 1 and active.loaded is not None:
             seconds = {**active.loaded.seconds, "first_answer": time.monotonic() - active.started_at}
@@ -233,9 +233,8 @@ class Loop:
             with self._guarded(model):
                 seconds = written.result() / len(arrivals)
                 for each in arrivals:
-                    self._meter.stored(each.active, each.scored, seconds)
-                    done = len(each.scored.requests)
-                    self._view.advance(model.name, done, replica=each.active.number, chunk=each.chunk)
+                    self._meter.stored(each.active, each.chunk, each.scored, seconds)
+                    self._view.advance(model.name, each.scored.requests, replica=each.active.number, chunk=each.chunk)
 
     def _closed(self, active: ActiveReplica, *, free: bool) -> None:
         """A replica is done with its model: it takes another one, or ends."""
@@ -294,7 +293,7 @@ class Loop:
         given_up = model.work.killed(suspect)
         self._meter.chunk_failed(model.name)
         note = f"replica {active.number} died while scoring ({how}), its chunks are queued again"
-        self._view.state(model.name, "loading", note, replica=active.number, chunk=chunk_name(suspect))
+        self._view.state(model.name, "loading", note, replica=active.number, chunk=suspect)
         self._requests_failed(model, given_up, EngineError("the worker died every time it scored this request"))
         self._drop(active)
         self._restart(active)

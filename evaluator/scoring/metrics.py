@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 from evaluator.scoring.replica import ActiveReplica, LoopState
 from evaluator.scoring.score import Scored
 from evaluator.scoring.sentences import Sentences
+from evaluator_serving.chunks import Chunk
 
 PUBLISH_EVERY = 1.0
 """Least seconds between two hand-overs to the exporters."""
@@ -113,14 +114,14 @@ class Meter:
         self._add(STAGES, sum(active.loaded.seconds.values()), model=active.model.name, stage="load")
         self.progress()
 
-    def stored(self, active: ActiveReplica, scored: Scored, seconds: float) -> None:
+    def stored(self, active: ActiveReplica, chunk: Chunk, scored: Scored, seconds: float) -> None:
         """A chunk's answers were stored, which took `seconds`."""
         name, prepared = active.model.name, active.model.prepared
         if self._exporters:
             if name not in self._sentences:
-                self._sentences[name] = Sentences(prepared.tables, prepared.answered)
-            self._add(SENTENCES, self._sentences[name].answered(scored.requests), model=name)
-        self._add(REQUESTS, len(scored.requests), model=name)
+                self._sentences[name] = Sentences(prepared.tables, prepared.encoded.requests, prepared.answered)
+            self._add(SENTENCES, self._sentences[name].answered(chunk.which), model=name)
+        self._add(REQUESTS, scored.requests, model=name)
         self._add(ROWS, scored.rows, model=name)
         self._add(TOKENS, scored.tokens, model=name)
         self._add(STAGES, scored.seconds, model=name, stage="forward")

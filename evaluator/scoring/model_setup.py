@@ -91,7 +91,7 @@ def set_up_model(
 
 def is_templated(source: ModelSource, requests: Mapping[str, Request]) -> bool:
     """Whether any request is written in the model's chat template."""
-    return source.chat_template == "user" or any(isinstance(request, Chat | Choice) for request in requests.values())
+    return source.chat_template == "user" or not {Chat, Choice}.isdisjoint(map(type, requests.values()))
 
 
 def _usable_heads(

@@ -1,6 +1,5 @@
 """The chunks of one model that are still to be scored, whatever happens to the workers that score them. Pure."""
 
-import hashlib
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -11,11 +10,6 @@ KILLS_BEFORE_SPLIT = 2
 """A chunk during which a worker died this often is cut up: workers also die by chance, and a restart costs seconds."""
 KILLS_OF_ONE = 2
 """Requests that have equal inputs and are alone in their chunk are given up after this many deaths."""
-
-
-def chunk_name(chunk: Chunk) -> str:
-    """What a chunk is called in logs: the same wherever and whenever the same requests are one chunk."""
-    return hashlib.blake2s("".join(chunk.requests).encode(), digest_size=4).hexdigest()
 
 
 @dataclass(slots=True)

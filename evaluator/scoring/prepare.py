@@ -80,7 +80,7 @@ def prepare_model(model: UnencodedModel, run: RunSpec, tasks: Sequence[LoadedTas
             del tables[task.name], heads[task.name]
     if not tables:
         raise useless(setup.name, skipped_tasks.values())
-    left = {request for table in tables.values() for request in table["request"]}
+    left = {request for table in tables.values() for request in table["request"].to_list()}
     encoded = encoded.only([request for request in encoded.requests if request in left])
     answered = frozenset(done & left)
     # So many were given up that the model was at fault, which may have been mended since: all of them are asked again.

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from evaluator import logs
 from evaluator.scoring.heartbeat import BEAT_EVERY, Driver
 from evaluator.store.files import write_json
+from evaluator_serving.chunks import Chunk
 
 State = Literal["waiting", "loading", "running", "done", "failed"]
 PLAIN_EVERY = 60.0
@@ -95,7 +96,7 @@ class ProgressView:
         logs.line(what, run=self._folder.name)
         self._write(force=True)
 
-    def state(self, name: str, state: State, note: str = "", *, replica: int | None = None, chunk: str = "") -> None:
+    def state(self, name: str, state: State, note: str = "", *, replica: int | None = None, chunk: Chunk | None = None) -> None:
         """A model is now `state`; plain output says so at once. The note may be about one replica, and one chunk of its."""
         model = self._models[name] = replace(self._models[name], state=state)
         if state == "running":
@@ -110,7 +111,7 @@ class ProgressView:
         self._progressed = time.time()
         self._write(force=True)
 
-    def advance(self, name: str, done: int, failed: int = 0, *, replica: int | None = None, chunk: str = "") -> None:
+    def advance(self, name: str, done: int, failed: int = 0, *, replica: int | None = None, chunk: Chunk | None = None) -> None:
         """`done` more requests of a model have been answered and stored (by a replica, of a chunk)."""
         begun, before = self._started[name]
         model = self._models[name]
@@ -126,8 +127,8 @@ class ProgressView:
         self._progressed = time.time()
         self._write()
 
-    def _line(self, model: str, text: str, replica: int | None, chunk: str) -> None:
-        logs.line(text, run=self._folder.name, model=model, replica=replica, chunk=chunk)
+    def _line(self, model: str, text: str, replica: int | None, chunk: Chunk | None) -> None:
+        logs.line(text, run=self._folder.name, model=model, replica=replica, chunk=chunk.name if chunk else "")
 
     def _beat(self) -> None:
         while not self._ended.wait(BEAT_EVERY):

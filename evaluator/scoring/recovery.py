@@ -57,7 +57,7 @@ def answers_to_repeat(run: Run, model: PreparedModel) -> StoredAnswers:
     if engine_class(model.info.engine).reads_weights:
         return StoredAnswers()
     done = run.done(model.name)
-    asked = [request for request in model.encoded.requests if request in done]
+    asked = [request for request in model.encoded.requests if request in done] if done else []
     answered = model.encoded.only(asked[:: max(1, len(asked) // LOOKED_AT)])
     items = _few([item for item in answered if item.candidates])
     if items:

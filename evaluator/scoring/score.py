@@ -22,10 +22,10 @@ from evaluator_serving.rows import Encoded, Row
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A chunk's answers by kind of request, as they are stored (see `frames_by_kind`), the ids of its requests, and what they
-    took (seconds, peak bytes of host and device memory so far)."""
+    """A chunk's answers by kind of request, as they are stored (see `frames_by_kind`), the number of its requests, and what
+    they took (seconds, peak bytes of host and device memory so far)."""
 
-    requests: tuple[str, ...]
+    requests: int
     answers: Mapping[str, pl.DataFrame]
     seconds: float
     rows: int
@@ -39,7 +39,7 @@ class Scored:
             "model": model,
             "worker": worker,
             "finished": time.time(),
-            "requests": len(self.requests),
+            "requests": self.requests,
             "rows": self.rows,
             "tokens": self.tokens,
             "seconds": self.seconds,
@@ -140,7 +140,7 @@ def score_chunk(engine: Engine, chunk: Chunk, kept: AnswerStore | None = None) -
     values = _values(engine, chunk.rows, kept)
     seconds = time.perf_counter() - begun
     return Scored(
-        requests=chunk.requests,
+        requests=len(chunk.which),
         answers=frames_by_kind(assemble(chunk, values)),
         seconds=seconds,
         rows=len(chunk.rows),

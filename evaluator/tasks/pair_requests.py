@@ -1,11 +1,12 @@
 """From two texts to the requests that compare them. Pure, tokenizer-free."""
 
 import re
+from bisect import bisect
 from difflib import SequenceMatcher
 
 from evaluator_serving.requests import Continuation, Masked
 
-_SPACE = re.compile(r"\s+")
+_LAST_SPACE = re.compile(r"\s+(?=\S*\Z)")
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 
@@ -15,11 +16,12 @@ def split(first: str, second: str) -> tuple[str, str, str]:
     What follows begins with the space between the words and is never blank, also where one text is the beginning of the other.
     The beginning is empty where the first words differ.
     """
-    letters = enumerate(zip(first, second, strict=False))
-    common = first[: next((i for i, (a, b) in letters if a != b), min(len(first), len(second)))]
-    for space in reversed(list(_SPACE.finditer(common))):
+    shorter = range(1, min(len(first), len(second)) + 1)
+    common = first[: bisect(shorter, False, key=lambda length: first[:length] != second[:length])]
+    at = len(common)
+    while space := _LAST_SPACE.search(common, 0, at):
         at = space.start()
-        if at and first[at:].strip() and second[at:].strip():
+        if at and not first[at:].isspace() and not second[at:].isspace():
             return first[:at], first[at:], second[at:]
     return "", first, second
 

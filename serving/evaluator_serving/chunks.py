@@ -1,6 +1,7 @@
 """Chunks: requests that are scored together. How many requests become chunks, and a chunk that fails smaller ones. Pure."""
 
 import functools
+import hashlib
 import itertools
 from array import array
 from collections import defaultdict
@@ -26,6 +27,11 @@ class Chunk:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Chunk, self.of.sent(self.which)
+
+    @property
+    def name(self) -> str:
+        """What it is called in logs: the same wherever and whenever the same requests are one chunk."""
+        return hashlib.blake2s("".join(self.requests).encode(), digest_size=4).hexdigest()
 
     @functools.cached_property
     def requests(self) -> tuple[str, ...]:

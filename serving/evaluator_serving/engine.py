@@ -34,8 +34,9 @@ CHUNK_SECONDS = 5
 """Approximate work of one chunk, which a crash can lose."""
 FLOPS = {"cpu": 1e11, "cuda": 1e14}
 """Rough arithmetic rate of a device, to turn seconds into tokens."""
-CHUNK_TOKENS = {"cpu": 4096, "cuda": 131072, "server": 32768}
-"""Maximum forward tokens per chunk. For a server, whose speed is unknown: 32 requests of 32 prompts of about 32 tokens."""
+CHUNK_TOKENS = {"cpu": 32768, "cuda": 131072, "server": 32768}
+"""Maximum forward tokens per chunk: fewer than CHUNK_SECONDS of work for a small model. For a server, whose speed is unknown:
+32 requests of 32 prompts of about 32 tokens."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ probability per token; the answer to a chat has replies.
 
 import hashlib
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from evaluator_serving.chats import Chat, Turn
@@ -151,7 +151,7 @@ def request_id(request: Request) -> str:
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    return {field.name: getattr(value, field.name) for field in fields(value)}
+    return {name: getattr(value, name) for name in value.__match_args__}
 
 
 _JSON = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"), default=_fields)

@@ -19,6 +19,7 @@ from evaluator.store.errors import StoreError
 from evaluator.store.files import write_part
 from evaluator.store.run import MANY_PARTS, PARTS_APART, Run
 from evaluator_serving.answers import Answer
+from evaluator_serving.chunks import make_chunk
 from evaluator_serving.errors import InputError
 
 
@@ -35,7 +36,7 @@ def arrival(model: str, number: int, engine: str = "onnx") -> Arrival:
     active: Any = SimpleNamespace(
         number=0, model=SimpleNamespace(name=model, prepared=SimpleNamespace(info=SimpleNamespace(engine=engine)))
     )
-    return Arrival(active, "chunk", Scored((answer.request,), frames_by_kind([answer]), 0.1, 1, 2, 3, 0))
+    return Arrival(active, make_chunk([]), Scored(1, frames_by_kind([answer]), 0.1, 1, 2, 3, 0))
 
 
 def write(waiting: Commits) -> list[str]:

@@ -133,8 +133,9 @@ def test_metrics_of_a_run_are_what_its_folder_says(folder: Path, tmp_path: Path,
 def test_sentences_count_when_their_last_answer_comes() -> None:
     """By hand: `a` belongs to two samples, sample 2 was half answered before, sample 3 is asked by two tasks."""
     table = pl.DataFrame({"sample": ["1", "1", "2", "2", "3"], "request": ["a", "b", "a", "old", "c"]})
-    left = Sentences({"gest": table, "other": pl.DataFrame({"sample": ["3"], "request": ["c"]})}, {"old"})
-    assert [left.answered([request]) for request in ("a", "b", "b", "c")] == [1, 1, 0, 2]
+    requests = ["b", "old", "c", "a"]
+    left = Sentences({"gest": table, "other": pl.DataFrame({"sample": ["3"], "request": ["c"]})}, requests, {"old"})
+    assert [left.answered([requests.index(request)]) for request in ("a", "b", "c")] == [1, 1, 2]
 
 
 def test_a_port_that_is_taken_is_one_line_before_anything_is_made(tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ from evaluator_serving.weights.access import HubAccess
 
 Value = TypeVar("Value")
 
+_ACTOR_CLASS: Any = ray.remote(RayWorker)  # each made anew would be pickled and exported anew
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RayCall(Generic[Value]):
@@ -72,7 +74,7 @@ class DeviceGroup:
     def _process(self, allocation: Allocation) -> Any:
         beside = self.holder is not None
         options = actor_options(allocation.placement, self.group, cuda=self.cuda, beside=beside)
-        actor = ray.remote(RayWorker).options(**options).remote(self.access)
+        actor = _ACTOR_CLASS.options(**options).remote(self.access)
         self.holder = self.holder or actor
         return actor
 
