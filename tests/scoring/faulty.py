@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from evaluator_serving.engine import EngineOptions, Extra
+from evaluator_serving.engine import DeviceKind, EngineOptions, Extra
 from evaluator_serving.errors import EngineError, InputError
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.rows import Row, Workload
@@ -50,6 +50,11 @@ class Faulty(TransformersEngine):
         Extra("calls", "how many chunks it scores at once", harmless=True),
     )
     mended: ClassVar[bool] = False
+
+    @classmethod
+    def chunk_tokens(cls, parameters: int, device: DeviceKind) -> int:
+        """More than one chunk of a tiny model."""
+        return min(4096, super().chunk_tokens(parameters, device))
 
     def __init__(
         self, source: ModelSource, options: EngineOptions, rows: Sequence[Row], workload: Workload | None = None

@@ -13,7 +13,7 @@ from evaluator.scoring.prepared_model import PreparedModel
 from evaluator.scoring.spec import ModelSpec, RunSpec
 from evaluator.store.run import Run
 from evaluator_serving.chunks import cut
-from evaluator_serving.engine import EngineOptions
+from evaluator_serving.engine import CHUNK_TOKENS, EngineOptions
 from evaluator_serving.errors import InputError
 from evaluator_serving.models.source import ModelSource
 from evaluator_serving.openai_engine.engine import OpenAIEngine
@@ -26,6 +26,7 @@ from tests.own_tasks import custom
 from tests.tiny_models import tiny_model
 
 CARD = "Some Card 80GB"
+CPU_TOKENS = 4096
 
 
 class OnACard(TransformersEngine):
@@ -61,12 +62,13 @@ def _engines() -> Iterator[None]:
         patch.setitem(sys.modules, "made_up_engines", module)
         for name in ("OnACard", "Silent"):
             patch.setitem(ENGINES.own, name, f"made_up_engines:{name}")
+        patch.setitem(CHUNK_TOKENS, "cpu", CPU_TOKENS)
         yield
 
 
 @pytest.fixture(scope="module")
 def spec(tmp_path_factory: pytest.TempPathFactory) -> RunSpec:
-    """Over 4,096 tokens, for a model so small that only CHUNK_TOKENS limits its chunks."""
+    """More than CPU_TOKENS, for a model so small that only they limit its chunks."""
     folder = tmp_path_factory.mktemp("sizing")
     samples = write_samples(folder / "own.csv", sentences(400))
     model = tiny_model("gpt2", folder / "gpt2")
