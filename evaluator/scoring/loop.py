@@ -174,6 +174,8 @@ class Loop:
         self._meter.loaded(active)
         if model.work is None:
             model.begin(loaded.cut)
+        verified = {} if loaded.verified is None else {"verified": loaded.verified}
+        self._run.update_model(model.name, engine_details=loaded.details, **verified)
         if loaded.verified:
             self._view.state(model.name, "loading", str(loaded.verified), replica=active.number)
         self._view.state(model.name, "running", replica=active.number)
@@ -219,11 +221,10 @@ class Loop:
         name, replica = active.model.name, active.replica
         self._commits.add(Arrival(active, chunk, scored))
         active.scored += 1
-        if active.scored == 1 and (loaded := active.loaded) is not None:
-            seconds = {**loaded.seconds, "first_answer": time.monotonic() - active.started_at}
-            start = start_record(active.number, replica.where, replica.placement, seconds, reused=loaded.reused)
-            verified = {} if loaded.verified is None else {"verified": loaded.verified}
-            self._run.add_start(name, start, engine_details=loaded.details, **verified)
+        if active.scored == 1 and active.loaded is not None:
+            seconds = {**active.loaded.seconds, "first_answer": time.monotonic() - active.started_at}
+            reused = active.loaded.reused
+            self._run.add_start(name, start_record(active.number, replica.where, replica.placement, seconds, reused=reused))
 
     def _commit(self) -> None:
         """Write what has arrived. Answers that cannot be written end their model, and are asked again by the next command."""

@@ -287,11 +287,10 @@ class Run:
         record["models"][name].update(fields)
         write_json(self.path / "run.json", record)
 
-    def add_start(self, name: str, start: Mapping[str, Any], **facts: Any) -> None:
-        """Record the start of a replica of a model (place, devices, duration; only the last ones are kept), and facts on the
-        model that are known since then."""
+    def add_start(self, name: str, start: Mapping[str, Any]) -> None:
+        """Record the start of a replica of a model: place, devices and duration. Only the last ones are kept."""
         known = self.record["models"][name].get("starts", [])
-        self.update_model(name, starts=[*known, dict(start)][-STARTS_KEPT:], **facts)
+        self.update_model(name, starts=[*known, dict(start)][-STARTS_KEPT:])
 
     # --- samples and answers -------------------------------------------------------------------------------------
 
