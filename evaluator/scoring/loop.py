@@ -6,6 +6,7 @@ The replica source decides which replica starts on which model. Only this proces
 import contextlib
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from evaluator.scoring.commits import Arrival, Commits
@@ -219,7 +220,7 @@ class Loop:
 
     def _store(self, active: ActiveReplica, chunk: Chunk, scored: Scored) -> None:
         name, replica = active.model.name, active.replica
-        self._commits.add(Arrival(active, chunk, scored))
+        self._commits.add(Arrival(active, replace(chunk), scored))  # without the rows that this process may have made of it
         active.scored += 1
         if active.scored == 1 and active.loaded is not None:
             seconds = {**active.loaded.seconds, "first_answer": time.monotonic() - active.started_at}
