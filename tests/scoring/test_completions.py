@@ -138,6 +138,7 @@ def test_killed_while_it_answers(folder: Path, data: Path, tmp_path: Path, serve
         codes.append(process[-1].wait(timeout=300))
         assert codes[-1] in (0, -signal.SIGKILL)
         shown.append(len(Run.open(tmp_path / "run").done("here")))
+        assert Run.open(tmp_path / "run").record["models"]["here"]["verified"] is False, "known before its first answer"
     assert codes == [-signal.SIGKILL] * 3 + [0]
     assert shown == sorted(shown)
     assert 0 < shown[2] < shown[3] == len(Run.open(tmp_path / "run").requests("here"))
