@@ -6,7 +6,7 @@ Models have random weights of several families, in the engines that the program 
 ones in vllm (if installed) and transformers. There is little to score, so starting dominates. Each repetition runs both modes:
 
 - `reused`: the default, a process loads the next model when the last one's memory is free;
-- `process`: one process per model (in the driver, `Pool.follow` always refuses).
+- `process`: one process per model (in the driver, `Pool.reassign` always refuses).
 
 Reported are medians of the seconds from requesting a replica to its first stored answers, by part (from run.json), and the
 pool's and the whole sweep's seconds per model. The scores of both modes must be equal.
@@ -91,7 +91,7 @@ def run_once(way: str, path: Path, out: Path) -> dict[str, Any]:
     from evaluator.sweep.on_ray import pool
 
     if way == "process":
-        pool.Pool.follow = lambda self, active, state, *, free: None  # type: ignore[method-assign]
+        pool.Pool.reassign = lambda self, active, state, *, free: None  # type: ignore[method-assign]
     inside: list[float] = []
     execute = loop.Loop.execute
 
@@ -121,6 +121,8 @@ def in_child(way: str, path: Path, out: Path) -> dict[str, Any]:
     times = json.loads(done.stdout.strip().splitlines()[-1])
     record = json.loads((out / "run.json").read_text(encoding="utf8"))
     starts = {name: entry["starts"] for name, entry in record["models"].items()}
+    if any(start["reused_process"] for each in starts.values() for start in each) != (way == "reused"):
+        raise SystemExit(f"{way}: a wrong number of processes was used again")
     return {**times, "starts": starts}
 
 

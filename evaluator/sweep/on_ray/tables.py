@@ -59,6 +59,10 @@ class RayTable(EncodedTable):
         """As of any table."""
         return self.columns.requests if self._requests is None else self._requests
 
+    def release(self) -> None:
+        """Forget where the requests are: the driver of many models needs that of few."""
+        self.__dict__.pop("position", None)
+
     def only(self, requests: Sequence[str]) -> EncodedTable:
         """The table of these requests, in the object store too."""
         if requests == self.requests:
