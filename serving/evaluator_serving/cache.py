@@ -5,6 +5,7 @@ of the file. The stamp must also change if a reproducible build or a copy has th
 file.
 """
 
+import functools
 import hashlib
 import json
 import os
@@ -55,13 +56,19 @@ def _file_digest(file: Path) -> str:
     if file.stat().st_size <= _LARGE:
         return _hash(file)
     store, key, stamp = cache_dir() / _STORE, str(file.resolve()), _stamp(file)
-    known = remembered_json(store).get(key)
+    known = _digests(store, store.stat().st_mtime_ns if store.is_file() else 0).get(key)
     if isinstance(known, list) and known[:-1] == stamp:
         return str(known[-1])
     digest = _hash(file)
     if time.time_ns() - file.stat().st_ctime_ns > _SETTLED_NS and _stamp(file) == stamp:
         remember_json(store, {**remembered_json(store), key: [*stamp, digest]})
     return digest
+
+
+@functools.lru_cache(maxsize=1)
+def _digests(store: Path, _changed: int) -> dict[str, Any]:
+    """What is cached of all files: a sweep looks up some of each of its models."""
+    return remembered_json(store)
 
 
 def _hash(file: Path) -> str:

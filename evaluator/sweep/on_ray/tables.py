@@ -128,8 +128,7 @@ class NodeEncoders:
         folder = wanted.source.path
         try:
             files = {str(file.relative_to(folder)): file.read_bytes() for file in files_beside_weights(folder)}
-            encode: Any = ray.remote(_encode).options(num_cpus=1, num_returns=2, scheduling_strategy="SPREAD")
-            table, told = encode.remote(wanted.source, files, self._asked[wanted.asked.key])
+            table, told = _encode_task.remote(wanted.source, files, self._asked[wanted.asked.key])
             self._running.add(told)
             while not ray.wait([told], timeout=LOOK_SECONDS)[0]:
                 if self._closed:
@@ -170,6 +169,7 @@ def _apply(table: EncodedTable, function: Callable[..., Value], *arguments: Any)
     return function(table, *arguments)
 
 
+_encode_task: Any = ray.remote(num_cpus=1, num_returns=2, scheduling_strategy="SPREAD")(_encode)
 _apply_task: Any = ray.remote(num_cpus=0)(_apply)
 
 
