@@ -106,7 +106,7 @@ def test_a_table_is_made_again_when_its_machine_is_lost(tmp_path: Path, monkeypa
     try:
         machine = made.add_node(num_cpus=1)
         ray.init(address=made.address, log_to_driver=False, configure_logging=False)
-        encoders = NodeEncoders([wanted])
+        encoders = NodeEncoders(1, [wanted])
         table = encoders.encode(wanted).table
         encoders.close()
         made.add_node(num_cpus=1)
@@ -140,7 +140,7 @@ def test_users_are_told_that_encoding_waits_for_a_cpu(
         ray.get([other.ready.remote() for other in others])
         while ray.available_resources().get("CPU"):  # Ray's count is late
             time.sleep(0.1)
-        encoders = tables.NodeEncoders([wanted])
+        encoders = tables.NodeEncoders(1, [wanted])
         with ThreadPoolExecutor() as pool:
             encoding = pool.submit(encoders.encode, wanted)
             said = ""
@@ -154,7 +154,7 @@ def test_users_are_told_that_encoding_waits_for_a_cpu(
     finally:
         ray.shutdown()
     assert said.count("encoding") == 1
-    assert said.endswith("encoding requests on the cluster, 1 tokenizer left: no CPU is free at the moment\n")
+    assert said.endswith("encoding requests on the cluster: no CPU is free at the moment\n")
 
 
 def test_a_models_files_are_removed_before_it_is_encoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ import ray
 from ray.exceptions import RayError
 
 from evaluator import logs
-from evaluator.scoring.encodings import LOOK_SECONDS, Asked, Encoding, Wanted, encode_all
+from evaluator.scoring.encodings import LOOK_SECONDS, MOST, Asked, Encoding, Wanted, encode_all
 from evaluator_serving.encoding import encoder_for
 from evaluator_serving.models.checkpoint import files_beside_weights
 from evaluator_serving.models.source import ModelSource
@@ -100,9 +100,8 @@ class SharedTables:
 class NodeEncoders:
     """The cluster's machines as `Encoders`. Each gets what is asked once, and a model's files beside its weights."""
 
-    count = 64
-
-    def __init__(self, wanted: Iterable[Wanted]) -> None:
+    def __init__(self, count: int, wanted: Iterable[Wanted]) -> None:
+        self.count = count
         self._asked: dict[tuple[int, ...], Any] = {}
         self._running: set[Any] = set()
         self._closed = False
@@ -114,21 +113,25 @@ class NodeEncoders:
         self._report_later.start()
 
     def _report(self) -> None:
-        if running := len(self._running):
+        if self._running:
             why = "" if ray.available_resources().get("CPU", 0) >= 1 else ": no CPU is free at the moment"
-            logs.line(f"encoding requests on the cluster, {running} tokenizer{'s' * (running > 1)} left{why}")
+            logs.line(f"encoding requests on the cluster{why}")
 
     @classmethod
     def start(cls, wanted: Sequence[Wanted]) -> "NodeEncoders | None":
         """None where no machine of the cluster has a core for them."""
-        return cls(wanted) if ray.cluster_resources().get("CPU", 0) >= 1 else None
+        cores = int(ray.cluster_resources().get("CPU", 0))
+        return cls(min(cores, MOST), wanted) if cores else None
 
     def encode(self, wanted: Wanted) -> Encoding:
         """See `Encoders`."""
         folder = wanted.source.path
         try:
-            files = {str(file.relative_to(folder)): file.read_bytes() for file in files_beside_weights(folder)}
-            table, told = _encode_task.remote(wanted.source, files, self._asked[wanted.asked.key])
+            table, told = _encode_task.remote(
+                wanted.source,
+                {str(file.relative_to(folder)): file.read_bytes() for file in files_beside_weights(folder)},
+                self._asked[wanted.asked.key],
+            )
             self._running.add(told)
             while not ray.wait([told], timeout=LOOK_SECONDS)[0]:
                 if self._closed:
