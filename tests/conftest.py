@@ -3,6 +3,7 @@
 import gc
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Generator, Iterator
 from importlib.util import find_spec
@@ -193,3 +194,11 @@ def install_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable
         monkeypatch.delitem(sys.modules, module, raising=False)
 
     return put
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A process that heeds Ctrl-C, as a terminal's does: those that run tests side by side ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -121,6 +121,7 @@ def test_an_interrupted_commit_is_completed_by_the_next(run: Run, monkeypatch: p
     assert run.timings().height == 2
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interruption_does_not_wait_for_a_slow_disk(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was being written is whole after the next commit."""
     waiting, answered, sync = Commits(run), threading.Event(), os.fsync

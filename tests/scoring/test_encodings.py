@@ -95,9 +95,9 @@ def test_several_tokenizers_are_encoded_in_processes_of_their_own(tmp_path: Path
             assert (list(model.encoded), model.refused) == (list(here[name].encoded), here[name].refused)
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_is_heard_while_another_machine_encodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Polars handles the signal too, and has the kernel resume a wait without a timeout."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever starts the tests may have switched it off
     pl.LazyFrame({"a": [1]}).collect()
     monkeypatch.setattr(encodings, "MANY", 1)
     ended = Event()
@@ -116,9 +116,6 @@ def test_ctrl_c_is_heard_while_another_machine_encodes(tmp_path: Path, monkeypat
     source, ours = resolve(str(tiny_model("gpt2", tmp_path / "gpt2"))), Encodings()
     begun = time.monotonic()
     Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
-    try:
-        with pytest.raises(KeyboardInterrupt), ours.ahead([Wanted(source, Asked(requests, {}))], lambda _: Machine()):
-            ours.encode(source, requests, lambda: encoder_for(source), strict=False)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with pytest.raises(KeyboardInterrupt), ours.ahead([Wanted(source, Asked(requests, {}))], lambda _: Machine()):
+        ours.encode(source, requests, lambda: encoder_for(source), strict=False)
     assert time.monotonic() - begun < 15

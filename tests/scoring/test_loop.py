@@ -268,14 +268,6 @@ def test_a_killed_worker_costs_nothing(command: Command, on: str, rows_that_brea
     assert len(ended.run.record["models"]["killed"]["starts"]) >= (2 if on == "none" else 1)
 
 
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """A process that heeds Ctrl-C, as a terminal's does: those that run tests side by side ignore it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_ends_the_command_and_the_same_one_goes_on(command: Command, rows_that_break: Ended, tmp_path: Path) -> None:
     mark, out = tmp_path / "mark", tmp_path / "run"
