@@ -38,6 +38,7 @@ from evaluator.demo import demo_model
 from evaluator.store.answers import ANSWERS
 from evaluator.store.run import Run
 from evaluator.tasks.stored import scores_of
+from evaluator_serving.engine import DeviceKind
 from evaluator_serving.models.resolving import resolve
 from evaluator_serving.models.tokenizer import load_tokenizer
 from evaluator_serving.rows import Row
@@ -62,6 +63,11 @@ class PoisonEngine(TransformersEngine):
     """
 
     chunks = 0
+
+    @classmethod
+    def chunk_tokens(cls, parameters: int, device: DeviceKind) -> int:
+        """Many chunks of a tiny model: there is work left at each kill."""
+        return min(4096, super().chunk_tokens(parameters, device))
 
     def score(self, rows: Sequence[Row]) -> list[NDArray[np.floating]]:
         """Score, or kill this process without a word if the poisonous row is among the rows."""

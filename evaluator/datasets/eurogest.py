@@ -131,13 +131,13 @@ def _required(english: Path | None) -> Path:
 
 def _samples(collected: _Collected, languages: Sequence[str]) -> Samples:
     place = {code: number for number, code in enumerate(languages)}
-    ordered = sorted(collected.entries, key=lambda key: (place[key[0]], key))
-    if absent := sorted(place.keys() - {code for code, *_ in ordered}, key=languages.index):
+    ordered = sorted(collected.entries.items(), key=lambda entry: (place[entry[0][0]], entry[0]))
+    present = {code for (code, _), _ in ordered}
+    if absent := [code for code in languages if code not in present]:
         raise InputError(f"{', '.join(collected.sha256)}: no sentence in {LANGUAGES[absent[0]]}: restore the files")
     rows = [
-        (number, row, key[0], "gendered" if neutral is None else "neutral", group, neutral, masculine, feminine)
-        for number, key in enumerate(ordered)
-        for row, group, neutral, masculine, feminine in [collected.entries[key]]
+        (number, row, code, "gendered" if neutral is None else "neutral", group, neutral, masculine, feminine)
+        for number, ((code, _), (row, group, neutral, masculine, feminine)) in enumerate(ordered)
     ]
     frame = pl.DataFrame(rows, schema=ROWS, orient="row")
     return Samples(frame, collected.sha256, dict(collected.dropped), tuple(collected.failures))
